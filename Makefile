@@ -1,0 +1,47 @@
+# Two commands set everything up by themselves:
+#   make demo    what a model would be sent, on embedded defaults
+#   make test    all tests
+# Also: make check (lint, types, layers, public API, wheel), make bench, make clean.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test check bench clean
+
+demo: $(VENV)/.runtime
+	@$(BIN)/toolfold demo
+
+test: $(VENV)/.dev
+	@sh scripts/prepare_tests.sh
+	$(BIN)/pytest -n auto
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/public_api.py
+	sh scripts/try_wheel.sh $(BIN)/python
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/assembly.py
+
+clean:
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(VENV)/bin/python:
+	@echo "setting up $(VENV) with $(PYTHON)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Toolfold needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "the venv module is missing; on Debian: apt-get install python3-venv"; exit 1; }
+
+$(VENV)/.runtime: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing packages"
+	@$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing packages for development"
+	@$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.runtime
