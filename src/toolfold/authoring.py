@@ -1,0 +1,379 @@
+"""How a tool comes to be: from an OpenAI schema and a handler, or from a typed Python function.
+
+Everything foreign is brought into one form here (schema dialects, calling conventions, docstrings),
+so that the rest of the house knows only `Tool`. Keeps no list of tools: that is the registry's.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from types import FunctionType, MethodType, SimpleNamespace
+from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints, overload
+
+from toolfold.errors import InvalidArguments, InvalidTool
+from toolfold.model import Adapt, CallContext, Check, Effect, Handler, Json, Source, Tool, freeze
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_EMPTY_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {}}
+_SCHEMA_WORDS = frozenset({"properties", "additionalProperties", "$ref", "allOf", "anyOf", "oneOf"})
+_CONTEXT_WORDS = frozenset({"task_id", "user_task", "session_id"})
+
+
+def build_tool(
+    *,
+    name: str,
+    toolset: str,
+    schema: Mapping[str, Any],
+    handler: Callable[..., Any],
+    check_fn: Check | None = None,
+    requires_env: Iterable[str] | None = (),
+    is_async: bool | None = None,
+    description: str | None = None,
+    title: str | None = "",
+    emoji: str | None = "",
+    synonyms: Iterable[str] | None = (),
+    effects: Iterable[Effect | str] | None = (),
+    parallel: bool = False,
+    core: bool = False,
+    agent_level: bool = False,
+    timeout: float | None = None,
+    adapt: Adapt | None = None,
+    source: Source | None = None,
+) -> Tool:
+    """A tool from what the field calls a registration. Raises InvalidTool with the reason."""
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidTool("a tool needs a name")
+    if not isinstance(toolset, str) or not toolset.strip():
+        raise InvalidTool(f"tool {name!r} needs a toolset")
+    if check_fn is not None and not callable(check_fn):
+        raise InvalidTool(f"tool {name!r}: its check_fn is not callable")
+    if timeout is not None and not timeout > 0:
+        raise InvalidTool(f"tool {name!r}: its timeout must be more than 0 seconds, not {timeout!r}")
+    said, parameters = _read_schema(name, schema)
+    return Tool(
+        name=name,
+        toolset=toolset,
+        description=description or said,
+        parameters=parameters,
+        handler=_uniform(name, handler),
+        title=title or "",
+        emoji=emoji or "",
+        synonyms=_words(name, "synonyms", synonyms),
+        is_async=inspect.iscoroutinefunction(handler) if is_async is None else is_async,
+        check=check_fn,
+        requires_env=_words(name, "requires_env", requires_env),
+        effects=frozenset(_effect(name, each) for each in _words(name, "effects", effects)),
+        parallel=parallel,
+        core=core,
+        agent_level=agent_level,
+        timeout=timeout,
+        adapt=adapt,
+        source=source or Source(),
+    )
+
+
+class ToolFunction(Generic[P, R]):
+    """A function that is also a tool: still callable as it was, `.tool` is what to register."""
+
+    def __init__(self, function: Callable[P, R], options: Mapping[str, Any]) -> None:
+        functools.update_wrapper(self, function)
+        self.__dict__.pop("tool", None)  # another tool's, where the function was decorated before
+        self._function = function
+        self._options = options
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._function(*args, **kwargs)
+
+    def __get__(self, instance: object, owner: type | None = None) -> ToolFunction[..., R]:
+        """On an object it is a method: the tool acts on that object."""
+        if instance is None:
+            return self
+        return ToolFunction(MethodType(self._function, instance), self._options)
+
+    @functools.cached_property
+    def tool(self) -> Tool:
+        """The tool, derived on first use so that decorating costs an import nothing."""
+        return tool_from_function(self._function, **self._options)
+
+
+@overload
+def tool(function: Callable[P, R], /) -> ToolFunction[P, R]: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    toolset: str = "user",
+    description: str | None = None,
+    title: str = "",
+    emoji: str = "",
+    synonyms: Iterable[str] = (),
+    effects: Iterable[Effect | str] = (),
+    parallel: bool = False,
+    check_fn: Check | None = None,
+    requires_env: Iterable[str] = (),
+    timeout: float | None = None,
+) -> Callable[[Callable[P, R]], ToolFunction[P, R]]: ...
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a typed function a tool: types give the schema, the docstring gives the descriptions.
+
+    A parameter annotated `CallContext` is filled in by the runtime and not shown to the model.
+    """
+    if function is not None:
+        return ToolFunction(function, {})
+    return lambda each: ToolFunction(each, options)
+
+
+def tool_from_function(
+    function: Callable[..., Any], *, name: str | None = None, toolset: str = "user", **options: Any
+) -> Tool:
+    """The tool that a typed function describes, at once."""
+    chosen = name or str(getattr(function, "__name__", type(function).__name__))
+    summary, schema, call = _derive(chosen, function)
+    options = {"description": summary, **{k: v for k, v in options.items() if v is not None}}
+    return build_tool(
+        name=chosen,
+        toolset=toolset,
+        schema={"parameters": schema},
+        handler=call,
+        is_async=inspect.iscoroutinefunction(function),
+        **options,
+    )
+
+
+def _read_schema(name: str, schema: Mapping[str, Any]) -> tuple[str, Any]:
+    """Description and parameters, whichever of the field's forms the schema has."""
+    if not isinstance(schema, Mapping):
+        raise InvalidTool(f"tool {name!r}: the schema must be a mapping, not {type(schema).__name__}")
+    inner = schema.get("function") if isinstance(schema.get("function"), Mapping) else schema
+    assert isinstance(inner, Mapping)  # noqa: S101  (narrowing only)
+    parameters = next(
+        (inner[key] for key in ("parameters", "input_schema", "inputSchema") if inner.get(key) is not None),
+        None,
+    )
+    if parameters is None:
+        is_schema = inner.get("type") == "object" or not _SCHEMA_WORDS.isdisjoint(inner)
+        parameters = inner if is_schema else _EMPTY_SCHEMA
+    description = inner.get("description")
+    return (description if isinstance(description, str) else ""), _object_schema(name, parameters)
+
+
+def _object_schema(name: str, parameters: object) -> Any:
+    if not isinstance(parameters, Mapping):
+        raise InvalidTool(f"tool {name!r}: its parameters must be a JSON Schema object")
+    # Some servers write null for what they leave out.
+    missing = {key: value for key, value in _EMPTY_SCHEMA.items() if parameters.get(key) is None}
+    if "type" not in missing and parameters["type"] != "object":
+        raise InvalidTool(
+            f"tool {name!r}: its parameters must have type 'object', not {parameters['type']!r}"
+        )
+    try:
+        return freeze({**parameters, **missing} if missing else parameters)
+    except RecursionError:
+        raise InvalidTool(f"tool {name!r}: its schema is nested too deeply") from None
+    except TypeError as error:
+        raise InvalidTool(f"tool {name!r}: its schema is not JSON: {error}") from None
+
+
+def _uniform(name: str, handler: Callable[..., Any]) -> Handler:
+    """The handler as `handler(args, context)`, whichever convention it was written for."""
+    if not callable(handler):
+        raise InvalidTool(f"tool {name!r}: its handler is not callable")
+    taken = _taken_by_place(handler)
+    if taken == 2:
+        return handler
+    if taken == 1:
+        return lambda args, _: handler(args)
+    return _filled(name, handler, _signature(handler))
+
+
+def _taken_by_place(handler: Callable[..., Any]) -> int:
+    """1 for `def handler(args)`, 2 for `def handler(args, context)`, 0 where a closer look is needed."""
+    # Reading the code object: ten thousand tools pass here, and inspect would cost more than the rest.
+    if not isinstance(handler, FunctionType) or handler.__defaults__:
+        return 0
+    code = handler.__code__
+    if code.co_kwonlyargcount or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+        return 0
+    asks = _CONTEXT_WORDS.intersection(code.co_varnames[1 : code.co_argcount])
+    return code.co_argcount if code.co_argcount in (1, 2) and not asks else 0
+
+
+def _signature(handler: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters a handler really takes: a wrapper's own, unless it passes on whatever it is given."""
+    try:
+        own = list(inspect.signature(handler, follow_wrapped=False).parameters.values())
+        if all(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in own):
+            own = list(inspect.signature(handler).parameters.values())
+    except (TypeError, ValueError):  # written in C, and does not tell
+        return [inspect.Parameter("args", inspect.Parameter.POSITIONAL_ONLY)]
+    return own
+
+
+def _filled(name: str, handler: Callable[..., Any], parameters: list[inspect.Parameter]) -> Handler:
+    """The handler, given by place what it takes by place and by name what it asks for by name."""
+    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    any_place = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    any_name = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    if not places and not any_place:
+        raise InvalidTool(f"tool {name!r}: its handler must accept the arguments as one dict")
+    second = places[1] if len(places) > 1 else None
+    takes_context = any_place or (second and _is_required(second) and second.name not in _CONTEXT_WORDS)
+    by_place = {p.name for p in places[: 2 if takes_context else 1]}
+    others = [p for p in parameters if p.name not in by_place]
+    asked = {p.name for p in others if p.kind is not p.POSITIONAL_ONLY} & {*_CONTEXT_WORDS, "context"}
+    if lost := [p.name for p in others if _is_required(p) and p.name not in asked]:
+        raise InvalidTool(f"tool {name!r}: nothing fills the parameter {lost[0]!r} of its handler")
+    if any_name and not takes_context:
+        asked |= _CONTEXT_WORDS
+
+    def call(args: Json, context: CallContext) -> Any:
+        named = {each: context if each == "context" else getattr(context, each) for each in asked}
+        return handler(args, context, **named) if takes_context else handler(args, **named)
+
+    return call
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    optional = (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    return parameter.default is parameter.empty and parameter.kind not in optional
+
+
+def _words(name: str, field: str, words: Iterable[str] | None) -> tuple[str, ...]:
+    if not words:
+        return ()
+    listed = tuple(words)
+    if isinstance(words, str) or not all(isinstance(each, str) for each in listed):
+        raise InvalidTool(f"tool {name!r}: {field} must be a list of strings, not {words!r}")
+    return listed
+
+
+def _effect(name: str, effect: Effect | str) -> Effect:
+    try:
+        return Effect(effect)
+    except ValueError:
+        allowed = ", ".join(Effect)
+        raise InvalidTool(f"tool {name!r}: {effect!r} is not an effect ({allowed})") from None
+
+
+def _derive(name: str, function: Callable[..., Any]) -> tuple[str, Json, Handler]:
+    """Summary, parameter schema and handler of a typed function."""
+    from pydantic import ValidationError
+    from pydantic.errors import PydanticUserError
+
+    summary, told = _read_docstring(function)
+    try:
+        parameters, context_name = _parameters(name, function)
+        model = _model(name, parameters, told)
+        schema = _untitled_schema(model)
+    except (PydanticUserError, AttributeError, NameError, SyntaxError, TypeError, ValueError) as error:
+        raise InvalidTool(f"tool {name!r}: its parameters cannot be described: {error}") from error
+    names = {f"p{number}": parameter.name for number, (parameter, _) in enumerate(parameters)}
+
+    def call(args: Json, context: CallContext) -> Any:
+        try:
+            values = model.model_validate(args)
+        except ValidationError as error:
+            raise InvalidArguments(f"{name!r} was not invoked: {_problems(error)}.") from None
+        given = {names[field]: getattr(values, field) for field in names}
+        return function(**given, **({context_name: context} if context_name else {}))
+
+    return summary, schema, call
+
+
+def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """What it says of the function, and of each parameter, in any of the usual styles."""
+    import docstring_parser
+
+    text = inspect.getdoc(function) or ""
+    try:
+        doc = docstring_parser.parse(text)
+    except docstring_parser.ParseError:
+        return text, {}
+    told = {
+        each_name.strip(): " ".join((each.description or "").split())
+        for each in doc.params
+        for each_name in each.arg_name.split(",")
+    }
+    return "\n\n".join(part for part in (doc.short_description, doc.long_description) if part), told
+
+
+def _parameters(
+    name: str, function: Callable[..., Any]
+) -> tuple[list[tuple[inspect.Parameter, Any]], str | None]:
+    hints = _hints(function)
+    shown: list[tuple[inspect.Parameter, Any]] = []
+    context_name = None
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise InvalidTool(
+                f"tool {name!r}: no model can fill {parameter.name!r}, it cannot be passed by name"
+            )
+        hint = hints.get(parameter.name, Any)
+        if hint is CallContext or CallContext in get_args(hint):
+            context_name = parameter.name
+        else:
+            shown.append((parameter, hint))
+    return shown, context_name
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """The parameters' types. What it returns may be a type that only type checkers can see."""
+    inner = inspect.unwrap(function)
+    annotations = {name: hint for name, hint in inner.__annotations__.items() if name != "return"}
+    bare = SimpleNamespace(__annotations__=annotations)
+    return get_type_hints(bare, getattr(inner, "__globals__", {}), include_extras=True)
+
+
+def _model(name: str, parameters: list[tuple[inspect.Parameter, Any]], told: Mapping[str, str]) -> Any:
+    """A pydantic model of the parameters."""
+    from pydantic import ConfigDict, create_model
+
+    # Fields are numbered and aliased: a parameter may be called `json` or `schema`, a field may not.
+    fields: dict[str, Any] = {
+        f"p{number}": _field(parameter, hint, told.get(parameter.name, ""))
+        for number, (parameter, hint) in enumerate(parameters)
+    }
+    return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+
+
+def _field(parameter: inspect.Parameter, hint: Any, told: str) -> Any:
+    from pydantic import Field
+
+    derived = Field(alias=parameter.name, description=told or None)
+    # What the author wrote into a Field of his own comes later, and so wins.
+    own = getattr(hint, "__metadata__", ())
+    bare = hint.__origin__ if own else hint
+    default = ... if parameter.default is parameter.empty else parameter.default
+    return Annotated[(bare, derived, *own)], default
+
+
+def _problems(error: Any) -> str:
+    """The first things pydantic found wrong, each with its place."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)[:3]
+    return "; ".join(f"at /{'/'.join(map(str, each['loc']))}: {each['msg']}" for each in found)
+
+
+def _untitled_schema(model: Any) -> Json:
+    """The JSON Schema without the titles pydantic makes up from names: a model pays for them."""
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Untitled(GenerateJsonSchema):
+        def emit_warning(self, kind: Any, detail: str) -> None:
+            log.debug("the schema of %r: %s (%s)", model.__name__, detail, kind)
+
+        def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
+            return False
+
+    schema: Json = model.model_json_schema(schema_generator=Untitled)
+    schema.pop("title", None)
+    for name, each in schema.get("$defs", {}).items():
+        if each.get("title") == name:
+            del each["title"]
+    return schema

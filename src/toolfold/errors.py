@@ -1,0 +1,159 @@
+"""Every exception Toolfold raises, by who has to act on it.
+
+    ToolfoldError
+    ├── ConfigError            a person must change a setting; names the key, the file and the line
+    ├── RegistryError          the code that registers a tool must change
+    │   ├── InvalidTool        the definition itself cannot be used
+    │   ├── ReservedName       the name belongs to a bridge tool
+    │   └── NameTaken          another toolset has the name and `override=False`
+    ├── UnknownToolset         a grant names a toolset that does not exist
+    ├── SourceError            one source of tools is degraded; the others work on
+    └── CallError              becomes a result the model can act on
+        ├── OutOfScope         the session was never granted this tool
+        ├── BridgeMisuse       a bridge tool was called in a way that cannot be unwrapped
+        ├── InvalidArguments   the arguments do not fit the schema; nothing was run
+        ├── Refused            a hook, a policy or a person said no; nothing was run
+        ├── NeedsAgent         the tool keeps its state in an agent and there is none
+        └── ToolFailed         the handler raised or ran out of time
+
+Anything else that escapes is a bug. Knows nothing of the rest of the package.
+"""
+
+from __future__ import annotations
+
+import difflib
+import heapq
+from collections.abc import Iterable, Sequence
+
+
+class ToolfoldError(Exception):
+    """The root of the tree: catch this to catch everything we raise on purpose."""
+
+
+class ConfigError(ToolfoldError):
+    """A setting cannot be used. Says which, where it stands and what to write instead."""
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        key: str = "",
+        file: str = "",
+        line: int | None = None,
+        hint: str = "",
+    ) -> None:
+        self.problem, self.key, self.file, self.line, self.hint = problem, key, file, line, hint
+        where = ", ".join(part for part in (file, f"line {line}" if line else "") if part)
+        text = problem + (f" ({where})" if where else "")
+        super().__init__(f"{text}\n  {hint}" if hint else text)
+
+
+class RegistryError(ToolfoldError):
+    """A tool cannot be registered as it was given."""
+
+
+class InvalidTool(RegistryError):
+    """The definition cannot be offered to any model."""
+
+
+class ReservedName(RegistryError):
+    """The name belongs to a bridge tool, or could be mistaken for one."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name!r} is reserved for the runtime's own bridge tools. Register it under another name."
+        )
+
+
+class NameTaken(RegistryError):
+    """Another toolset has this name already and the caller asked not to replace it."""
+
+    def __init__(self, name: str, toolset: str) -> None:
+        super().__init__(f"{name!r} is already registered by toolset {toolset!r}.")
+
+
+class UnknownToolset(ToolfoldError):
+    """A grant names a toolset that does not exist."""
+
+    def __init__(self, name: str, near: Sequence[str] = ()) -> None:
+        super().__init__(
+            f"there is no toolset {name!r}.{did_you_mean(near)}"
+            " Run `toolfold tools list --toolsets` to see them all."
+        )
+
+
+class SourceError(ToolfoldError):
+    """One source of tools (a module, a plugin, a server) cannot be used."""
+
+
+class CallError(ToolfoldError):
+    """A call that was not answered; the message and the details are written for the model to act on."""
+
+    def __init__(self, message: str, **details: object) -> None:
+        super().__init__(message)
+        self.details = details
+
+
+class OutOfScope(CallError):
+    """The session was never granted this tool."""
+
+    def __init__(self, name: str, near: Sequence[str] = ()) -> None:
+        hint = did_you_mean(near) or " Call one of the tools you were given."
+        super().__init__(f"{shown(name)!r} is not available in this session.{hint}")
+
+
+class BridgeMisuse(CallError):
+    """A bridge tool was called in a way that names no real call."""
+
+
+class InvalidArguments(CallError):
+    """The arguments do not fit the tool's schema. Nothing was run."""
+
+
+class Refused(CallError):
+    """Somebody, or nobody, said no. Nothing was run."""
+
+
+class NeedsAgent(CallError):
+    """The tool keeps its state in an agent, and this session has none."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name!r} is run by the agent itself, and this session has no agent that offers it."
+        )
+
+
+class ToolFailed(CallError):
+    """The handler raised or did not end in time."""
+
+
+def did_you_mean(near: Sequence[str]) -> str:
+    """A hint with its leading space, or nothing."""
+    return f" Did you mean {', '.join(near)}?" if near else ""
+
+
+def nearest(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
+    """The known names a person or a model most likely meant."""
+    wanted = shown(name, 80)
+    pieces = _trigrams(wanted)
+    # difflib costs up to 100 µs a name: let shared trigrams choose the few worth it.
+    likely = heapq.nlargest(40, known, key=lambda each: (len(pieces & _trigrams(each)), each))
+    return difflib.get_close_matches(wanted, likely, n=count, cutoff=0.6)
+
+
+def _trigrams(text: str) -> set[str]:
+    padded = f" {text.casefold()} "
+    return {padded[start : start + 3] for start in range(len(padded) - 2)}
+
+
+def said(error: BaseException) -> str:
+    """What an error says, also where its own code cannot say it."""
+    try:
+        return str(error)
+    except Exception:
+        return "(no message)"
+
+
+def shown(text: str, limit: int = 200) -> str:
+    """Foreign text short enough to stand inside a message."""
+    return text if len(text) <= limit else text[:limit] + "…"

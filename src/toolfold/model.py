@@ -1,0 +1,235 @@
+"""The nouns of the house: Tool, ToolCall, ToolResult, Effect, and the shapes of what is handed around.
+
+Pure data. Imports nothing of ours, reads no file, runs no tool.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import threading
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NoReturn, Protocol, runtime_checkable
+
+Json = dict[str, Any]
+
+BRIDGE_SEARCH = "tool_search"
+BRIDGE_DESCRIBE = "tool_describe"
+BRIDGE_CALL = "tool_call"
+BRIDGE_NAMES = frozenset({BRIDGE_SEARCH, BRIDGE_DESCRIBE, BRIDGE_CALL})
+
+
+class Effect(StrEnum):
+    """What running a tool may do to the world: approval judges by it."""
+
+    READ = "read"
+    WRITE = "write"
+    EXECUTE = "execute"
+    NETWORK = "network"
+    DESTRUCTIVE = "destructive"
+
+
+class FrozenDict(dict[str, Any]):
+    """A dict that is safe to share between sessions: every attempt to change it raises."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("tool schemas are shared and read-only; change a copy.deepcopy() of this one")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Json:
+        return {key: copy.deepcopy(value, memo) for key, value in self.items()}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (FrozenDict, (dict(self),))
+
+
+class FrozenList(list[Any]):
+    """The list that goes with FrozenDict."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("tool schemas are shared and read-only; change a copy.deepcopy() of this one")
+
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    append = extend = insert = pop = remove = clear = sort = reverse = _refuse
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
+        return [copy.deepcopy(value, memo) for value in self]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (FrozenList, (list(self),))
+
+
+_TEXT = (str, bytes, bytearray, memoryview)
+
+
+def freeze(value: Any) -> Any:
+    """A read-only copy of a JSON value: later changes to the original do not reach it."""
+    kind = type(value)
+    if kind is str or kind is bool or kind is int or value is None:
+        return value
+    if kind is dict or isinstance(value, Mapping):  # the exact type first: ten thousand schemas pass here
+        return FrozenDict({str(key): freeze(each) for key, each in value.items()})
+    if kind is list or (isinstance(value, Sequence) and not isinstance(value, _TEXT)):
+        return FrozenList([freeze(each) for each in value])
+    if isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise TypeError(f"{value!r} has no place in JSON")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a tool came from: `builtin`, `plugin`, `mcp`, `catalog` or `user`, and which one."""
+
+    kind: str = "user"
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}".strip()
+
+
+@runtime_checkable
+class AgentServices(Protocol):
+    """What an agent gives its own tools: they keep their state in it and nowhere else."""
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """The agent-level tools this agent can run."""
+
+    def run(self, name: str, args: Json) -> Any | Awaitable[Any]:
+        """Run one of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallContext:
+    """What a handler may know of the call it serves."""
+
+    session_id: str
+    call_id: str = ""
+    task_id: str | None = None
+    user_task: str | None = None
+    agent: AgentServices | None = None
+    readable: tuple[Path, ...] = ()
+    """Folders outside the workspace that this session may read: where its large results are kept."""
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    """Set when nobody waits for the answer any more; a long synchronous handler should look at it."""
+
+
+Handler = Callable[[Json, CallContext], Any]
+Check = Callable[[], Any]
+Definition = Json
+
+
+class Adapt(Protocol):
+    """Rewrites a tool's own definition once it is known which tools stand beside it."""
+
+    def __call__(self, definition: Definition, present: frozenset[str]) -> Definition: ...
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
+class Tool:
+    """One tool, as every part of the runtime knows it."""
+
+    name: str
+    toolset: str
+    description: str
+    parameters: FrozenDict
+    handler: Handler
+    original_name: str = ""
+    """The name its author gave it, where providers would not accept that one."""
+    title: str = ""
+    emoji: str = ""
+    synonyms: tuple[str, ...] = ()
+    is_async: bool = False
+    check: Check | None = None
+    requires_env: tuple[str, ...] = ()
+    effects: frozenset[Effect] = frozenset()
+    parallel: bool = False
+    """May run beside other calls of the same model reply."""
+    core: bool = False
+    """Belongs to the runtime itself: always shown, never deferred."""
+    agent_level: bool = False
+    """Run by the agent, which holds its state."""
+    timeout: float | None = None
+    """Seconds, where the configured limit does not fit."""
+    adapt: Adapt | None = None
+    source: Source = Source()
+
+    def __post_init__(self) -> None:
+        if type(self.parameters) is not FrozenDict:  # a tool made by hand, from a schema its author keeps
+            object.__setattr__(self, "parameters", freeze(dict(self.parameters)))
+
+    def definition(self) -> Definition:
+        """The OpenAI form. The outer dicts are the caller's own; the schema inside is shared, read-only."""
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": self.description,
+                "parameters": self.parameters,
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """What a model asked for. `arguments` may still be the provider's JSON text."""
+
+    name: str
+    arguments: Json | str | None = None
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """What came of a call. `text` is always a well-formed JSON string, ready for the model."""
+
+    call_id: str
+    name: str
+    text: str
+    error: str | None = None
+    value: Any = None
+    """What the handler returned, for callers in this process."""
+    milliseconds: float = 0.0
+    stored: Path | None = None
+    """Where the whole of a result lies that was too large for the model."""
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+
+class PreToolCall(Protocol):
+    """A `pre_tool_call` hook: return None to go on, new arguments to rewrite, or raise Refused."""
+
+    def __call__(
+        self, tool: Tool, args: Json, context: CallContext
+    ) -> Json | Awaitable[Json | None] | None: ...
+
+
+class PostToolCall(Protocol):
+    """A `post_tool_call` hook: return None to leave the result, or the value that replaces it."""
+
+    def __call__(self, tool: Tool, args: Json, result: ToolResult, context: CallContext) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequest:
+    """A question for a person: may this tool run with these arguments?"""
+
+    tool: Tool
+    args: Json
+    reason: str
+    session_id: str
+
+
+Approver = Callable[[ApprovalRequest], bool | Awaitable[bool]]

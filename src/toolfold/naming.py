@@ -1,0 +1,56 @@
+"""Names that every model provider accepts, and the way back to the ones authors chose.
+
+Providers take 64 characters of `[A-Za-z0-9_-]`. Other names get a short form: a readable part and
+a digest of the whole original, so that it is the same in every process and on every machine. The
+way back is a table, kept by the registry.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterator
+
+from toolfold.model import BRIDGE_NAMES
+
+LONGEST = 64
+_ACCEPTED = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SEPARATORS = re.compile(r"[\W_]+")
+_ODD = re.compile(r"[^A-Za-z0-9_-]+")
+_RESERVED = frozenset(_SEPARATORS.sub("", name) for name in BRIDGE_NAMES)
+
+
+def is_accepted(name: str) -> bool:
+    """Whether every provider takes this name as it is."""
+    return _ACCEPTED.fullmatch(name) is not None
+
+
+def is_reserved(name: str) -> bool:
+    """Whether the name is a bridge tool's, or differs from one only in case, accents or separators."""
+    return _SEPARATORS.sub("", _plain(name)).casefold() in _RESERVED
+
+
+def short_forms(original: str) -> Iterator[str]:
+    """Accepted names for an original, best first; the next one is for the day two digests meet."""
+    digest = hashlib.sha256(original.encode("utf-8", "surrogatepass")).digest()
+    code = base64.b32encode(digest).decode().rstrip("=").lower()
+    readable = _ODD.sub("_", _plain(original)).strip("_")
+    for length in range(8, len(code) + 1, 4):
+        yield f"{_shorten(readable, LONGEST - length - 1)}_{code[:length]}".lstrip("_")
+
+
+def _plain(text: str) -> str:
+    """Without accents: 'Größe' reads 'Große' and then 'Gro_e', not '________'."""
+    if text.isascii():
+        return text
+    return "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
+
+
+def _shorten(text: str, room: int) -> str:
+    """Head and tail: server names stand in front, and what a tool does stands at the end."""
+    if len(text) <= room:
+        return text
+    head = room // 2
+    return text[:head] + text[len(text) - (room - head) :]

@@ -1,0 +1,190 @@
+"""Which tools there are: registration, collisions, and the immutable snapshot everyone else reads.
+
+`Registry` takes changes; `Snapshot` is what sessions hold, name → Tool with a generation number,
+and never changes. Knows nothing of scope, availability or models.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from toolfold.authoring import ToolFunction, build_tool
+from toolfold.errors import InvalidTool, NameTaken, ReservedName
+from toolfold.model import Tool
+from toolfold.naming import is_accepted, is_reserved, short_forms
+
+log = logging.getLogger(__name__)
+
+
+class Snapshot(Mapping[str, Tool]):
+    """All tools at one moment. Look-ups are O(1) and shared freely between threads and sessions."""
+
+    def __init__(self, tools: Mapping[str, Tool], generation: int) -> None:
+        self._tools = tools
+        self._generation = generation
+
+    @property
+    def generation(self) -> int:
+        """Higher with every change of the registry that it was taken from."""
+        return self._generation
+
+    def __getitem__(self, name: str) -> Tool:
+        return self._tools[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tools)
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def find(self, name: str) -> Tool | None:
+        """By the name providers see, or by the one its author gave it."""
+        return self._tools.get(name) or self._tools.get(self._by_original.get(name, ""))
+
+    @functools.cached_property
+    def _by_original(self) -> dict[str, str]:
+        return {tool.original_name: name for name, tool in self._tools.items() if tool.original_name}
+
+    @functools.cached_property
+    def ordered(self) -> tuple[Tool, ...]:
+        """By name, so that the same tools make the same prompt whoever arrived first."""
+        return tuple(self._tools[name] for name in sorted(self._tools))
+
+    @functools.cached_property
+    def agent_level(self) -> frozenset[str]:
+        """The names of the tools that an agent runs itself."""
+        return frozenset(name for name, tool in self._tools.items() if tool.agent_level)
+
+    @functools.cached_property
+    def toolsets(self) -> Mapping[str, frozenset[str]]:
+        """Toolset → the names registered under it."""
+        members: dict[str, set[str]] = {}
+        for name, tool in self._tools.items():
+            members.setdefault(tool.toolset, set()).add(name)
+        return MappingProxyType({toolset: frozenset(names) for toolset, names in members.items()})
+
+
+class Registry:
+    """Takes registrations from any thread and hands out snapshots."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._tools: dict[str, Tool] = {}
+        self._generation = 0
+        self._snapshot = Snapshot({}, 0)
+
+    def register(self, *, override: bool = True, **definition: Any) -> Tool:
+        """Register a tool from its parts: see `toolfold.authoring.build_tool` for them."""
+        return self.add(build_tool(**definition), override=override)
+
+    def add(self, tool: Tool | ToolFunction[..., Any], *, override: bool = True) -> Tool:
+        """Register a tool by value. Returns it under the name that providers will see."""
+        value = _value(tool)
+        with self._lock:
+            placed = _place(self._tools, value, override)
+            self._generation += 1
+        _warn(placed)
+        return placed.tool
+
+    def add_all(self, tools: Iterable[Tool | ToolFunction[..., Any]], *, override: bool = True) -> list[Tool]:
+        """Register many, or, if one of them is refused, none."""
+        values = [_value(tool) for tool in tools]  # before the lock: the caller's code runs here
+        with self._lock:
+            return self._exchange(dict(self._tools), values, override)
+
+    def remove(self, name: str) -> bool:
+        """Forget a tool, by either of its names. False where there was none."""
+        with self._lock:
+            found = self._tools.pop(name, None) or self._tools.pop(_held(self._tools, name) or "", None)
+            self._generation += found is not None
+            return found is not None
+
+    def replace_toolset(self, toolset: str, tools: Iterable[Tool]) -> list[Tool]:
+        """Exchange all that one source brought for what it brings now, in one step."""
+        values = [_value(tool) for tool in tools]
+        with self._lock:
+            others = {name: tool for name, tool in self._tools.items() if tool.toolset != toolset}
+            return self._exchange(others, values, override=True)
+
+    def snapshot(self) -> Snapshot:
+        """The tools as they are now; the same object until something changes."""
+        with self._lock:
+            if self._snapshot.generation != self._generation:
+                self._snapshot = Snapshot(MappingProxyType(dict(self._tools)), self._generation)
+            return self._snapshot
+
+    def _exchange(self, tools: dict[str, Tool], added: Iterable[Tool], override: bool) -> list[Tool]:
+        """Put the added ones among these tools, then make them the registry's, in one step."""
+        placed = [_place(tools, tool, override) for tool in added]
+        if tools != self._tools:
+            self._tools = tools
+            self._generation += 1
+        for each in placed:
+            _warn(each)
+        return [each.tool for each in placed]
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A tool under its final name, and the stranger whose place it took."""
+
+    tool: Tool
+    stranger: Tool | None
+
+
+def _value(tool: Tool | ToolFunction[..., Any]) -> Tool:
+    value = tool.tool if isinstance(tool, ToolFunction) else tool
+    if not isinstance(value, Tool):
+        raise InvalidTool(f"expected a Tool or a @tool function, not {type(value).__name__}")
+    return value
+
+
+def _place(tools: dict[str, Tool], tool: Tool, override: bool) -> _Placed:
+    named = _named(tools, tool)
+    current = tools.get(named.name)
+    stranger = current if current and _identity(current) != _identity(named) else None
+    if stranger and not override:
+        raise NameTaken(named.name, stranger.toolset)
+    tools[named.name] = named
+    return _Placed(named, stranger)
+
+
+def _identity(tool: Tool) -> tuple[str, str]:
+    """What a later version of the same tool has in common with it, beside the name."""
+    return tool.toolset, tool.original_name
+
+
+def _warn(placed: _Placed) -> None:
+    tool, stranger = placed.tool, placed.stranger
+    if stranger:
+        log.warning(
+            "tool %r of toolset %r (%s) replaces the one of toolset %r (%s)",
+            *(tool.name, tool.toolset, tool.source, stranger.toolset, stranger.source),
+        )
+
+
+def _named(tools: Mapping[str, Tool], tool: Tool) -> Tool:
+    """The tool under an accepted name, unique among different originals."""
+    original = tool.original_name or tool.name
+    if not isinstance(original, str) or not original.strip():
+        raise InvalidTool("a tool needs a name")
+    if any(is_reserved(name) for name in {original, tool.name}):
+        raise ReservedName(original)
+    if is_accepted(tool.name):
+        return tool
+    for name in short_forms(original):
+        if name not in tools or tools[name].original_name == original:
+            return replace(tool, name=name, original_name=original)
+    raise InvalidTool(f"no short form of {original!r} is free")
+
+
+def _held(tools: Mapping[str, Tool], original: str) -> str | None:
+    """The short form that stands for this original already."""
+    held = (name for name in short_forms(original) if name in tools)
+    return next((name for name in held if tools[name].original_name == original), None)

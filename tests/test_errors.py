@@ -1,0 +1,117 @@
+"""Every error has one place in the tree and a sentence for whoever has to act on it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+import toolfold.errors as errors
+from toolfold.errors import (
+    CallError,
+    ConfigError,
+    NameTaken,
+    NeedsAgent,
+    OutOfScope,
+    RegistryError,
+    ReservedName,
+    ToolfoldError,
+    UnknownToolset,
+    nearest,
+    said,
+    shown,
+)
+
+
+def drawn_tree() -> dict[str, str]:
+    """Class → parent, as the module docstring draws it."""
+    parents: dict[str, str] = {}
+    path: list[str] = []
+    for line in (errors.__doc__ or "").splitlines():
+        if match := re.match(r"    (?P<branch>[│├└─ ]*)(?P<name>[A-Z]\w+)", line):
+            path[len(match["branch"]) // 4 :] = [match["name"]]
+            parents[match["name"]] = path[-2] if len(path) > 1 else "Exception"
+    return parents
+
+
+def test_the_tree_in_the_docstring_is_the_tree_in_the_code() -> None:
+    classes = {
+        name: kind.__mro__[1].__name__
+        for name, kind in vars(errors).items()
+        if inspect.isclass(kind) and issubclass(kind, Exception)
+    }
+    assert drawn_tree() == classes
+
+
+@pytest.mark.parametrize(
+    ("error", "said_by_it"),
+    [
+        (ReservedName("tool_call"), "'tool_call' is reserved for the runtime's own bridge tools."),
+        (NameTaken("x", "web"), "'x' is already registered by toolset 'web'."),
+        (UnknownToolset("wbe", ["web"]), "there is no toolset 'wbe'. Did you mean web?"),
+        (OutOfScope("x"), "'x' is not available in this session. Call one of the tools you were given."),
+        (OutOfScope("x", ["y", "z"]), "'x' is not available in this session. Did you mean y, z?"),
+        (NeedsAgent("todo"), "'todo' is run by the agent itself"),
+    ],
+)
+def test_an_error_says_what_happened_and_what_to_do(error: ToolfoldError, said_by_it: str) -> None:
+    assert str(error).startswith(said_by_it)
+
+
+def test_a_name_that_goes_on_forever_does_not_fill_the_message() -> None:
+    assert len(str(OutOfScope("x" * 1_000_000))) < 400
+
+
+def test_a_config_error_names_the_file_the_line_and_the_hint() -> None:
+    error = ConfigError("a.b is not a setting", key="a.b", file="t.yaml", line=7, hint="did you mean a.c?")
+    assert str(error) == "a.b is not a setting (t.yaml, line 7)\n  did you mean a.c?"
+    assert (error.key, error.file, error.line, error.hint) == ("a.b", "t.yaml", 7, "did you mean a.c?")
+
+
+def test_a_config_error_without_a_place_is_only_the_problem() -> None:
+    assert str(ConfigError("no")) == "no"
+
+
+def test_a_call_error_keeps_its_details_for_the_model() -> None:
+    assert CallError("no", parameters={"a": 1}).details == {"parameters": {"a": 1}}
+
+
+def test_a_refused_registration_is_caught_as_one_kind() -> None:
+    for error in (ReservedName("x"), NameTaken("x", "y"), errors.InvalidTool("x")):
+        assert isinstance(error, RegistryError)
+        assert not isinstance(error, CallError)
+
+
+def test_the_nearest_name_is_the_one_with_the_typo() -> None:
+    known = ["read_file", "write_file", "web_search", "browser_navigate"]
+    assert nearest("raed_file", known, count=1) == ["read_file"]
+
+
+def test_nothing_is_near_to_a_name_that_resembles_none() -> None:
+    assert nearest("zzz", ["read_file", "web_search"]) == []
+    assert nearest("x", []) == []
+
+
+def test_the_nearest_name_is_found_among_ten_thousand() -> None:
+    known = [f"service_{number}_action" for number in range(10_000)] + ["create_issue"]
+    assert nearest("create_isue", known, count=1) == ["create_issue"]
+
+
+def test_an_endless_name_is_compared_by_its_beginning_only() -> None:
+    assert nearest("read_file" + "x" * 1_000_000, ["read_file"]) == []
+
+
+def test_short_text_is_shown_whole_and_long_text_is_cut() -> None:
+    assert shown("abc", 3) == "abc"
+    assert shown("abcd", 3) == "abc…"
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def test_an_error_that_cannot_be_put_into_words_is_still_reported() -> None:
+    assert said(Speechless()) == "(no message)"
+    assert said(ValueError("words")) == "words"

@@ -1,0 +1,276 @@
+"""The nouns are pure data: frozen, independent of what they were made from, and plain to serialise."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import pickle
+import weakref
+from collections import UserDict
+from collections.abc import Callable, Iterator
+from dataclasses import FrozenInstanceError, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolfold.authoring import build_tool
+from toolfold.model import (
+    CallContext,
+    Effect,
+    FrozenDict,
+    FrozenList,
+    Json,
+    Source,
+    Tool,
+    ToolCall,
+    ToolResult,
+    freeze,
+)
+
+modest = settings(max_examples=50, deadline=None)
+scalars = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+)
+json_values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=15,
+)
+json_objects = st.dictionaries(st.text(max_size=8), json_values, max_size=4)
+
+DICT_CHANGES: dict[str, Callable[[Any], object]] = {
+    "set": lambda d: d.__setitem__("new", 1),
+    "delete": lambda d: d.__delitem__("new"),
+    "update": lambda d: d.update(new=1),
+    "setdefault": lambda d: d.setdefault("new", 1),
+    "pop": lambda d: d.pop("new", None),
+    "popitem": lambda d: d.popitem(),
+    "clear": lambda d: d.clear(),
+    "merge": lambda d: d.__ior__({"new": 1}),
+}
+LIST_CHANGES: dict[str, Callable[[Any], object]] = {
+    "set": lambda x: x.__setitem__(slice(None), [1]),
+    "delete": lambda x: x.__delitem__(slice(None)),
+    "append": lambda x: x.append(1),
+    "extend": lambda x: x.extend([1]),
+    "insert": lambda x: x.insert(0, 1),
+    "pop": lambda x: x.pop(),
+    "remove": lambda x: x.remove(1),
+    "clear": lambda x: x.clear(),
+    "sort": lambda x: x.sort(),
+    "reverse": lambda x: x.reverse(),
+    "add": lambda x: x.__iadd__([1]),
+    "multiply": lambda x: x.__imul__(2),
+}
+
+
+def containers(value: Any) -> Iterator[Any]:
+    """The value and every dict and list inside it."""
+    if isinstance(value, dict):
+        yield value
+        for each in value.values():
+            yield from containers(each)
+    elif isinstance(value, list):
+        yield value
+        for each in value:
+            yield from containers(each)
+
+
+def scribble(value: Any) -> None:
+    """Change every dict and list inside a value."""
+    for each in list(containers(value)):
+        if isinstance(each, dict):
+            each["scribbled"] = True
+        else:
+            each.append("scribbled")
+
+
+def search_tool(parameters: Json | None = None) -> Tool:
+    given = parameters or {"type": "object", "properties": {"q": {"type": "string", "enum": ["a", "b"]}}}
+    return build_tool(
+        name="search", toolset="web", schema={"description": "Find.", "parameters": given}, handler=len
+    )
+
+
+@modest
+@given(json_values)
+def test_a_change_anywhere_in_a_frozen_value_raises_and_changes_nothing(value: Any) -> None:
+    frozen = freeze(value)
+    for each in containers(frozen):
+        for change in (DICT_CHANGES if isinstance(each, dict) else LIST_CHANGES).values():
+            with pytest.raises(TypeError, match="read-only"):
+                change(each)
+        with pytest.raises(AttributeError):
+            each.note = "x"
+    assert frozen == value
+
+
+@pytest.mark.parametrize("kind", [dict, list])
+def test_no_method_of_dict_or_list_that_changes_it_was_forgotten(kind: type) -> None:
+    frozen: Any = FrozenDict({"a": 1}) if kind is dict else FrozenList([1])
+    reading = {
+        *("__class__", "__new__", "__init__", "__init_subclass__", "__subclasshook__", "__reduce_ex__"),
+        *("__reduce__", "__setattr__", "__delattr__", "__getattribute__", "__class_getitem__", "__format__"),
+        *("__repr__", "__str__", "__hash__", "__doc__", "__dir__", "__sizeof__", "__getstate__"),
+        *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__or__", "__ror__", "__add__"),
+        *("__mul__", "__rmul__", "__iter__", "__reversed__", "__len__", "__contains__", "__getitem__"),
+        *("get", "keys", "values", "items", "copy", "fromkeys", "count", "index"),
+    }
+    for name in set(dir(kind)) - reading:
+        with pytest.raises(TypeError, match="read-only"):
+            getattr(frozen, name)()
+
+
+@modest
+@given(json_objects)
+def test_a_later_change_to_the_original_does_not_reach_the_frozen_copy(value: Json) -> None:
+    before = copy.deepcopy(value)
+    frozen = freeze(value)
+    scribble(value)
+    assert frozen == before
+
+
+@modest
+@given(json_values)
+def test_a_frozen_value_serialises_like_the_original(value: Any) -> None:
+    assert json.dumps(freeze(value)) == json.dumps(value)
+
+
+@modest
+@given(json_objects)
+def test_a_deep_copy_is_plain_and_may_be_changed_without_reaching_the_frozen_one(value: Json) -> None:
+    frozen = freeze(value)
+    mine = copy.deepcopy(frozen)
+    assert mine == frozen
+    assert all(type(each) in (dict, list) for each in containers(mine))
+    scribble(mine)
+    assert frozen == value
+
+
+@modest
+@given(json_objects)
+def test_a_pickled_or_shallow_copy_is_frozen_too(value: Json) -> None:
+    frozen = freeze(value)
+    for copied in (pickle.loads(pickle.dumps(frozen)), copy.copy(frozen)):
+        assert copied == value
+        assert all(isinstance(each, FrozenDict | FrozenList) for each in containers(copied))
+
+
+def test_foreign_mappings_and_tuples_become_plain_json() -> None:
+    assert freeze(UserDict({"a": (1, UserDict({"b": ()}))})) == {"a": [1, {"b": []}]}
+
+
+@pytest.mark.parametrize(
+    "stranger",
+    [
+        *(float("nan"), float("inf"), float("-inf"), {1, 2}, object(), b"x", bytearray(b"x")),
+        *(memoryview(b"x"), 1j, len),
+    ],
+)
+def test_what_has_no_place_in_json_is_refused_however_deep(stranger: object) -> None:
+    for value in (stranger, {"a": [stranger]}, [{"a": {"b": stranger}}]):
+        with pytest.raises(TypeError, match="no place in JSON"):
+            freeze(value)
+
+
+def test_two_definitions_of_one_tool_are_independent() -> None:
+    tool = search_tool()
+    mine = tool.definition()
+    mine["type"] = "changed"
+    mine["function"]["name"] = "changed"
+    mine["function"]["description"] = "changed"
+    mine["function"]["parameters"] = {}
+    assert tool.definition() == {
+        "type": "function",
+        "function": {
+            "name": "search",
+            "description": "Find.",
+            "parameters": {
+                "type": "object",
+                "properties": {"q": {"type": "string", "enum": ["a", "b"]}},
+            },
+        },
+    }
+
+
+def test_the_schema_inside_a_definition_cannot_be_changed() -> None:
+    tool = search_tool()
+    with pytest.raises(TypeError, match="read-only"):
+        tool.definition()["function"]["parameters"]["properties"]["q"]["enum"].append("c")
+    assert tool.parameters["properties"]["q"]["enum"] == ["a", "b"]
+
+
+@modest
+@given(st.dictionaries(st.text(max_size=8), json_objects, max_size=4))
+def test_a_later_change_to_the_schema_does_not_reach_the_tool(properties: Json) -> None:
+    schema: Json = {"type": "object", "properties": properties}
+    before = copy.deepcopy(schema)
+    tool = search_tool(schema)
+    scribble(schema)
+    assert tool.parameters == before
+
+
+def test_a_tool_made_by_hand_freezes_its_schema_too() -> None:
+    schema: Any = {"type": "object", "properties": {"q": {"type": "string"}}}
+    tool = Tool(name="x", toolset="t", description="", parameters=schema, handler=lambda args, _: args)
+    schema["properties"]["q"]["type"] = "changed"
+    assert tool.parameters["properties"]["q"]["type"] == "string"
+    with pytest.raises(TypeError, match="read-only"):
+        tool.parameters["properties"].clear()
+
+
+def test_a_tool_with_another_schema_freezes_that_one_too() -> None:
+    schema: Any = {"type": "object", "properties": {}}
+    tool = replace(search_tool(), parameters=schema)
+    schema["properties"]["late"] = {}
+    assert tool.parameters == {"type": "object", "properties": {}}
+
+
+def test_a_tool_cannot_be_changed() -> None:
+    tool = search_tool()
+    with pytest.raises(FrozenInstanceError):
+        tool.name = "tool_call"  # type: ignore[misc]
+    assert tool.name == "search"
+
+
+def test_a_tool_is_equal_only_to_itself() -> None:
+    one, other = search_tool(), search_tool()
+    assert len({one, other, one}) == 2
+
+
+def test_a_tool_that_nobody_holds_is_gone() -> None:
+    tool = search_tool()
+    watched = weakref.ref(tool)
+    del tool
+    gc.collect()
+    assert watched() is None
+
+
+def test_every_call_has_an_id_of_its_own() -> None:
+    assert len({ToolCall("x").id for _ in range(100)}) == 100
+
+
+def test_the_cancellation_of_one_call_is_not_that_of_another() -> None:
+    one, other = CallContext(session_id="s"), CallContext(session_id="s")
+    one.cancelled.set()
+    assert not other.cancelled.is_set()
+
+
+def test_a_result_is_ok_unless_it_carries_an_error() -> None:
+    fine = ToolResult(call_id="1", name="x", text="{}")
+    assert fine.ok
+    assert not replace(fine, error="").ok
+    assert not replace(fine, error="no").ok
+
+
+def test_an_effect_can_be_written_as_its_name() -> None:
+    assert Effect("destructive") is Effect.DESTRUCTIVE
+    with pytest.raises(ValueError, match="harmless"):
+        Effect("harmless")
+
+
+def test_a_source_reads_as_its_kind_and_name() -> None:
+    assert [str(Source()), str(Source("mcp", "github"))] == ["user", "mcp github"]

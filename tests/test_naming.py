@@ -1,0 +1,235 @@
+"""Every name reaches the model in a form that providers accept, and finds its way back."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import unicodedata
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from toolfold.authoring import build_tool
+from toolfold.errors import InvalidTool, ReservedName
+from toolfold.model import BRIDGE_NAMES, Tool
+from toolfold.naming import is_accepted, is_reserved, short_forms
+from toolfold.registry import Registry
+
+PROVIDERS_TAKE = re.compile(r"\A[A-Za-z0-9_-]{1,64}\Z")
+
+# Every code point, lone surrogates too: they arrive from servers that escape them in JSON.
+any_text = st.text(st.characters(exclude_categories=()), max_size=120)
+accepted_names = st.from_regex(PROVIDERS_TAKE, fullmatch=True)
+modest = settings(max_examples=100, deadline=None)
+
+
+def tool(name: str, toolset: str = "test") -> Tool:
+    return build_tool(name=name, toolset=toolset, schema={}, handler=lambda args: name)
+
+
+def first_form(name: str) -> str:
+    return next(short_forms(name))
+
+
+@modest
+@given(any_text)
+@example("")
+@example("\ud800")
+@example("a" * 100_000)
+@example("日本語のツール")
+@example("ﷺ" * 200)
+def test_any_text_has_a_short_form_that_every_provider_accepts(name: str) -> None:
+    forms = list(short_forms(name))
+    assert all(PROVIDERS_TAKE.match(form) and is_accepted(form) for form in forms)
+    assert len(set(forms)) == len(forms) > 1
+
+
+@modest
+@given(any_text, any_text)
+@example("a.b", "a/b")
+@example("a.b", "a_b")
+@example("é", unicodedata.normalize("NFD", "é"))
+@example("a.", "a")
+@example("x" * 200 + "1" + "y" * 200, "x" * 200 + "2" + "y" * 200)
+@example("\ud800", "\udfff")
+@example("ToolA.x", "toola.x")
+def test_different_names_have_different_short_forms(one: str, other: str) -> None:
+    assume(one != other)
+    assert first_form(one) != first_form(other)
+
+
+def test_a_short_form_is_the_same_in_every_process() -> None:
+    names = ["a.b", "日本語", "x" * 300, "Größe/messen", "io.github.owner/server: do it"]
+    program = (
+        "import json, sys; from toolfold.naming import short_forms;"
+        "print(json.dumps([next(short_forms(name)) for name in json.loads(sys.argv[1])]))"
+    )
+    for seed in ("1", "2"):
+        told = subprocess.run(
+            [sys.executable, "-c", program, json.dumps(names)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            timeout=60,
+        )
+        assert json.loads(told.stdout) == [first_form(name) for name in names]
+
+
+def test_a_short_form_is_the_same_in_every_release() -> None:
+    assert first_form("a.b") == "a_b_fzztnxeo"
+    assert first_form("mcp.example.server/" + "x" * 80 + "/delete_everything") == (
+        "mcp_example_server_xxxxxxxxxxxxxxxxxx_delete_everything_744y7d7o"
+    )
+
+
+def test_a_short_form_can_still_be_read() -> None:
+    assert first_form("mcp.github/create-issue").startswith("mcp_github_create-issue_")
+    assert first_form("Café.ouvrir").startswith("Cafe_ouvrir_")
+
+
+def test_a_long_name_keeps_its_server_in_front_and_its_verb_at_the_end() -> None:
+    form = first_form("mcp_payments_" + "very_" * 30 + "refund_order")
+    assert form.startswith("mcp_payments_")
+    assert "refund_order_" in form
+    assert len(form) == 64
+
+
+@modest
+@given(accepted_names)
+def test_an_accepted_name_is_left_alone(name: str) -> None:
+    assume(not is_reserved(name))
+    registered = Registry().add(tool(name))
+    assert (registered.name, registered.original_name) == (name, "")
+
+
+@pytest.mark.parametrize("name", ["", "a" * 65, "a.b", "a b", "a\n", "é", "a/b", "٣", "a\x00"])
+def test_what_providers_refuse_is_not_accepted(name: str) -> None:
+    assert not is_accepted(name)
+
+
+def test_sixty_four_characters_are_accepted() -> None:
+    assert is_accepted("aZ09_-" + "x" * 58)
+
+
+@modest
+@given(st.lists(st.one_of(any_text, accepted_names), unique=True, max_size=12))
+def test_every_registered_name_leads_back_to_its_own_tool(names: list[str]) -> None:
+    names = [name for name in names if name.strip() and not is_reserved(name)]
+    registry = Registry()
+    for name in names:
+        registry.add(tool(name))
+    snapshot = registry.snapshot()
+    assert len(snapshot) == len(names)
+    for name in names:
+        found = snapshot.find(name)
+        assert found is not None
+        assert (found.original_name or found.name) == name
+        assert snapshot.find(found.name) is found
+        assert PROVIDERS_TAKE.match(found.name)
+
+
+def test_a_name_whose_short_form_is_taken_gets_another_and_both_are_found() -> None:
+    registry = Registry()
+    squatter = registry.add(tool(first_form("a.b")))
+    late = registry.add(tool("a.b"))
+    assert late.name != squatter.name
+    assert is_accepted(late.name)
+    assert registry.snapshot().find("a.b") is late
+    assert registry.snapshot().find(squatter.name) is squatter
+
+
+def test_registering_an_odd_name_again_gives_it_the_same_short_form() -> None:
+    registry = Registry()
+    first = registry.add(tool("a.b"))
+    again = registry.add(tool("a.b"))
+    assert again.name == first.name
+    assert list(registry.snapshot()) == [first.name]
+
+
+def test_a_tool_that_was_registered_elsewhere_keeps_both_of_its_names() -> None:
+    shortened = Registry().add(tool("a.b"))
+    other = Registry()
+    assert other.add(shortened).original_name == "a.b"
+    assert other.snapshot().find("a.b") is other.snapshot()[shortened.name]
+
+
+@pytest.mark.parametrize("bridge", sorted(BRIDGE_NAMES))
+@pytest.mark.parametrize(
+    "disguise",
+    [
+        "{0}",
+        " {0}\n",
+        "_{0}__",
+        "\u200b{0}\ufeff",
+    ],
+)
+def test_a_reserved_name_cannot_be_taken_in_any_wrapping(bridge: str, disguise: str) -> None:
+    registry = Registry()
+    with pytest.raises(ReservedName, match="reserved for the runtime's own bridge tools"):
+        registry.add(tool(disguise.format(bridge)))
+    assert len(registry.snapshot()) == 0
+
+
+@st.composite
+def look_alikes(draw: st.DrawFn) -> str:
+    """A bridge tool's name in other letters that read the same, with other separators or none."""
+    separator = st.sampled_from(["", "_", "-", ".", " ", "__", "/", "\u200b", "\u00ad", "\t", "‐", "·"])
+    letters = []
+    for letter in draw(st.sampled_from(sorted(BRIDGE_NAMES))).replace("_", ""):
+        wide = chr(ord(letter) + 0xFEE0)
+        bold = chr(ord(letter) - ord("a") + 0x1D41A)
+        same = [letter, letter.upper(), wide, bold, letter + "\u0301", letter + "\u200d"]
+        letters.append(draw(st.sampled_from(same)) + draw(separator))
+    return "".join(letters)
+
+
+@modest
+@given(look_alikes())
+@example("ToolSearch")
+@example("TOOL-CALL")
+@example("toolſearch")
+@example("ｔｏｏｌ＿ｃａｌｌ")
+@example("to\u200bol_des\u00adcribe")
+def test_a_look_alike_of_a_reserved_name_is_refused(name: str) -> None:
+    registry = Registry()
+    with pytest.raises(ReservedName):
+        registry.add(tool(name))
+    assert len(registry.snapshot()) == registry.snapshot().generation == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tool_searcher", "my_tool_call", "tool_call_2", "tool", "search_tools", "日本_tool_call", "toolcalls"],
+)
+def test_a_name_that_only_contains_a_reserved_one_is_free(name: str) -> None:
+    assert not is_reserved(name)
+    assert Registry().add(tool(name)).name not in BRIDGE_NAMES
+
+
+@modest
+@given(any_text)
+def test_no_short_form_is_a_reserved_name(name: str) -> None:
+    assert not any(is_reserved(form) for form in short_forms(name))
+
+
+def test_a_tool_cannot_hide_a_reserved_name_behind_another() -> None:
+    registry = Registry()
+    shown_as_bridge = replace(tool("harmless"), name="tool_call", original_name="harmless")
+    called_as_bridge = replace(tool("harmless"), original_name="tool_call")
+    for disguised in (shown_as_bridge, called_as_bridge):
+        with pytest.raises(ReservedName):
+            registry.add(disguised)
+    assert registry.snapshot().find("tool_call") is None
+
+
+@pytest.mark.parametrize("name", ["", " ", "\n\t"])
+def test_a_tool_without_a_name_is_refused(name: str) -> None:
+    registry = Registry()
+    with pytest.raises(InvalidTool, match="needs a name"):
+        registry.add(replace(tool("x"), name=name))
+    assert len(registry.snapshot()) == 0

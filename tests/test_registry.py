@@ -1,0 +1,571 @@
+"""The registry takes tools from anyone, settles collisions aloud, and hands out what never changes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolfold.authoring import build_tool
+from toolfold.authoring import tool as make_tool
+from toolfold.errors import InvalidTool, NameTaken, RegistryError, ReservedName
+from toolfold.model import Source, Tool
+from toolfold.naming import short_forms
+from toolfold.registry import Registry, Snapshot
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry()
+
+
+def tool(name: str, toolset: str = "web", **options: Any) -> Tool:
+    return build_tool(name=name, toolset=toolset, schema={}, handler=len, **options)
+
+
+def names(registry: Registry) -> set[str]:
+    return set(registry.snapshot())
+
+
+def in_threads(*works: Callable[[], object]) -> None:
+    """Run them at the same time and raise what any of them raised."""
+    problems: list[BaseException] = []
+    start = threading.Barrier(len(works))
+
+    def run(work: Callable[[], object]) -> None:
+        try:
+            start.wait(10)
+            work()
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads), "a thread hangs"
+    if problems:
+        raise problems[0]
+
+
+# Registering
+
+
+def test_a_tool_is_registered_from_its_parts(registry: Registry) -> None:
+    registered = registry.register(
+        name="search",
+        toolset="web",
+        schema={"description": "Find.", "parameters": {"type": "object", "properties": {"q": {}}}},
+        handler=lambda args: args["q"],
+        check_fn=lambda: True,
+        requires_env=["KEY"],
+        is_async=False,
+        description="Find pages.",
+        emoji="🔎",
+        synonyms=["look up"],
+    )
+    assert registry.snapshot()["search"] is registered
+    assert (registered.description, registered.emoji) == ("Find pages.", "🔎")
+    assert (registered.requires_env, registered.synonyms) == (("KEY",), ("look up",))
+
+
+def test_a_tool_is_registered_by_value(registry: Registry) -> None:
+    brought = tool("create_issue", "mcp-github", source=Source("mcp", "github"))
+    assert registry.add(brought) is brought
+    assert registry.snapshot()["create_issue"] is brought
+
+
+def test_a_decorated_function_is_registered_by_value(registry: Registry) -> None:
+    @make_tool(toolset="math")
+    def double(number: int) -> int:
+        """Twice the number."""
+        return 2 * number
+
+    assert registry.add(double) is double.tool
+    assert registry.snapshot().toolsets == {"math": {"double"}}
+
+
+@pytest.mark.parametrize("stranger", [None, "search", {"name": "search"}, len])
+def test_what_is_not_a_tool_is_refused(registry: Registry, stranger: Any) -> None:
+    with pytest.raises(InvalidTool, match="expected a Tool or a @tool function"):
+        registry.add(stranger)
+    assert names(registry) == set()
+
+
+def test_a_tool_that_cannot_be_built_leaves_no_trace(registry: Registry) -> None:
+    before = registry.snapshot()
+    with pytest.raises(InvalidTool):
+        registry.register(name="x", toolset="web", schema={"parameters": []}, handler=len)
+    assert registry.snapshot() is before
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        lambda registry, value: registry.add(value),
+        lambda registry, value: registry.add_all([tool("fine"), value]),
+        lambda registry, value: registry.replace_toolset("web", [tool("fine"), value]),
+        lambda registry, value: registry.register(name=value.name, toolset="web", schema={}, handler=len),
+        lambda registry, value: registry.add(make_tool(name=value.name)(lambda: None)),
+        lambda registry, value: registry.add(value, override=True),
+    ],
+    ids=["add", "add_all", "replace_toolset", "register", "decorator", "override"],
+)
+@pytest.mark.parametrize("name", ["tool_search", "tool_describe", "tool_call"])
+def test_a_reserved_name_is_refused_on_every_route(
+    registry: Registry, route: Callable[[Registry, Tool], object], name: str
+) -> None:
+    before = registry.snapshot()
+    with pytest.raises(ReservedName):
+        route(registry, tool(name))
+    assert registry.snapshot() is before
+
+
+# Collisions
+
+
+def test_across_toolsets_the_later_tool_wins_with_a_warning(
+    registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry.add(tool("search", "web"))
+    late = registry.add(tool("search", "mcp-brave", source=Source("mcp", "brave")))
+    assert registry.snapshot()["search"] is late
+    assert registry.snapshot().toolsets == {"mcp-brave": {"search"}}
+    [record] = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == (
+        "tool 'search' of toolset 'mcp-brave' (mcp brave) replaces the one of toolset 'web' (user)"
+    )
+
+
+def test_across_toolsets_the_earlier_tool_stays_when_it_must_not_be_replaced(
+    registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = registry.add(tool("search", "web"))
+    before = registry.snapshot()
+    with pytest.raises(NameTaken, match="'search' is already registered by toolset 'web'"):
+        registry.register(name="search", toolset="other", schema={}, handler=len, override=False)
+    assert registry.snapshot() is before
+    assert before["search"] is first
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("override", [True, False])
+def test_within_a_toolset_a_new_version_replaces_the_old_silently(
+    registry: Registry, caplog: pytest.LogCaptureFixture, override: bool
+) -> None:
+    registry.add(tool("search"))
+    new = registry.add(tool("search"), override=override)
+    assert registry.snapshot()["search"] is new
+    assert caplog.records == []
+
+
+def test_two_tools_of_the_same_odd_name_collide_like_any_other(
+    registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = registry.add(tool("search.pages", "web"))
+    late = registry.add(tool("search.pages", "other"))
+    assert late.name == first.name
+    assert registry.snapshot().find("search.pages") is late
+    assert len(caplog.records) == 1
+
+
+def test_taking_the_short_form_of_another_tool_is_a_collision_even_within_a_toolset(
+    registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = registry.add(tool("search.pages"))
+    with pytest.raises(NameTaken):
+        registry.add(tool(next(short_forms("search.pages"))), override=False)
+    assert registry.snapshot().find("search.pages") is odd
+    registry.add(tool(odd.name))
+    assert len(caplog.records) == 1
+
+
+def test_names_that_differ_in_case_do_not_collide(
+    registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry.add_all([tool("search", "a"), tool("Search", "b")])
+    assert names(registry) == {"search", "Search"}
+    assert caplog.records == []
+
+
+# Many at once
+
+
+def test_many_tools_are_added_in_one_step(registry: Registry) -> None:
+    added = registry.add_all(tool(name) for name in ("a", "b.c", "d"))
+    assert [each.original_name or each.name for each in added] == ["a", "b.c", "d"]
+    assert set(registry.snapshot().values()) == set(added)
+    assert registry.snapshot().generation == 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        (lambda: tool("tool_call"), ReservedName),
+        (lambda: tool("taken"), NameTaken),
+        (lambda: "nothing", InvalidTool),
+    ],
+)
+def test_when_one_of_many_is_refused_none_is_added(
+    registry: Registry,
+    caplog: pytest.LogCaptureFixture,
+    bad: Callable[[], Any],
+    error: type[RegistryError],
+) -> None:
+    registry.add(tool("taken", "other"))
+    before = registry.snapshot()
+    with pytest.raises(error):
+        registry.add_all([tool("a"), tool("b"), bad(), tool("c")], override=False)
+    assert registry.snapshot() is before
+    assert caplog.records == []
+
+
+def test_a_batch_that_fails_says_nothing_of_replacements_that_did_not_happen(
+    registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = registry.add(tool("search", "web"))
+    with pytest.raises(ReservedName):
+        registry.add_all([tool("search", "other"), tool("tool_call")])
+    assert registry.snapshot()["search"] is first
+    assert caplog.records == []
+
+
+def test_when_the_source_of_many_breaks_off_none_is_added(registry: Registry) -> None:
+    def source() -> Iterator[Tool]:
+        yield tool("a")
+        raise KeyboardInterrupt
+
+    before = registry.snapshot()
+    with pytest.raises(KeyboardInterrupt):
+        registry.add_all(source())
+    assert registry.snapshot() is before
+
+
+def test_a_source_that_looks_at_the_registry_meanwhile_leaves_no_half_batch_behind(
+    registry: Registry,
+) -> None:
+    def source() -> Iterator[Tool]:
+        yield tool("a")
+        assert "a" not in registry.snapshot()
+        yield tool("tool_call")
+
+    with pytest.raises(ReservedName):
+        registry.add_all(source())
+    assert names(registry) == set()
+
+
+def test_a_slow_source_does_not_keep_others_from_the_registry(registry: Registry) -> None:
+    other_is_done = threading.Event()
+
+    def source() -> Iterator[Tool]:
+        yield tool("a")
+        assert other_is_done.wait(10), "the registry was locked"
+        yield tool("b")
+
+    def other() -> None:
+        registry.add(tool("c"))
+        other_is_done.set()
+
+    in_threads(lambda: registry.add_all(source()), other)
+    assert names(registry) == {"a", "b", "c"}
+
+
+def test_adding_nothing_changes_nothing(registry: Registry) -> None:
+    before = registry.snapshot()
+    assert registry.add_all([]) == []
+    assert registry.snapshot() is before
+
+
+def test_a_toolset_is_exchanged_in_one_step(registry: Registry) -> None:
+    registry.add_all([tool("old"), tool("both"), tool("else", "file")])
+    before = registry.snapshot()
+    registry.replace_toolset("web", [tool("both"), tool("new")])
+    assert names(registry) == {"both", "new", "else"}
+    assert registry.snapshot().generation == before.generation + 1
+    assert set(before) == {"old", "both", "else"}
+
+
+def test_a_toolset_whose_exchange_is_refused_stays_as_it_was(registry: Registry) -> None:
+    registry.add_all([tool("old"), tool("else", "file")])
+    before = registry.snapshot()
+    with pytest.raises(ReservedName):
+        registry.replace_toolset("web", [tool("new"), tool("tool_search")])
+    assert registry.snapshot() is before
+
+
+def test_a_toolset_exchanged_for_nothing_is_gone(registry: Registry) -> None:
+    registry.add_all([tool("old"), tool("else", "file")])
+    registry.replace_toolset("web", [])
+    assert names(registry) == {"else"}
+
+
+# Removing
+
+
+def test_a_removed_tool_is_not_found_any_more(registry: Registry) -> None:
+    registry.add(tool("a"))
+    assert registry.remove("a") is True
+    assert registry.snapshot().find("a") is None
+
+
+@pytest.mark.parametrize("by", ["original", "short form"])
+def test_a_tool_of_an_odd_name_is_removed_by_either_name(registry: Registry, by: str) -> None:
+    odd = registry.add(tool("a.b"))
+    assert registry.remove("a.b" if by == "original" else odd.name)
+    assert names(registry) == set()
+
+
+def test_removing_what_is_not_there_changes_nothing(registry: Registry) -> None:
+    registry.add(tool("a"))
+    before = registry.snapshot()
+    assert registry.remove("b") is False
+    assert registry.remove("b.c") is False
+    assert registry.remove("") is False
+    assert registry.snapshot() is before
+
+
+# Snapshots
+
+
+def test_a_snapshot_never_changes(registry: Registry) -> None:
+    kept = registry.add(tool("a"))
+    old = registry.snapshot()
+    registry.add(tool("a"))
+    registry.add(tool("b"))
+    registry.remove("a")
+    assert dict(old) == {"a": kept}
+    assert old.toolsets == {"web": {"a"}}
+    assert old.find("b") is None
+
+
+def test_nobody_can_change_a_snapshot(registry: Registry) -> None:
+    registry.add(tool("a"))
+    snapshot: Any = registry.snapshot()
+    attempts: list[Callable[[], object]] = [
+        lambda: snapshot.__setitem__("a", tool("b")),
+        lambda: snapshot.update(b=tool("b")),
+        lambda: snapshot.pop("a"),
+        lambda: setattr(snapshot, "generation", 99),
+        lambda: snapshot.toolsets.__setitem__("web", frozenset()),
+        lambda: snapshot.toolsets["web"].add("b"),
+        lambda: snapshot.ordered.append(tool("b")),
+        lambda: snapshot.agent_level.add("a"),
+    ]
+    for attempt in attempts:
+        with pytest.raises((TypeError, AttributeError)):
+            attempt()
+    assert (list(snapshot), snapshot.generation) == (["a"], 1)
+
+
+def test_a_snapshot_is_the_same_object_until_something_changes(registry: Registry) -> None:
+    registry.add(tool("a"))
+    first = registry.snapshot()
+    assert registry.snapshot() is first
+    registry.add(tool("b"))
+    assert registry.snapshot() is not first
+
+
+def test_every_change_has_a_higher_generation_number(registry: Registry) -> None:
+    changes: list[Callable[[], object]] = [
+        lambda: registry.add(tool("a")),
+        lambda: registry.add(tool("a")),
+        lambda: registry.register(name="b", toolset="web", schema={}, handler=len),
+        lambda: registry.add_all([tool("c"), tool("d")]),
+        lambda: registry.remove("a"),
+        lambda: registry.replace_toolset("web", [tool("e")]),
+        lambda: registry.replace_toolset("web", []),
+    ]
+    seen = [registry.snapshot().generation]
+    for change in changes:
+        change()
+        seen.append(registry.snapshot().generation)
+    assert seen == sorted(set(seen))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.permutations(["b", "a", "C", "a.b", "z_", "_z", "10", "9"]))
+def test_the_order_of_tools_does_not_depend_on_who_arrived_first(arrivals: list[str]) -> None:
+    registry = Registry()
+    for name in arrivals:
+        registry.add(tool(name))
+    ordered = [each.name for each in registry.snapshot().ordered]
+    assert ordered == sorted(registry.snapshot())
+
+
+def test_a_real_name_is_found_before_the_same_word_as_an_original(registry: Registry) -> None:
+    impostor = registry.add(replace(tool("other"), original_name="search"))
+    assert registry.snapshot().find("search") is impostor
+    real = registry.add(tool("search"))
+    assert registry.snapshot().find("search") is real
+
+
+def test_a_name_nobody_has_is_not_found(registry: Registry) -> None:
+    registry.add(tool("a"))
+    snapshot = registry.snapshot()
+    assert snapshot.find("b") is None
+    assert snapshot.find("") is None
+    with pytest.raises(KeyError):
+        snapshot["b"]
+
+
+def test_a_snapshot_knows_its_toolsets_and_the_tools_an_agent_runs(registry: Registry) -> None:
+    registry.add_all(
+        [tool("a"), tool("b", "file"), tool("c", "file"), tool("todo", "todo", agent_level=True)]
+    )
+    snapshot = registry.snapshot()
+    assert snapshot.toolsets == {"web": {"a"}, "file": {"b", "c"}, "todo": {"todo"}}
+    assert snapshot.agent_level == {"todo"}
+
+
+# Size
+
+
+def filled(size: int) -> Registry:
+    registry = Registry()
+    for number in range(size):
+        registry.register(
+            name=f"tool_{number}",
+            toolset=f"set_{number % 50}",
+            schema={"parameters": {"type": "object", "properties": {"q": {"type": "string"}}}},
+            handler=lambda args: args,
+        )
+    return registry
+
+
+@pytest.fixture(scope="module")
+def small() -> Registry:
+    return filled(100)
+
+
+@pytest.fixture(scope="module")
+def large() -> Registry:
+    return filled(10_000)
+
+
+def seconds(work: Callable[[], object], repetitions: int = 3) -> float:
+    """The processor time of the work, the best of a few."""
+    times = []
+    for _ in range(repetitions):
+        started = time.process_time()
+        work()
+        times.append(time.process_time() - started)
+    return max(min(times), 1e-6)
+
+
+def test_ten_thousand_tools_are_all_there(large: Registry) -> None:
+    assert set(large.snapshot()) == {f"tool_{number}" for number in range(10_000)}
+
+
+def test_registrations_grow_in_proportion() -> None:
+    growth = seconds(lambda: filled(4_000)) / seconds(lambda: filled(500))
+    assert growth < 24  # 8 in proportion, 64 where each registration looks at all others
+
+
+@pytest.mark.parametrize(
+    "look_up",
+    [
+        lambda registry: registry.snapshot()["tool_50"],
+        lambda registry: registry.snapshot().find("tool_50"),
+        lambda registry: registry.snapshot().find("missing.one"),
+        lambda registry: registry.snapshot().toolsets["set_1"],
+        lambda registry: registry.snapshot().ordered,
+        lambda registry: registry.snapshot().agent_level,
+    ],
+    ids=["item", "find", "find nothing", "toolset", "ordered", "agent level"],
+)
+def test_a_look_up_costs_the_same_among_ten_thousand(
+    small: Registry, large: Registry, look_up: Callable[[Registry], object]
+) -> None:
+    def many(registry: Registry) -> Callable[[], None]:
+        def work() -> None:
+            for _ in range(500):
+                look_up(registry)
+
+        work()  # what a snapshot computes once
+        return work
+
+    growth = seconds(many(large)) / seconds(many(small))
+    assert growth < 10  # 1 where it is independent of the size, 100 where it is in proportion
+
+
+def test_the_ten_thousandth_snapshot_of_an_unchanged_registry_is_the_first(large: Registry) -> None:
+    assert len({id(large.snapshot()) for _ in range(10_000)}) == 1
+
+
+# Threads
+
+
+def test_threads_that_register_at_once_lose_nothing(registry: Registry) -> None:
+    seen: list[Snapshot] = []
+    threads, each = 8, 150
+
+    def register(worker: int) -> Callable[[], None]:
+        def work() -> None:
+            for number in range(each):
+                registry.register(name=f"t{worker}_{number}", toolset=f"w{worker}", schema={}, handler=len)
+
+        return work
+
+    def read() -> None:
+        while not seen or len(seen[-1]) < threads * each:
+            seen.append(registry.snapshot())
+
+    in_threads(read, *(register(worker) for worker in range(threads)))
+    assert names(registry) == {f"t{worker}_{number}" for worker in range(threads) for number in range(each)}
+    # One tool a generation: a snapshot that mixed two moments would have the wrong number.
+    assert all(len(snapshot) == snapshot.generation for snapshot in seen)
+    generations = [snapshot.generation for snapshot in seen]
+    assert generations == sorted(generations)
+
+
+def test_no_snapshot_shows_a_part_of_a_batch(registry: Registry) -> None:
+    sizes: set[int] = set()
+    done = threading.Event()
+
+    def add() -> None:
+        try:
+            for batch in range(60):
+                registry.add_all(tool(f"b{batch}_{number}", f"batch{batch}") for number in range(20))
+        finally:
+            done.set()
+
+    def exchange() -> None:
+        for _ in range(60):
+            registry.replace_toolset("flip", [tool(f"f{number}", "flip") for number in range(20)])
+            registry.replace_toolset("flip", [])
+
+    def read() -> None:
+        last = False
+        while not last:
+            last = done.is_set()
+            sizes.update(len(members) for members in registry.snapshot().toolsets.values())
+
+    in_threads(read, add, exchange)
+    assert sizes == {20}
+    assert len(names(registry)) == 1_200
+
+
+def test_of_threads_that_want_one_name_exactly_one_gets_it(registry: Registry) -> None:
+    winners: list[str] = []
+
+    def want(toolset: str) -> Callable[[], None]:
+        def work() -> None:
+            try:
+                registry.add(tool("search", toolset), override=False)
+            except NameTaken:
+                return
+            winners.append(toolset)
+
+        return work
+
+    in_threads(*(want(f"set{number}") for number in range(8)))
+    assert winners == [registry.snapshot()["search"].toolset]
