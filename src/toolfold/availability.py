@@ -1,0 +1,133 @@
+"""Which tools can work right now, and, for people, why the others cannot.
+
+Runs the check functions that tools bring: each once per build however many tools share it, all at the
+same time, none longer than the limit. A probe that worked a moment ago keeps its tools for a short
+grace, so that one flap does not strip them from a session. Knows nothing of scope or models.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from toolfold.errors import said, shown
+from toolfold.model import Check, Tool
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Whether a tool is offered, and the reason where it is not or only by grace."""
+
+    available: bool
+    reason: str = ""
+
+
+_AVAILABLE = Status(True)
+
+
+class _Probe:
+    """One run of a check function in a thread of its own, which a hang cannot take down with it."""
+
+    def __init__(self, check: Check, limit: float) -> None:
+        self._limit = limit
+        self._deadline = time.monotonic() + limit
+        self._done = threading.Event()
+        self._failure = "its check ended without an answer"
+        thread = threading.Thread(target=self._run, args=(check,), name="toolfold-check", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the machine has no thread left
+            self._end(f"its check could not be started: {error}")
+
+    def _run(self, check: Check) -> None:
+        try:
+            self._end("" if _truth(check) else "its check said no")
+        except BaseException as error:  # a check may raise anything; whatever it is means "unavailable"
+            self._end(shown(f"its check failed: {type(error).__name__}: {said(error)}"))
+
+    def _end(self, failure: str) -> None:
+        self._failure = failure
+        self._done.set()
+
+    @property
+    def ended(self) -> bool:
+        return self._done.is_set()
+
+    def failure(self) -> str:
+        """Empty where the check passed, a reason where it did not or has not ended in its time."""
+        if self._done.wait(max(0.0, self._deadline - time.monotonic())):
+            return self._failure
+        return f"its check did not end within {self._limit:g} s"
+
+
+class Availability:
+    """Remembers, between builds, when each check last passed and which of them still run."""
+
+    def __init__(
+        self, *, timeout: float = 5.0, grace: float = 30.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._timeout, self._grace, self._clock = timeout, grace, clock
+        self._lock = threading.Lock()
+        self._last_good: weakref.WeakKeyDictionary[object, float] = weakref.WeakKeyDictionary()
+        self._probes: weakref.WeakKeyDictionary[object, _Probe] = weakref.WeakKeyDictionary()
+
+    def statuses(self, tools: Iterable[Tool]) -> dict[str, Status]:
+        """Name → status, for those tools that bring a check; the others are available."""
+        checked = [tool for tool in tools if tool.check is not None]
+        first = {id(tool.check): tool for tool in reversed(checked)}
+        keys = {tool.name: _key(first[id(tool.check)]) for tool in checked}
+        probes = {keys[tool.name]: tool.check for tool in checked if tool.check is not None}
+        found = self._run(probes)
+        return {name: found[key] for name, key in keys.items()}
+
+    def unavailable(self, tools: Iterable[Tool]) -> dict[str, str]:
+        """Name → reason, for those tools that cannot be offered now."""
+        return {name: status.reason for name, status in self.statuses(tools).items() if not status.available}
+
+    def _run(self, checks: Mapping[object, Check]) -> dict[object, Status]:
+        probes = {key: self._probe(key, check) for key, check in checks.items()}
+        return {key: self._judge(key, probe) for key, probe in probes.items()}
+
+    def _probe(self, key: object, check: Check) -> _Probe:
+        """A new run, or the one still under way: where a check hangs, a second would hang beside it."""
+        with self._lock:
+            probe = self._probes.get(key)
+            if probe is None or probe.ended:
+                probe = self._probes[key] = _Probe(check, self._timeout)
+            return probe
+
+    def _judge(self, key: object, probe: _Probe) -> Status:
+        failure = probe.failure()
+        now = self._clock()
+        with self._lock:
+            if not failure:
+                self._last_good[key] = now
+                return _AVAILABLE
+            last_good = self._last_good.get(key)
+        if last_good is not None and now - last_good < self._grace:
+            return Status(True, f"{failure}; kept because it passed {now - last_good:.0f} s ago")
+        return Status(False, failure)
+
+
+def _key(tool: Tool) -> object:
+    """What a check is remembered by: itself, or, where it cannot be a weak key, the tool that brings it."""
+    try:
+        hash(tool.check)
+        weakref.ref(tool.check)
+    except TypeError:
+        return tool
+    return tool.check
+
+
+def _truth(check: Check) -> bool:
+    answer = check()
+    return bool(asyncio.run(_awaited(answer)) if inspect.isawaitable(answer) else answer)
+
+
+async def _awaited(answer: Awaitable[object]) -> object:
+    return await answer

@@ -1,0 +1,197 @@
+"""Which tools a session may see and call.
+
+Toolsets are named bundles; a `Scope` is a grant written in them. A scope is a rule, not a list: it is
+evaluated against each snapshot, so that a server that arrives late appears in a session that was
+granted it, and nothing else does. A later stage may show fewer tools than the scope grants, never more.
+Knows nothing of models, search or prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from toolfold.errors import UnknownToolset, nearest
+from toolfold.model import Tool
+from toolfold.registry import Snapshot
+
+ALL = "all"
+MCP_PREFIX = "mcp-"
+
+
+@dataclass(frozen=True, slots=True)
+class Toolset:
+    """A named bundle: tools of its own and other toolsets it includes."""
+
+    name: str
+    description: str = ""
+    tools: tuple[str, ...] = ()
+    includes: tuple[str, ...] = ()
+
+
+_EVERYDAY = ("file", "terminal", "web", "browser", "todo", "memory", "session_search", "clarify", "vision")
+
+PRESETS = (
+    Toolset(
+        "toolfold-cli",
+        "Everything a person at a terminal expects.",
+        includes=(*_EVERYDAY, "code_execution", "delegation", "skills", "image_gen", "tts", "cronjob"),
+    ),
+    Toolset(
+        "toolfold-gateway",
+        "For clients that bring their own files and shell: no local file or terminal tools.",
+        includes=("web", "browser", "todo", "memory", "session_search", "vision"),
+    ),
+    Toolset(
+        "toolfold-messaging",
+        "For chat platforms: the everyday tools and sending messages.",
+        includes=(*_EVERYDAY, "messaging", "cronjob", "tts"),
+    ),
+    Toolset(
+        "toolfold-editor",
+        "For code editors: files, shell and code, nothing that talks to people.",
+        includes=("file", "terminal", "code_execution", "web", "todo", "delegation", "memory"),
+    ),
+)
+
+LEGACY: Mapping[str, str] = {
+    "web_tools": "web",
+    "terminal_tools": "terminal",
+    "file_tools": "file",
+    "vision_tools": "vision",
+    "moa_tools": "moa",
+    "image_tools": "image_gen",
+    "skills_tools": "skills",
+    "browser_tools": "browser",
+    "cronjob_tools": "cronjob",
+    "rl_tools": "rl",
+    "tts_tools": "tts",
+}
+
+
+class Toolsets:
+    """Every toolset there is at one generation of the registry."""
+
+    def __init__(self, snapshot: Snapshot, declared: Iterable[Toolset] = ()) -> None:
+        self._snapshot = snapshot
+        # The presets last: no declaration changes what an established name grants.
+        self._declared = {each.name: each for each in (*declared, *PRESETS)}
+        # Names a grant may use although nothing brought tools for them here.
+        self._expected = {ALL, *LEGACY, *LEGACY.values()}.union(*(each.includes for each in PRESETS))
+        self._resolved: dict[str, frozenset[str]] = {}
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self._snapshot
+
+    def listing(self) -> dict[str, Toolset]:
+        """Name → toolset, in order of names: bundles, presets, and those that tools registered under."""
+        names = sorted({*self._declared, *self._snapshot.toolsets})
+        return {name: self._describe(name) for name in names}
+
+    def knows(self, name: str) -> bool:
+        """Whether a grant may name it. An MCP server's toolset may be named before the server is up."""
+        return self._exists(name) or name in self._expected or name.startswith(MCP_PREFIX)
+
+    def require(self, names: Iterable[str]) -> None:
+        """Raise UnknownToolset for the first name no grant may use, with what was likely meant."""
+        for name in names:
+            if not self.knows(name):
+                raise UnknownToolset(name, nearest(name, {*self.listing(), *self._expected}))
+
+    def resolve(self, name: str) -> frozenset[str]:
+        """The tools of a toolset, composites followed; nothing for a toolset with no tools here."""
+        if name == ALL:
+            return frozenset(self._snapshot)
+        if name not in self._resolved:
+            self._resolved[name] = self._walk(name)
+        return self._resolved[name]
+
+    def _walk(self, start: str) -> frozenset[str]:
+        found: set[str] = set()
+        seen: set[str] = set()
+        pending = [start]
+        while pending:  # each toolset once: cycles end, diamonds cost nothing
+            name = self._modern(pending.pop())
+            if name in seen:
+                continue
+            seen.add(name)
+            found |= frozenset(self._snapshot) if name == ALL else self._own(name)
+            if name in self._declared:
+                pending += self._declared[name].includes
+        return frozenset(found)
+
+    def _exists(self, name: str) -> bool:
+        return name in self._declared or name in self._snapshot.toolsets
+
+    def _modern(self, name: str) -> str:
+        return name if self._exists(name) else LEGACY.get(name, name)
+
+    def _own(self, name: str) -> frozenset[str]:
+        registered = self._snapshot.toolsets.get(name, frozenset())
+        listed = self._declared[name].tools if name in self._declared else ()
+        present = (self._snapshot.find(each) for each in listed)
+        return registered | {tool.name for tool in present if tool}
+
+    def _describe(self, name: str) -> Toolset:
+        declared = self._declared.get(name, Toolset(name))
+        return Toolset(name, declared.description, tuple(sorted(self._own(name))), declared.includes)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a session was granted. `narrow` is the only way to make another one from it."""
+
+    enabled: tuple[str, ...] | None = None
+    """Toolsets; None means every toolset."""
+    disabled: tuple[str, ...] = ()
+    """Toolsets taken away again."""
+    without: tuple[str, ...] = ()
+    """Tools or toolsets taken away, whether or not they exist today."""
+    parent: Scope | None = None
+
+    def narrow(
+        self, enabled: Iterable[str] | None = None, disabled: Iterable[str] = (), without: Iterable[str] = ()
+    ) -> Scope:
+        """A scope that grants what both this one and the new rule grant."""
+        chosen = None if enabled is None else _listed(enabled)
+        return Scope(chosen, _listed(disabled), _listed(without), parent=self)
+
+    def granted(self, toolsets: Toolsets) -> frozenset[str]:
+        """The names this scope grants of the tools there are now."""
+        names = self._allowed(toolsets)
+        ancestor = self.parent
+        while ancestor:
+            names &= ancestor._allowed(toolsets)
+            ancestor = ancestor.parent
+        return names
+
+    def _allowed(self, toolsets: Toolsets) -> frozenset[str]:
+        """What this rule alone allows, without those of its ancestors."""
+        names = frozenset(toolsets.snapshot) if self.enabled is None else _union(toolsets, self.enabled)
+        if removed := (*self.disabled, *self.without):
+            # By both names: a newcomer that takes the legacy one must not bring the modern one back.
+            names -= _union(toolsets, (*removed, *(LEGACY[name] for name in removed if name in LEGACY)))
+        if self.without:
+            names -= _tools_named(toolsets.snapshot, self.without)
+        return names
+
+
+def _union(toolsets: Toolsets, names: Iterable[str]) -> frozenset[str]:
+    return frozenset().union(*(toolsets.resolve(name) for name in names))
+
+
+def _listed(names: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(names, str):  # its letters would name nothing, and a disabled toolset would stay granted
+        raise TypeError(f"expected a list of names, not the string {names!r}")
+    return tuple(names)
+
+
+def _tools_named(snapshot: Snapshot, names: Iterable[str]) -> frozenset[str]:
+    """Every tool of these names: two authors may have chosen the same original one."""
+    wanted = frozenset(name for name in names if name)
+    return frozenset(tool.name for tool in snapshot.ordered if not wanted.isdisjoint(_names_of(tool)))
+
+
+def _names_of(tool: Tool) -> tuple[str, str]:
+    return tool.name, tool.original_name

@@ -1,0 +1,531 @@
+"""A check decides whether a tool is offered, and no check, however bad, does more than that."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from toolfold.authoring import build_tool
+from toolfold.availability import Availability, Status
+from toolfold.model import Check, Tool
+
+
+class Clock:
+    """Time that passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Probe:
+    """A check that answers as it is told and counts its runs."""
+
+    def __init__(self, answer: object = True) -> None:
+        self.answer = answer
+        self.runs = 0
+
+    def __call__(self) -> object:
+        self.runs += 1
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+
+class Hang:
+    """A check that does not end before it is released."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.started = threading.Event()
+        self.released = threading.Event()
+        self.threads: list[threading.Thread] = []
+
+    def __call__(self) -> bool:
+        self.runs += 1
+        self.threads.append(threading.current_thread())
+        self.started.set()
+        self.released.wait(60)
+        return True
+
+    def release(self) -> None:
+        self.released.set()
+        for thread in self.threads:
+            thread.join(10)
+
+
+@pytest.fixture
+def hang() -> Iterator[Hang]:
+    check = Hang()
+    yield check
+    check.release()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def availability(clock: Clock) -> Availability:
+    return Availability(timeout=10, grace=30, clock=clock)
+
+
+def tool(name: str, check: Check | None) -> Tool:
+    return build_tool(name=name, toolset="web", schema={}, handler=len, check_fn=check)
+
+
+def status(availability: Availability, check: Check) -> Status:
+    return availability.statuses([tool("x", check)])["x"]
+
+
+def passes(availability: Availability, check: Check) -> None:
+    """The check passes, at the latest when the machine has found the time for it."""
+    deadline = time.monotonic() + 20
+    while status(availability, check) != Status(True):
+        assert time.monotonic() < deadline, "the tool did not come back"
+
+
+def threads_have_ended() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "toolfold-check":
+            thread.join(10)
+
+
+# Answers
+
+
+def test_a_tool_without_a_check_is_available(availability: Availability) -> None:
+    tools = [tool("free", None)]
+    assert availability.unavailable(tools) == {}
+    assert availability.statuses(tools) == {}
+
+
+@pytest.mark.parametrize("answer", [True, 1, "yes", ["x"]])
+def test_a_check_that_says_yes_makes_its_tool_available(availability: Availability, answer: object) -> None:
+    assert status(availability, Probe(answer)) == Status(True)
+
+
+@pytest.mark.parametrize("answer", [False, None, 0, "", []])
+def test_a_check_that_says_no_makes_its_tool_unavailable(availability: Availability, answer: object) -> None:
+    assert status(availability, Probe(answer)) == Status(False, "its check said no")
+
+
+def test_only_the_tools_whose_check_failed_are_unavailable(availability: Availability) -> None:
+    tools = [tool("good", Probe()), tool("bad", Probe(False)), tool("free", None)]
+    assert availability.unavailable(tools) == {"bad": "its check said no"}
+
+
+class OwnBaseException(BaseException):
+    pass
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError("no key"), "its check failed: ValueError: no key"),
+        (SystemExit(3), "its check failed: SystemExit: 3"),
+        (KeyboardInterrupt(), "its check failed: KeyboardInterrupt: "),
+        (GeneratorExit(), "its check failed: GeneratorExit: "),
+        (OwnBaseException("odd"), "its check failed: OwnBaseException: odd"),
+        (asyncio.CancelledError(), "its check failed: CancelledError: "),
+        (Speechless(), "its check failed: Speechless: (no message)"),
+    ],
+)
+def test_a_check_that_raises_makes_its_tool_unavailable_and_the_reason_is_kept(
+    availability: Availability, error: BaseException, reason: str
+) -> None:
+    assert status(availability, Probe(error)) == Status(False, reason)
+
+
+def test_a_long_reason_is_cut(availability: Availability) -> None:
+    assert len(status(availability, Probe(ValueError("x" * 1_000_000))).reason) < 300
+
+
+class NoTruth:
+    def __bool__(self) -> bool:
+        raise ValueError("neither")
+
+
+def test_an_answer_that_is_neither_true_nor_false_makes_its_tool_unavailable(
+    availability: Availability,
+) -> None:
+    assert status(availability, NoTruth) == Status(False, "its check failed: ValueError: neither")
+
+
+def test_a_check_that_cannot_be_called_without_arguments_makes_only_its_tool_unavailable(
+    availability: Availability,
+) -> None:
+    def wants(key: str) -> bool:
+        return bool(key)
+
+    unavailable = availability.unavailable([tool("bad", wants), tool("good", Probe())])  # type: ignore[arg-type]
+    assert list(unavailable) == ["bad"]
+    assert "TypeError" in unavailable["bad"]
+
+
+# Asynchronous checks
+
+
+async def says_yes() -> bool:
+    await asyncio.sleep(0)
+    return True
+
+
+async def says_no() -> bool:
+    await asyncio.sleep(0)
+    return False
+
+
+async def raises() -> bool:
+    await asyncio.sleep(0)
+    raise ConnectionError("down")
+
+
+class Later:
+    """Awaitable, and true like every object."""
+
+    def __await__(self) -> Generator[Any, None, bool]:
+        return says_no().__await__()
+
+
+ASYNC_CHECKS: list[tuple[Callable[[], Awaitable[bool]], Status]] = [
+    (says_yes, Status(True)),
+    (says_no, Status(False, "its check said no")),
+    (raises, Status(False, "its check failed: ConnectionError: down")),
+    (lambda: says_no(), Status(False, "its check said no")),
+    (Later, Status(False, "its check said no")),
+]
+
+
+@pytest.mark.parametrize(("check", "expected"), ASYNC_CHECKS)
+def test_an_asynchronous_check_is_awaited(
+    availability: Availability, check: Callable[[], Awaitable[bool]], expected: Status
+) -> None:
+    assert status(availability, check) == expected
+
+
+async def test_an_asynchronous_check_is_awaited_where_a_loop_already_runs(availability: Availability) -> None:
+    assert status(availability, says_yes) == Status(True)
+    assert not status(availability, says_no).available
+
+
+# Sharing
+
+
+def test_a_shared_check_runs_once_per_build(availability: Availability) -> None:
+    check = Probe()
+    tools = [tool(f"t{number}", check) for number in range(50)]
+    assert len(availability.statuses(tools)) == 50
+    assert check.runs == 1
+    availability.statuses(tools)
+    assert check.runs == 2
+
+
+def test_the_answer_of_a_shared_check_holds_for_all_of_its_tools(availability: Availability) -> None:
+    check = Probe(ValueError("down"))
+    tools = [tool(f"t{number}", check) for number in range(3)]
+    assert availability.unavailable(tools) == dict.fromkeys(
+        ("t0", "t1", "t2"), "its check failed: ValueError: down"
+    )
+
+
+class Server:
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def is_up(self) -> bool:
+        self.runs += 1
+        return True
+
+
+def test_the_same_method_of_one_object_is_one_check(availability: Availability) -> None:
+    one, other = Server(), Server()
+    availability.statuses([tool("a", one.is_up), tool("b", one.is_up), tool("c", other.is_up)])
+    assert (one.runs, other.runs) == (1, 1)
+
+
+def test_different_checks_run_at_the_same_time(availability: Availability) -> None:
+    meeting = threading.Barrier(5)
+    tools = [tool(f"t{number}", lambda: meeting.wait(10) >= 0) for number in range(5)]
+    assert availability.unavailable(tools) == {}
+
+
+# Checks that cannot be weak keys
+
+
+@dataclass
+class Unhashable:
+    runs: int = 0
+
+    def __call__(self) -> bool:
+        self.runs += 1
+        return True
+
+
+class Slotted:
+    __slots__ = ("runs",)
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def __call__(self) -> bool:
+        self.runs += 1
+        return True
+
+
+class Falsy(Slotted):
+    def __len__(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("kind", [Unhashable, Slotted, Falsy])
+def test_any_callable_can_be_a_check_and_is_shared(
+    availability: Availability, kind: Callable[[], Unhashable | Slotted]
+) -> None:
+    check = kind()
+    tools = [tool("a", check), tool("b", check), tool("c", Probe(False))]
+    assert availability.unavailable(tools) == {"c": "its check said no"}
+    assert check.runs == 1
+
+
+# Hanging
+
+
+def test_a_check_that_hangs_makes_only_its_tool_unavailable(hang: Hang, clock: Clock) -> None:
+    availability = Availability(timeout=0.5, clock=clock)
+    unavailable = availability.unavailable([tool("stuck", hang), tool("good", Probe())])
+    assert unavailable == {"stuck": "its check did not end within 0.5 s"}
+
+
+def test_while_a_check_hangs_it_is_not_started_again(hang: Hang, clock: Clock) -> None:
+    availability = Availability(timeout=0.05, clock=clock)
+    for _ in range(5):
+        assert not status(availability, hang).available
+    assert hang.started.wait(10)
+    assert hang.runs == 1
+
+
+def test_while_a_check_hangs_later_builds_do_not_wait_for_it(hang: Hang) -> None:
+    availability = Availability(timeout=0.05)
+    stuck = tool("stuck", hang)
+    availability.statuses([stuck])
+    finished = threading.Event()
+
+    def build_a_hundred_times() -> None:
+        for _ in range(100):
+            availability.statuses([stuck])
+        finished.set()
+
+    threading.Thread(target=build_a_hundred_times, daemon=True).start()
+    assert finished.wait(4)  # at 0.05 s a build it would take 5
+
+
+def test_a_hanging_check_that_cannot_be_a_weak_key_is_not_started_again_either(hang: Hang) -> None:
+    @dataclass
+    class Wrapper:
+        inner: Hang
+
+        def __call__(self) -> bool:
+            return self.inner()
+
+    availability = Availability(timeout=0.05)
+    stuck = tool("stuck", Wrapper(hang))
+    for _ in range(3):
+        assert not availability.statuses([stuck])["stuck"].available
+    assert hang.started.wait(10)
+    assert hang.runs == 1
+
+
+def test_a_tool_comes_back_when_its_hanging_check_has_ended(hang: Hang) -> None:
+    availability = Availability(timeout=0.2, grace=0)
+    assert not status(availability, hang).available
+    hang.release()
+    passes(availability, hang)
+    assert hang.runs >= 2
+
+
+def test_builds_at_the_same_time_share_one_run_of_a_slow_check(
+    availability: Availability, hang: Hang
+) -> None:
+    answers: list[Status] = []
+    others_turn = threading.Event()
+
+    def build(*checks: Check) -> threading.Thread:
+        tools = [tool(f"t{number}", check) for number, check in enumerate(checks)]
+        thread = threading.Thread(
+            target=lambda: answers.append(availability.statuses(tools)["t0"]), daemon=True
+        )
+        thread.start()
+        return thread
+
+    def comes_after_the_slow_one() -> bool:
+        others_turn.set()
+        return True
+
+    first = build(hang)
+    assert hang.started.wait(10)
+    second = build(hang, comes_after_the_slow_one)
+    assert others_turn.wait(10)
+    hang.released.set()
+    for thread in (first, second):
+        thread.join(10)
+    assert answers == [Status(True), Status(True)]
+    assert hang.runs == 1
+
+
+def test_a_hanging_check_does_not_keep_the_program_from_ending() -> None:
+    program = """
+import threading
+from toolfold.authoring import build_tool
+from toolfold.availability import Availability
+tool = build_tool(name="x", toolset="t", schema={}, handler=len, check_fn=threading.Event().wait)
+print(Availability(timeout=0.05).unavailable([tool]))
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert told.stdout == "{'x': 'its check did not end within 0.05 s'}\n"
+    assert told.stderr == ""
+
+
+def test_where_no_thread_can_be_started_the_tool_is_unavailable_and_the_build_goes_on() -> None:
+    program = """
+import threading
+from toolfold.authoring import build_tool
+from toolfold.availability import Availability
+tool = build_tool(name="x", toolset="t", schema={}, handler=len, check_fn=lambda: True)
+availability = Availability(timeout=30)
+threading.stack_size(1 << 46)
+print(availability.unavailable([tool]))
+threading.stack_size(0)
+print(availability.unavailable([tool]))
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert told.stdout == "{'x': \"its check could not be started: can't start new thread\"}\n{}\n"
+
+
+# Grace
+
+
+def test_a_check_that_passed_a_moment_ago_keeps_its_tool_and_says_so(
+    availability: Availability, clock: Clock
+) -> None:
+    check = Probe()
+    assert status(availability, check) == Status(True)
+    check.answer = ValueError("flap")
+    clock.now += 10
+    assert status(availability, check) == Status(
+        True, "its check failed: ValueError: flap; kept because it passed 10 s ago"
+    )
+
+
+def test_grace_ends_and_is_not_renewed_by_itself(availability: Availability, clock: Clock) -> None:
+    check = Probe()
+    status(availability, check)
+    check.answer = False
+    offered = []
+    for _ in range(4):
+        clock.now += 14
+        offered.append(status(availability, check).available)
+    assert offered == [True, True, False, False]
+
+
+def test_a_check_that_never_passed_has_no_grace(availability: Availability) -> None:
+    check = Probe(False)
+    assert not status(availability, check).available
+    assert not status(availability, check).available
+
+
+def test_a_grace_of_zero_is_none(clock: Clock) -> None:
+    availability = Availability(grace=0, clock=clock)
+    check = Probe()
+    status(availability, check)
+    check.answer = False
+    assert not status(availability, check).available
+
+
+def test_the_grace_of_one_check_does_not_help_another(availability: Availability) -> None:
+    passing, failing = Probe(), Probe(False)
+    assert status(availability, passing).available
+    assert not status(availability, failing).available
+
+
+def test_a_check_that_begins_to_hang_has_its_grace_too(hang: Hang, clock: Clock) -> None:
+    availability = Availability(timeout=0.2, grace=30, clock=clock)
+    hang.released.set()
+    passes(availability, hang)
+    hang.released.clear()
+    clock.now += 10
+    assert status(availability, hang) == Status(
+        True, "its check did not end within 0.2 s; kept because it passed 10 s ago"
+    )
+    clock.now += 30
+    assert not status(availability, hang).available
+
+
+def test_a_check_that_recovers_begins_a_new_grace(availability: Availability, clock: Clock) -> None:
+    check = Probe()
+    status(availability, check)
+    check.answer = False
+    clock.now += 100
+    assert not status(availability, check).available
+    check.answer = True
+    assert status(availability, check) == Status(True)
+    check.answer = False
+    clock.now += 29
+    assert status(availability, check).available
+
+
+def test_a_new_version_of_a_tool_keeps_the_grace_of_its_check(
+    availability: Availability, clock: Clock
+) -> None:
+    check = Probe()
+    availability.statuses([tool("old", check)])
+    gc.collect()
+    check.answer = False
+    clock.now += 1
+    assert availability.unavailable([tool("new", check)]) == {}
+
+
+def test_a_failed_build_is_not_remembered_as_the_answer(availability: Availability) -> None:
+    check = Probe(ValueError("once"))
+    assert not status(availability, check).available
+    check.answer = True
+    assert status(availability, check) == Status(True)
+
+
+def test_two_runtimes_share_no_memory_of_a_check(clock: Clock) -> None:
+    check = Probe()
+    assert status(Availability(clock=clock), check).available
+    check.answer = False
+    assert not status(Availability(clock=clock), check).available
+
+
+def test_a_check_that_no_tool_has_any_more_is_forgotten(availability: Availability) -> None:
+    check = Probe()
+    watched = weakref.ref(check)
+    status(availability, check)
+    threads_have_ended()
+    del check
+    gc.collect()
+    assert watched() is None

@@ -1,0 +1,378 @@
+"""A session sees what it was granted; composites end, and nothing later grants more."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from toolfold.authoring import build_tool
+from toolfold.errors import UnknownToolset
+from toolfold.model import Tool
+from toolfold.registry import Registry, Snapshot
+from toolfold.scope import ALL, LEGACY, PRESETS, Scope, Toolset, Toolsets
+
+modest = settings(max_examples=60, deadline=None)
+
+
+def tool(name: str, toolset: str) -> Tool:
+    return build_tool(name=name, toolset=toolset, schema={}, handler=len)
+
+
+def snapshot(**members: Iterable[str]) -> Snapshot:
+    """Toolset → the names of its tools; `mcp_x` stands for the toolset `mcp-x`."""
+    registry = Registry()
+    for toolset, names in members.items():
+        name = toolset.replace("mcp_", "mcp-")
+        registry.add_all(tool(each, name) for each in names)
+    return registry.snapshot()
+
+
+@pytest.fixture
+def toolsets() -> Toolsets:
+    tools = snapshot(web=["search", "fetch"], file=["read", "write"], mcp_git=["commit"], terminal=["sh"])
+    bundle = Toolset("research", "Reading.", tools=("read",), includes=("web",))
+    return Toolsets(tools, [bundle])
+
+
+# Resolution
+
+TOOLS = [f"tool{number}" for number in range(6)]
+NAMES = [f"set{number}" for number in range(6)]
+graphs = st.fixed_dictionaries(
+    {
+        name: st.tuples(
+            st.lists(st.sampled_from([*TOOLS, "missing"]), max_size=3),
+            st.lists(st.sampled_from([*NAMES, "nowhere", "web_tools"]), max_size=4),
+        )
+        for name in NAMES
+    }
+)
+homes = st.lists(st.sampled_from([*NAMES, "web"]), min_size=len(TOOLS), max_size=len(TOOLS))
+Graph = Mapping[str, tuple[list[str], list[str]]]
+
+
+def world(graph: Graph, home: list[str]) -> Toolsets:
+    registry = Registry()
+    registry.add_all(tool(name, toolset) for name, toolset in zip(TOOLS, home, strict=True))
+    declared = [Toolset(name, "", tuple(own), tuple(more)) for name, (own, more) in graph.items()]
+    return Toolsets(registry.snapshot(), declared)
+
+
+def naive_closure(graph: Graph, home: list[str], start: str) -> set[str]:
+    """Every tool of every toolset that can be reached, found by walking until nothing is added."""
+    reached = {start}
+    while True:
+        more = {
+            "web" if include == "web_tools" else include
+            for name in reached
+            for include in graph.get(name, ([], []))[1]
+        }
+        if more <= reached:
+            break
+        reached |= more
+    listed = {each for name in reached for each in graph.get(name, ([], []))[0]} - {"missing"}
+    return listed | {name for name, toolset in zip(TOOLS, home, strict=True) if toolset in reached}
+
+
+@modest
+@given(graphs, homes)
+def test_a_composite_is_everything_that_can_be_reached_from_it(graph: Graph, home: list[str]) -> None:
+    toolsets = world(graph, home)
+    for name in NAMES:
+        assert toolsets.resolve(name) == naive_closure(graph, home, name)
+
+
+def test_a_toolset_that_includes_itself_ends() -> None:
+    loop = Toolset("loop", tools=("read",), includes=("loop",))
+    assert Toolsets(snapshot(file=["read"]), [loop]).resolve("loop") == {"read"}
+
+
+def test_a_cycle_gives_every_member_the_same_tools() -> None:
+    ring = [Toolset(f"ring{n}", tools=(f"t{n}",), includes=(f"ring{(n + 1) % 50}",)) for n in range(50)]
+    toolsets = Toolsets(snapshot(x=[f"t{n}" for n in range(50)]), ring)
+    assert {toolsets.resolve(f"ring{n}") for n in range(50)} == {frozenset(f"t{n}" for n in range(50))}
+
+
+def test_a_ladder_of_diamonds_does_not_explode() -> None:
+    # 2^200 ways lead from the top to the bottom.
+    rungs = [Toolset(f"{side}{n}", includes=(f"a{n + 1}", f"b{n + 1}")) for n in range(200) for side in "ab"]
+    toolsets = Toolsets(snapshot(a200=["left"], b200=["right"]), rungs)
+    found: list[frozenset[str]] = []
+    walker = threading.Thread(target=lambda: found.append(toolsets.resolve("a0")), daemon=True)
+    walker.start()
+    walker.join(20)
+    assert found == [{"left", "right"}]
+
+
+def test_a_chain_of_ten_thousand_composites_does_not_overflow() -> None:
+    chain = [Toolset(f"c{n}", includes=(f"c{n + 1}",)) for n in range(10_000)]
+    assert Toolsets(snapshot(c10000=["end"]), chain).resolve("c0") == {"end"}
+
+
+def test_a_composite_may_list_a_tool_by_the_name_its_author_gave_it() -> None:
+    registry = Registry()
+    odd = registry.add(tool("read.file", "file"))
+    bundle = Toolset("bundle", tools=("read.file", "not.there"))
+    assert Toolsets(registry.snapshot(), [bundle]).resolve("bundle") == {odd.name}
+
+
+def test_a_declared_toolset_adds_to_what_was_registered_under_its_name() -> None:
+    declared = Toolset("web", tools=("read",))
+    toolsets = Toolsets(snapshot(web=["search"], file=["read"]), [declared])
+    assert toolsets.resolve("web") == {"search", "read"}
+
+
+def test_all_is_every_tool_also_inside_a_composite() -> None:
+    tools = snapshot(web=["search"], file=["read"])
+    toolsets = Toolsets(tools, [Toolset("everything", includes=(ALL,))])
+    assert toolsets.resolve(ALL) == toolsets.resolve("everything") == {"search", "read"}
+
+
+@pytest.mark.parametrize(("legacy", "modern"), sorted(LEGACY.items()))
+def test_a_legacy_name_stands_for_the_modern_one(legacy: str, modern: str) -> None:
+    registry = Registry()
+    registry.add(tool("x", modern))
+    toolsets = Toolsets(registry.snapshot())
+    toolsets.require([legacy])
+    assert toolsets.resolve(legacy) == {"x"}
+
+
+def test_the_legacy_name_of_the_web_tools_is_known() -> None:
+    assert LEGACY["web_tools"] == "web"
+
+
+def test_a_real_toolset_comes_before_a_legacy_name() -> None:
+    toolsets = Toolsets(snapshot(web=["search"], web_tools=["mine"]))
+    assert toolsets.resolve("web_tools") == {"mine"}
+    assert toolsets.resolve("web") == {"search"}
+
+
+# Presets and names
+
+
+def test_there_is_a_preset_for_every_platform() -> None:
+    assert [preset.name for preset in PRESETS] == [
+        "toolfold-cli",
+        "toolfold-gateway",
+        "toolfold-messaging",
+        "toolfold-editor",
+    ]
+    assert all(preset.description and preset.includes for preset in PRESETS)
+
+
+@pytest.mark.parametrize(
+    ("preset", "has", "lacks"),
+    [
+        ("toolfold-cli", {"search", "read", "sh"}, {"send", "commit"}),
+        ("toolfold-gateway", {"search"}, {"read", "sh", "send", "commit"}),
+        ("toolfold-messaging", {"search", "send"}, {"commit"}),
+        ("toolfold-editor", {"search", "read", "sh"}, {"send", "commit"}),
+    ],
+)
+def test_a_preset_grants_what_its_platform_needs_and_nothing_else(
+    preset: str, has: set[str], lacks: set[str]
+) -> None:
+    tools = snapshot(web=["search"], file=["read"], terminal=["sh"], messaging=["send"], mcp_git=["commit"])
+    granted = Toolsets(tools).resolve(preset)
+    assert has <= granted
+    assert not granted & lacks
+
+
+def test_no_declaration_changes_what_a_preset_grants() -> None:
+    tools = snapshot(web=["search"], terminal=["sh"])
+    hostile = Toolset("toolfold-gateway", includes=("terminal", ALL))
+    assert Toolsets(tools, [hostile]).resolve("toolfold-gateway") == {"search"}
+
+
+def test_the_toolset_of_a_server_is_there_when_the_server_is(toolsets: Toolsets) -> None:
+    assert toolsets.resolve("mcp-git") == {"commit"}
+
+
+def test_the_toolset_of_a_server_may_be_named_before_the_server_is_up(toolsets: Toolsets) -> None:
+    toolsets.require(["mcp-late"])
+    assert toolsets.resolve("mcp-late") == frozenset()
+
+
+def test_a_toolset_that_does_not_exist_is_an_error_that_names_the_nearest(toolsets: Toolsets) -> None:
+    with pytest.raises(UnknownToolset, match=r"no toolset 'reserch'\. Did you mean research\?"):
+        toolsets.require(["web", "reserch"])
+
+
+@pytest.mark.parametrize("name", ["", "WEB", "web ", "search", "mcp_git", "*"])
+def test_what_is_not_the_name_of_a_toolset_is_refused(toolsets: Toolsets, name: str) -> None:
+    assert not toolsets.knows(name)
+    with pytest.raises(UnknownToolset):
+        toolsets.require([name])
+    assert toolsets.resolve(name) == frozenset()
+
+
+def test_a_toolset_of_a_preset_may_be_named_although_nothing_brought_its_tools() -> None:
+    Toolsets(snapshot()).require(["browser", "toolfold-cli", "web_tools", ALL])
+
+
+def test_the_listing_shows_bundles_presets_and_registered_toolsets_in_order(toolsets: Toolsets) -> None:
+    listing = toolsets.listing()
+    assert list(listing) == sorted(listing)
+    assert {"research", "web", "mcp-git", "toolfold-cli"} <= set(listing)
+    assert listing["research"] == Toolset("research", "Reading.", ("read",), ("web",))
+    assert listing["web"].tools == ("fetch", "search")
+
+
+# Grants
+
+EVERYTHING = {"search", "fetch", "read", "write", "commit", "sh"}
+
+
+@pytest.mark.parametrize(
+    ("scope", "granted"),
+    [
+        (Scope(), EVERYTHING),
+        (Scope(enabled=("web",)), {"search", "fetch"}),
+        (Scope(enabled=("web", "file")), {"search", "fetch", "read", "write"}),
+        (Scope(enabled=("research",)), {"search", "fetch", "read"}),
+        (Scope(enabled=()), set()),
+        (Scope(disabled=("web",)), {"read", "write", "commit", "sh"}),
+        (Scope(disabled=("research",)), {"write", "commit", "sh"}),
+        (Scope(disabled=("web_tools",)), {"read", "write", "commit", "sh"}),
+        (Scope(disabled=(ALL,)), set()),
+        (Scope(enabled=("research",), disabled=("web",)), {"read"}),
+        (Scope(enabled=("web",), disabled=("web",)), set()),
+        (Scope(enabled=("nowhere", "web")), {"search", "fetch"}),
+        (Scope(without=("sh",)), EVERYTHING - {"sh"}),
+        (Scope(without=("web", "commit")), {"read", "write", "sh"}),
+        (Scope(without=("",)), EVERYTHING),
+        (Scope(without=("not_there",)), EVERYTHING),
+    ],
+)
+def test_enabled_alone_or_all_without_the_disabled(
+    toolsets: Toolsets, scope: Scope, granted: set[str]
+) -> None:
+    assert scope.granted(toolsets) == granted
+
+
+def test_a_tool_switched_off_stays_off_when_it_arrives_later() -> None:
+    scope = Scope(without=("sh", "mcp-git"))
+    late = Toolsets(snapshot(terminal=["sh"], mcp_git=["commit"], web=["search"]))
+    assert scope.granted(late) == {"search"}
+
+
+def test_a_tool_is_switched_off_by_the_name_its_author_gave_it() -> None:
+    registry = Registry()
+    registry.add(tool("danger.zone", "x"))
+    registry.add(tool("fine", "x"))
+    assert Scope(without=("danger.zone",)).granted(Toolsets(registry.snapshot())) == {"fine"}
+
+
+def test_switching_off_a_name_that_two_authors_chose_switches_off_both() -> None:
+    registry = Registry()
+    for server in ("one", "two"):
+        registry.add(replace(tool(f"{server}_drop", f"mcp-{server}"), original_name="drop"))
+    assert Scope(without=("drop",)).granted(Toolsets(registry.snapshot())) == frozenset()
+
+
+def test_a_toolset_that_takes_a_legacy_name_does_not_bring_back_what_was_disabled_by_it() -> None:
+    scope = Scope(disabled=("web_tools",))
+    later = Toolsets(snapshot(web=["search"], web_tools=["decoy"], file=["read"]))
+    assert scope.granted(later) == {"read"}
+
+
+def test_a_tool_that_arrives_later_is_granted_only_with_its_toolset() -> None:
+    registry = Registry()
+    registry.add(tool("search", "web"))
+    scope = Scope(enabled=("web", "mcp-late"))
+    registry.add_all([tool("fetch", "web"), tool("sh", "terminal"), tool("commit", "mcp-late")])
+    assert scope.granted(Toolsets(registry.snapshot())) == {"search", "fetch", "commit"}
+
+
+def test_a_scope_cannot_be_changed() -> None:
+    scope: Any = Scope(enabled=("web",)).narrow()
+    for field, value in (("enabled", None), ("parent", None), ("disabled", ())):
+        with pytest.raises(AttributeError):
+            setattr(scope, field, value)
+
+
+# Narrowing
+
+toolset_names = st.sampled_from([*NAMES, ALL, "web", "nowhere", "toolfold-cli"])
+name_lists = st.lists(toolset_names, max_size=3)
+rules = st.tuples(st.none() | name_lists, name_lists, st.lists(st.sampled_from([*TOOLS, *NAMES]), max_size=2))
+
+
+@modest
+@given(graphs, homes, st.lists(rules, min_size=1, max_size=4))
+@example(
+    {name: ([], []) for name in NAMES},
+    ["set0"] * len(TOOLS),
+    [([], ["set0"], []), ([ALL], [], []), (None, [], [])],
+)
+def test_no_narrowing_grants_what_its_parent_does_not(
+    graph: Graph,
+    home: list[str],
+    chain: list[tuple[list[str] | None, list[str], list[str]]],
+) -> None:
+    toolsets = world(graph, home)
+    scope = Scope()
+    for enabled, disabled, without in chain:
+        child = scope.narrow(enabled, disabled, without)
+        alone = Scope().narrow(enabled, disabled, without)
+        assert child.granted(toolsets) == scope.granted(toolsets) & alone.granted(toolsets)
+        scope = child
+
+
+@modest
+@given(graphs, homes, name_lists, name_lists)
+def test_enabled_and_disabled_follow_the_algebra_of_sets(
+    graph: Graph, home: list[str], enabled: list[str], disabled: list[str]
+) -> None:
+    toolsets = world(graph, home)
+    granted = {name for each in enabled for name in toolsets.resolve(each)}
+    removed = {name for each in disabled for name in toolsets.resolve(each)}
+    everything = set(toolsets.snapshot)
+    assert Scope().granted(toolsets) == everything
+    assert Scope(tuple(enabled)).granted(toolsets) == granted
+    assert Scope(None, tuple(disabled)).granted(toolsets) == everything - removed
+    assert Scope(tuple(enabled), tuple(disabled)).granted(toolsets) == granted - removed
+    assert Scope(tuple(disabled), tuple(enabled)).granted(toolsets) == removed - granted
+
+
+def test_a_delegated_session_that_asks_for_everything_gets_what_its_parent_has(toolsets: Toolsets) -> None:
+    parent = Scope(enabled=("web",), disabled=(), without=("fetch",))
+    for child in (parent.narrow(), parent.narrow([ALL]), parent.narrow(["web", "terminal"])):
+        assert child.granted(toolsets) == {"search"}
+
+
+def test_a_delegated_session_cannot_win_back_what_was_taken_from_its_parent(toolsets: Toolsets) -> None:
+    child = Scope(disabled=("terminal",)).narrow(["terminal", "web"], disabled=[])
+    assert child.granted(toolsets) == {"search", "fetch"}
+
+
+def test_a_delegated_session_keeps_to_its_parent_when_tools_arrive_later() -> None:
+    child = Scope(enabled=("web",)).narrow(["web", "mcp-late"])
+    later = Toolsets(snapshot(web=["search"], mcp_late=["commit"]))
+    assert child.granted(later) == {"search"}
+
+
+def test_a_thousand_delegations_deep_the_first_grant_still_holds(toolsets: Toolsets) -> None:
+    scope = Scope(enabled=("web",))
+    for _ in range(5_000):
+        scope = scope.narrow([ALL])
+    assert scope.granted(toolsets) == {"search", "fetch"}
+
+
+def test_one_string_is_not_a_list_of_toolsets() -> None:
+    for names in ({"enabled": "web"}, {"disabled": "web"}, {"without": "web"}):
+        with pytest.raises(TypeError, match="not the string 'web'"):
+            Scope().narrow(**names)
+
+
+def test_a_list_that_its_owner_changes_later_does_not_change_the_grant(toolsets: Toolsets) -> None:
+    wanted = ["web"]
+    scope = Scope().narrow(wanted)
+    wanted.append("terminal")
+    assert scope.granted(toolsets) == {"search", "fetch"}
