@@ -1,0 +1,229 @@
+"""From what people wrote to settings that can be used, or to errors they can act on.
+
+Expands short forms, clamps numbers, explains what is wrong. Knows nothing of files, variables and
+trust: it is given one tree of values that know their places.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from toolfold.config.describe import (
+    KeyPath,
+    bounds,
+    choices,
+    entries,
+    field_at,
+    in_words,
+    item_kind,
+    kind,
+    names_at,
+    not_a_setting,
+    nullable,
+    section,
+    word_for,
+)
+from toolfold.config.document import Node, Place, read_value, written
+from toolfold.config.settings import Section, Settings, tool_search_map
+from toolfold.errors import ConfigError, nearest, shown
+
+Change = Callable[[Node, FieldInfo, KeyPath], Node | None]
+
+_SEARCH_LIMIT = ("tools", "tool_search", "search_default_limit")
+
+
+def settle(tree: Node) -> tuple[Settings, list[str]]:
+    """The settings a tree stands for, and what a person should know about them."""
+    warnings: list[str] = []
+    tree = revise(tree, lambda node, field, path: _clamped(node, field, path, warnings))
+    try:
+        settings = Settings.model_validate(tree.plain())
+    except ValidationError as error:
+        problems = [_explained(each, tree) for each in error.errors(include_url=False)]
+        raise _together(problems) from None
+    warnings += _lowered_limit(settings, tree)
+    return settings, warnings
+
+
+def revise(node: Node, change: Change, owner: type[Section] = Settings, path: KeyPath = ()) -> Node:
+    """The tree with every known setting passed through `change`, which may drop it with None."""
+    if not isinstance(node.value, dict):
+        return node
+    items: dict[str, Node] = {}
+    for name, child in node.value.items():
+        field = owner.model_fields.get(name)
+        revised = child if field is None else _revised(child, change, field, (*path, name))
+        if revised is not None:
+            items[name] = revised
+    return Node(items, node.place)
+
+
+def _revised(node: Node, change: Change, field: FieldInfo, path: KeyPath) -> Node | None:
+    revised = change(node, field, path)
+    if revised is None or not isinstance(revised.value, dict):
+        return revised
+    if inner := section(field):
+        return revise(revised, change, inner, path)
+    if entry := entries(field):
+        named = {
+            name: revise(_empty_for_null(child), change, entry, (*path, name))
+            for name, child in revised.value.items()
+        }
+        return Node(named, revised.place)
+    return revised
+
+
+def expand(tree: Node, *, folder: Path, home: Path) -> Node:
+    """Short forms in full, so that layers merge: relative paths are relative to `folder`."""
+    return revise(tree, lambda node, field, _: _expanded(node, field, folder, home))
+
+
+def _expanded(node: Node, field: FieldInfo, folder: Path, home: Path) -> Node:
+    found = kind(field)
+    if section(field) or entries(field):
+        return _empty_for_null(unfolded(node, field))
+    if found is Path:
+        return Node(_absolute(node.value, folder, home), node.place)
+    if found is tuple and node.value is None and not nullable(field):
+        return Node([], node.place)
+    if found is tuple and isinstance(node.value, list) and item_kind(field) is Path:
+        return Node([_absolute(each, folder, home) for each in node.value], node.place)
+    return node
+
+
+def unfolded(node: Node, field: FieldInfo) -> Node:
+    """A section written as one word, as the map it stands for."""
+    if field is not field_at(_SEARCH_LIMIT[:2]) or isinstance(node.value, dict):
+        return node
+    return written(tool_search_map(node.value), node.place)
+
+
+def _empty_for_null(node: Node) -> Node:
+    """A section with nothing below its name holds nothing; it is not an error."""
+    return Node({}, node.place) if node.value is None else node
+
+
+def _absolute(value: Any, folder: Path, home: Path) -> Any:
+    if not isinstance(value, str):
+        return value
+    if value == "~" or value.startswith("~/"):
+        return str(home / value[2:])
+    return str(folder / value)
+
+
+def _clamped(node: Node, field: FieldInfo, path: KeyPath, warnings: list[str]) -> Node:
+    limits, value = bounds(field), node.value
+    if limits is None or not _is_number(value):
+        return node
+    used = min(max(int(value) if kind(field) is int else value, limits[0]), limits[1])
+    if used != value:
+        within = limits[0] <= value <= limits[1]
+        why = f"it must be {in_words(field) if within else f'from {limits[0]} to {limits[1]}'}"
+        said = f"{'.'.join(path)} is {_brief(value)}, but {why}: {used} is used instead"
+        warnings.append(located(said, node.place))
+    return Node(used, node.place)
+
+
+def _is_number(value: Any) -> bool:
+    """Neither true nor infinity is one, whatever Python thinks."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _brief(value: float) -> str:
+    """Python refuses to print integers of more than 4300 digits."""
+    return str(value) if abs(value) < 10**30 else "a very large number"
+
+
+def _lowered_limit(settings: Settings, tree: Node) -> list[str]:
+    search = settings.tools.tool_search
+    node = tree.find(_SEARCH_LIMIT)
+    wanted = node.value if node else type(search).model_fields["search_default_limit"].default
+    if wanted == search.search_default_limit:
+        return []
+    said = f"{'.'.join(_SEARCH_LIMIT)} is {wanted}, more than max_search_limit"
+    place = tree.place_of(_SEARCH_LIMIT)
+    return [located(f"{said}; {search.search_default_limit} is used instead", place)]
+
+
+def located(text: str, place: Place) -> str:
+    """A sentence with the place it speaks of, in the form errors have."""
+    return str(ConfigError(text, file=place.file, line=place.line))
+
+
+def _explained(error: ErrorDetails, tree: Node) -> ConfigError:
+    """One thing pydantic refused, said in our words."""
+    loc = error["loc"]
+    place = tree.place_of(loc)
+    names = tuple(str(each) for each in loc if not isinstance(each, int))
+    if error["type"] == "extra_forbidden":
+        return not_a_setting(names, names_at(names[:-1]), file=place.file, line=place.line)
+    if not names:
+        return ConfigError("the name of a setting is not text", file=place.file)
+    if names[-1] == "[key]":
+        return _bad_name(names[:-1], place)
+    field = field_at(names)
+    wanted = in_words(field) if field else "something else"
+    if field and isinstance(loc[-1], int):
+        wanted = word_for(item_kind(field))
+    key = ".".join(names) + "".join(f"[{each}]" for each in loc if isinstance(each, int))
+    problem = f"{key} must be {wanted}, not {_shown_value(error['input'])}"
+    hint = _hint(field, error["input"]) if field else ""
+    return ConfigError(problem, key=".".join(names), file=place.file, line=place.line, hint=hint)
+
+
+def _bad_name(path: Sequence[str], place: Place) -> ConfigError:
+    return ConfigError(
+        f"{shown(path[-1])!r} cannot be the name of a toolset",
+        key=".".join(path),
+        file=place.file,
+        line=place.line,
+        hint="use up to 64 letters, digits, _ and -",
+    )
+
+
+def _shown_value(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return str(value).lower().replace("none", "null")
+    if isinstance(value, (dict, list)):
+        return "a map" if isinstance(value, dict) else "a list"
+    if isinstance(value, int):
+        return _brief(value)
+    return shown(repr(value), 60)
+
+
+def _hint(field: FieldInfo, value: Any) -> str:
+    if limits := bounds(field):
+        return f"use a number from {limits[0]} to {limits[1]}"
+    near = nearest(value, choices(field), count=1) if isinstance(value, str) else []
+    return f"did you mean {near[0]}?" if near else ""
+
+
+def _together(problems: Sequence[ConfigError]) -> ConfigError:
+    """Every problem at once: nobody wants to start five times to find five typing errors."""
+    ordered = sorted(problems, key=lambda each: (each.file, each.line or 0))
+    if len(ordered) == 1:
+        return ordered[0]
+    first = ordered[0]
+    error = ConfigError("\n".join(map(str, ordered)), key=first.key)
+    error.file, error.line, error.hint = first.file, first.line, first.hint
+    return error
+
+
+def from_text(text: str, field: FieldInfo | None, place: Place) -> Node:
+    """The value a variable or an argument spells: text and paths as they are, the rest as YAML."""
+    found = kind(field) if field else None
+    if field and found in (str, Path, Literal):
+        empty = nullable(field) and text.strip().lower() in ("", "null")
+        return Node(None if empty else text, place)
+    if found is tuple and not text.lstrip().startswith("[") and text.strip() not in ("", "null"):
+        return Node([part.strip() for part in text.split(",") if part.strip()], place)
+    return read_value(text, place)

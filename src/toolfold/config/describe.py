@@ -1,0 +1,208 @@
+"""What the settings are called and what each may be, in words.
+
+Walks the typed tree for those who name settings rather than use them: the loader, its errors,
+`toolfold config schema`. Knows no values but the defaults and those of a config it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from toolfold.config.settings import Section, Settings
+from toolfold.errors import ConfigError, nearest, shown
+
+KeyPath = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting, described for people."""
+
+    key: str
+    type: str
+    default: Any
+    description: str
+    choices: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    grants: bool = False
+
+    @property
+    def range(self) -> str:
+        return "" if self.low is None else f"from {self.low} to {self.high}"
+
+
+def describe() -> list[Setting]:
+    """Every setting, in the order of the tree."""
+    return list(_described(Settings, ()))
+
+
+def _described(owner: type[Section], path: KeyPath) -> Iterator[Setting]:
+    for name, field in owner.model_fields.items():
+        below = (*path, name)
+        if inner := section(field):
+            yield from _described(inner, below)
+        elif entry := entries(field):
+            for each in _described(entry, (*below, "<name>")):
+                yield Setting(each.key, each.type, each.default, each.description, grants=grants(field))
+        else:
+            yield _setting(".".join(below), field)
+
+
+def _setting(key: str, field: FieldInfo) -> Setting:
+    default = field.get_default(call_default_factory=True, validated_data={})
+    low, high = bounds(field) or (None, None)
+    return Setting(
+        key=key,
+        type=in_words(field),
+        default=list(default) if isinstance(default, tuple) else default,
+        description=field.description or "",
+        choices=choices(field),
+        low=low,
+        high=high,
+        grants=grants(field),
+    )
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of a configuration file, for editors."""
+    schema = Settings.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Toolfold"}
+
+
+def get(config: Settings, key: str) -> Any:
+    """The value of a dotted key: a setting or a whole section."""
+    value: Any = config
+    path = tuple(key.split("."))
+    for depth, name in enumerate(path):
+        if isinstance(value, Section):
+            known: Collection[str] = Settings.model_fields if depth == 0 else type(value).model_fields
+        else:
+            known = value if isinstance(value, dict) else ()
+        if name not in known:
+            raise not_a_setting(path[: depth + 1], known)
+        value = getattr(value, name) if isinstance(value, Section) else value[name]
+    return value
+
+
+def not_a_setting(
+    path: Sequence[str], known: Collection[str], *, file: str = "", line: int | None = None
+) -> ConfigError:
+    """The error for a key that does not exist, with what was most likely meant."""
+    key = ".".join(path)
+    near = nearest(path[-1], known, count=1)
+    elsewhere = [each.key for each in describe() if each.key.rpartition(".")[2] == path[-1]]
+    meant = near or elsewhere or nearest(key, (each.key for each in describe()), count=1)
+    if meant:
+        hint = f"did you mean {' or '.join(meant)}?"
+    else:
+        hint = f"known here: {', '.join(known)}" if known else "it has no settings below it"
+    return ConfigError(f"{shown(key)} is not a setting", key=key, file=file, line=line, hint=hint)
+
+
+def section(field: FieldInfo) -> type[Section] | None:
+    """The block of settings a field holds, if it holds one."""
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, Section) else None
+
+
+def entries(field: FieldInfo) -> type[Section] | None:
+    """What a field holds under names that people choose, if it does."""
+    return get_args(field.annotation)[1] if get_origin(field.annotation) is dict else None
+
+
+def field_at(path: Sequence[str]) -> FieldInfo | None:
+    """The field a path leads to, or that holds the named entry it leads to."""
+    owner: type[Section] | None = Settings
+    field: FieldInfo | None = None
+    names = iter(path)
+    for name in names:
+        field = owner.model_fields.get(name) if owner else None
+        if field is None:
+            return None
+        owner = section(field)
+        if owner is None and (entry := entries(field)) and next(names, None) is not None:
+            owner = entry
+    return field
+
+
+def names_at(path: Sequence[str]) -> tuple[str, ...]:
+    """The names a file may use below a path."""
+    if not path:
+        return tuple(Settings.model_fields)
+    field = field_at(path)
+    if field is None:
+        return ()
+    owner = section(field) or (entries(field) if len(path) > 1 else None)
+    return tuple(owner.model_fields) if owner else ()
+
+
+def grants(field: FieldInfo) -> bool:
+    """Whether the setting widens what the runtime may do."""
+    return _extra(field).get("grants") is True
+
+
+def when_untrusted(field: FieldInfo) -> str:
+    """How a folder nobody trusts may use a list that restricts: it may restrict further, never less."""
+    return str(_extra(field).get("untrusted", ""))
+
+
+def _extra(field: FieldInfo) -> Mapping[str, Any]:
+    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+
+
+def bounds(field: FieldInfo) -> tuple[float, float] | None:
+    """The least and the most a number may be."""
+    low = [each.ge for each in field.metadata if hasattr(each, "ge")]
+    high = [each.le for each in field.metadata if hasattr(each, "le")]
+    return (low[0], high[0]) if low and high else None
+
+
+def choices(field: FieldInfo) -> tuple[str, ...]:
+    """The words a setting may be, where it is one of a few."""
+    return get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+
+
+def nullable(field: FieldInfo) -> bool:
+    return NoneType in get_args(field.annotation)
+
+
+def kind(field: FieldInfo) -> Any:
+    """`int`, `float`, `bool`, `str`, `Path`, `tuple`, `dict`, `Literal` or a section."""
+    return get_origin(bare := _bare(field.annotation)) or bare
+
+
+def item_kind(field: FieldInfo) -> Any:
+    """What a list is a list of."""
+    return _bare(get_args(_bare(field.annotation))[0])
+
+
+def _bare(annotation: Any) -> Any:
+    """The type without its `| None` and without its constraints."""
+    if get_origin(annotation) in (Union, UnionType):
+        annotation = next(each for each in get_args(annotation) if each is not NoneType)
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+def in_words(field: FieldInfo) -> str:
+    """The type of a setting as a person would say it."""
+    found = kind(field)
+    if found is Literal:
+        *most, last = choices(field)
+        return f"{', '.join(most)} or {last}"
+    if found is tuple:
+        words = "a list of paths" if item_kind(field) is Path else "a list of names"
+    else:
+        words = word_for(found)
+    return f"{words} or null" if nullable(field) else words
+
+
+def word_for(found: Any) -> str:
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path"}
+    return words.get(found, "a map of settings")

@@ -1,0 +1,269 @@
+"""YAML text as a tree of values that know where they were written.
+
+Bounded on purpose: a configuration file may come from a stranger's repository. Knows nothing of
+which settings exist; `check` does.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from toolfold.errors import ConfigError, shown
+
+MAX_BYTES = 1 << 20
+MAX_NODES = 50_000
+MAX_DEPTH = 32
+
+_CORE = "tag:yaml.org,2002:"
+_TEXTS = frozenset(_CORE + name for name in ("str", "timestamp", "merge", "value"))
+_KINDS = MappingProxyType(
+    {
+        "scalar": _TEXTS | {_CORE + name for name in ("int", "float", "bool", "null")},
+        "sequence": frozenset({_CORE + "seq"}),
+        "mapping": frozenset({_CORE + "map"}),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value was written: `source` is the kind of place, `name` the file or the variable."""
+
+    source: str = ""
+    name: str = ""
+    line: int | None = None
+
+    @property
+    def file(self) -> str:
+        """What an error names: the file itself, or the place that is not one."""
+        return self.name if self.source.endswith("file") else f"{self.source} {self.name}".strip()
+
+    def __str__(self) -> str:
+        return f"{self.source} {self.name}".strip() + (f":{self.line}" if self.line else "")
+
+    def refusal(self, problem: str, line: int | None = None, hint: str = "") -> ConfigError:
+        """The error for what was written here; only a file has lines worth naming."""
+        in_file = self.source.endswith("file")
+        return ConfigError(problem, file=self.file, line=line if in_file else None, hint=hint)
+
+    def at(self, line: int | None) -> Place:
+        return Place(self.source, self.name, line)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value and its place. A map is a dict of nodes; anything else is the plain value."""
+
+    value: Any
+    place: Place = Place()
+
+    def plain(self) -> Any:
+        if isinstance(self.value, dict):
+            return {name: child.plain() for name, child in self.value.items()}
+        return self.value
+
+    def find(self, path: tuple[str | int, ...]) -> Node | None:
+        node = self
+        for name in path:
+            if not isinstance(node.value, dict) or name not in node.value:
+                return None
+            node = node.value[name]
+        return node
+
+    def place_of(self, path: tuple[str | int, ...]) -> Place:
+        """The place of the path, or of the nearest thing above it that was written."""
+        node = self
+        for name in path:
+            if not isinstance(node.value, dict) or name not in node.value:
+                break
+            node = node.value[name]
+        return node.place
+
+
+def is_well_formed(text: str) -> bool:
+    """Whether it can be shown and stored: YAML and the environment can hold half a character."""
+    return not any("\ud800" <= each <= "\udfff" for each in text)
+
+
+def written(value: Any, place: Place, depth: int = 0) -> Node:
+    """A value that was handed over rather than read."""
+    if depth > MAX_DEPTH:
+        raise place.refusal("the settings are nested too deeply")
+    if isinstance(value, Mapping):
+        for name in value:
+            if not isinstance(name, str):
+                raise place.refusal(f"{shown(repr(name))} is not the name of a setting")
+        return Node({name: written(each, place, depth + 1) for name, each in value.items()}, place)
+    if isinstance(value, (tuple, set, frozenset)):
+        return Node(list(value), place)
+    return Node(str(value) if isinstance(value, Path) else value, place)
+
+
+def nested(path: tuple[str, ...], node: Node) -> Node:
+    """A tree that holds the node at the path and nothing else."""
+    for name in reversed(path):
+        node = Node({name: node}, node.place)
+    return node
+
+
+def merged(below: Node, above: Node) -> Node:
+    """Maps are merged name by name; anything else replaces what lies below it."""
+    if not (isinstance(below.value, dict) and isinstance(above.value, dict)):
+        return above
+    items = dict(below.value)
+    for name, child in above.value.items():
+        items[name] = merged(items[name], child) if name in items else child
+    return Node(items, above.place)
+
+
+def read_file(file: Path, source: str) -> Node:
+    """The settings a file holds."""
+    return read_settings(read_text(file), Place(source, str(file)))
+
+
+def read_text(file: Path) -> str:
+    """The text of a file, bounded, without its byte order mark."""
+    data = _read_bytes(file)
+    if len(data) > MAX_BYTES:
+        raise ConfigError("the file is larger than 1 MiB", file=str(file))
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            "the file is not UTF-8 text", file=str(file), line=line, hint="save it as UTF-8"
+        ) from None
+
+
+def _read_bytes(file: Path) -> bytes:
+    try:
+        mode = file.stat().st_mode
+        # A pipe would block for ever; a character device is how people write "no file": /dev/null.
+        if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):
+            raise ConfigError("this is not a file", file=str(file))
+        with file.open("rb") as stream:
+            return stream.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"the file cannot be read: {reason}", file=str(file)) from None
+
+
+def read_settings(text: str, place: Place) -> Node:
+    """The settings a text holds; an empty text holds none."""
+    root = compose(text, place)
+    if root is None or (root.id == "scalar" and root.tag == _CORE + "null"):
+        return Node({}, place.at(1))
+    if root.id != "mapping":
+        line = root.start_mark.line + 1
+        raise place.refusal("the file must be a map of settings", line, "write `name: value` lines")
+    return _Reader(place).node(root, place.at(1))
+
+
+def read_value(text: str, place: Place) -> Node:
+    """One value in YAML notation, as it stands in an argument or a variable."""
+    root = compose(text, place)
+    return written(None if root is None else _Reader(place).node(root, place).plain(), place)
+
+
+def compose(text: str, place: Place) -> Any:
+    """The YAML nodes of a text, with their marks, or None where there are none."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        _refuse_excess(text, place)
+        yaml = YAML(typ="safe", pure=True)
+        yaml.composer.warn_double_anchors = False
+        return yaml.compose(text)
+    except YAMLError as error:
+        raise _invalid(error, text, place) from None
+    except ValueError:  # ruamel lets chr() fail on an escape beyond Unicode
+        raise place.refusal("it holds a character that does not exist") from None
+
+
+def _refuse_excess(text: str, place: Place) -> None:
+    """Composing is recursive, parsing is not: look before building anything."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
+
+    depth = 0
+    for count, event in enumerate(YAML(typ="safe", pure=True).parse(text)):
+        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+        if depth > MAX_DEPTH or count > MAX_NODES:
+            problem = "is nested too deeply" if depth > MAX_DEPTH else "holds too many values"
+            raise place.refusal(f"the YAML {problem}", event.start_mark.line + 1)
+
+
+def _invalid(error: Any, text: str, place: Place) -> ConfigError:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    before = text.count("\n", 0, getattr(error, "position", 0))
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
+    hint = "indent with spaces, not with tabs" if "'\\t'" in problem else ""
+    line = (mark.line if mark is not None else before) + 1
+    return place.refusal(f"this is not valid YAML: {problem}", line, hint)
+
+
+class _Reader:
+    """Turns YAML nodes into ours. Counts what it builds: aliases can make a small file very large."""
+
+    def __init__(self, place: Place) -> None:
+        from ruamel.yaml import YAML
+
+        self._place = place
+        self._left = MAX_NODES
+        self._construct = YAML(typ="safe", pure=True).constructor.construct_object
+
+    def node(self, source: Any, place: Place, depth: int = 0) -> Node:
+        if source.id != "mapping":
+            return Node(self._plain(source, depth), place)
+        self._accept(source, depth)
+        items: dict[str, Node] = {}
+        for key, value in source.value:
+            name = self._name(key)
+            if name in items:
+                first = items[name].place.line
+                raise self._refusal(f"{shown(name)} is set twice", key, hint=f"first on line {first}")
+            items[name] = self.node(value, self._place.at(key.start_mark.line + 1), depth + 1)
+        return Node(items, place)
+
+    def _plain(self, source: Any, depth: int) -> Any:
+        self._accept(source, depth)
+        if source.id == "sequence":
+            return [self._plain(each, depth + 1) for each in source.value]
+        if source.id == "mapping":
+            return {self._name(key): self._plain(value, depth + 1) for key, value in source.value}
+        return self._scalar(source)
+
+    def _scalar(self, source: Any) -> Any:
+        if source.tag in _TEXTS:
+            return source.value
+        try:
+            return self._construct(source)
+        except (ValueError, LookupError):
+            problem = f"{shown(source.value, 40)!r} cannot be read as a value"
+            raise self._refusal(problem, source) from None
+
+    def _name(self, key: Any) -> str:
+        if key.id != "scalar" or key.tag not in _TEXTS:
+            what = shown(str(key.value), 40) if key.id == "scalar" else f"a {key.id}"
+            raise self._refusal(f"{what} is not the name of a setting", key, hint="names are text")
+        if not is_well_formed(name := str(key.value)):
+            raise self._refusal("the name of a setting holds half a character", key)
+        return name
+
+    def _accept(self, source: Any, depth: int) -> None:
+        self._left -= 1
+        if source.tag not in _KINDS[source.id]:
+            raise self._refusal(f"the YAML tag {shown(source.tag)} is not supported", source)
+        if depth > MAX_DEPTH:
+            raise self._refusal("the YAML is nested too deeply", source)
+        if self._left < 0:
+            raise self._refusal("the YAML aliases expand to too many values", source)
+
+    def _refusal(self, problem: str, source: Any, *, hint: str = "") -> ConfigError:
+        return self._place.refusal(problem, source.start_mark.line + 1, hint)

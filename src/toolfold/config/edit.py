@@ -1,0 +1,163 @@
+"""Changing one setting in a file, and nothing else in it.
+
+What would be written is checked as settings, and read back to hold exactly the wanted change, before
+the file is replaced; where it does not, the file is left to the person who wrote it.
+Knows nothing of layers: it changes the file it is given, whether or not another one overrules it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolfold.config.atomic import locked, replace
+from toolfold.config.check import expand, from_text, settle, unfolded
+from toolfold.config.describe import KeyPath, field_at, names_at, not_a_setting
+from toolfold.config.document import (
+    MAX_BYTES,
+    Node,
+    Place,
+    nested,
+    read_settings,
+    read_text,
+    written,
+)
+from toolfold.config.patch import assigned, removed
+from toolfold.errors import ConfigError
+
+
+def set_value(file: Path, key: str, value: object) -> tuple[str, ...]:
+    """Write one setting into a file, which need not exist. Text is read as an argument would be.
+
+    Returns what a person should know: that a number will be clamped, for one.
+    """
+    path = tuple(key.split("."))
+    field = field_at(path)
+    if field is None:
+        raise not_a_setting(path, names_at(path[:-1]))
+    node = from_text(value, field, Place()) if isinstance(value, str) else written(value, Place())
+    remarks = _checked(nested(path, node), file)
+    with _opened(file) as draft:
+        wanted = _put(draft.tree, path, node)
+        _checked(wanted, file)
+        draft.replace(assigned(draft.text, path, wanted.plain()), wanted, key)
+    return remarks
+
+
+def unset_value(file: Path, key: str) -> bool:
+    """Take one setting out of a file. False if it is not in it."""
+    path = tuple(key.split("."))
+    if not file.exists():
+        return _was_set(Node({}), path)
+    with _opened(file) as draft:
+        if not _was_set(draft.tree, path):
+            return False
+        path = _with_emptied_sections(draft, path)
+        wanted = _dropped(draft.tree, path)
+        _checked(wanted, file)
+        draft.replace(removed(draft.text, path, wanted.plain()), wanted, key)
+    return True
+
+
+def rewrite(file: Path, text: str) -> tuple[str, ...]:
+    """Replace a whole file by what a person wrote, if it can be used. Returns what they should know."""
+    with _opened(file, anew=text) as draft:
+        remarks = _checked(draft.tree, file)
+        replace(draft.file, text.encode())
+    return remarks
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A file that is being changed."""
+
+    file: Path
+    text: str
+    tree: Node
+    newline: str
+
+    def replace(self, text: str, wanted: Node, key: str) -> None:
+        content = text.replace("\n", self.newline).encode()
+        if len(content) > MAX_BYTES or not self._holds(text, wanted):
+            raise ConfigError(
+                f"{key} cannot be changed without changing something else in the file",
+                key=key,
+                file=str(self.file),
+                hint="change it by hand",
+            )
+        replace(self.file, content)
+
+    def _holds(self, text: str, wanted: Node) -> bool:
+        try:
+            return bool(_read(text, self.file).plain() == wanted.plain())
+        except ConfigError:
+            return False
+
+
+@contextmanager
+def _opened(file: Path, *, anew: str | None = None) -> Iterator[_Draft]:
+    """The file, or the one a link leads to, or what is to stand there, with every other writer kept out."""
+    try:
+        target = file.resolve()
+    except (OSError, RuntimeError):  # which of them a link to itself raises depends on Python
+        raise ConfigError("the link leads nowhere", file=str(file)) from None
+    with locked(target.parent):
+        text = anew if anew is not None else read_text(target) if target.exists() else ""
+        newline = "\r\n" if "\r\n" in text else "\n"
+        text = text.replace("\r\n", "\n")
+        yield _Draft(target, text, _read(text, file), newline)
+
+
+def _read(text: str, file: Path) -> Node:
+    return read_settings(text, Place("file", str(file)))
+
+
+def _checked(tree: Node, file: Path) -> tuple[str, ...]:
+    return tuple(settle(expand(tree, folder=file.parent, home=file.parent))[1])
+
+
+def _was_set(tree: Node, path: KeyPath) -> bool:
+    """A key that is no setting may still be in a file, and is then worth removing."""
+    found = tree.find(path) is not None
+    if not found and field_at(path) is None:
+        raise not_a_setting(path, names_at(path[:-1]))
+    return found
+
+
+def _put(tree: Node, path: KeyPath, node: Node, above: KeyPath = ()) -> Node:
+    if not path:
+        return node
+    field = field_at(above)
+    opened = unfolded(tree, field) if field else tree
+    items = dict(opened.value) if isinstance(opened.value, dict) else {}
+    name = path[0]
+    items[name] = _put(items.get(name, Node(None)), path[1:], node, (*above, name))
+    return Node(items, tree.place)
+
+
+def _dropped(tree: Node, path: KeyPath) -> Node:
+    items = dict(tree.value)
+    dropped = items.pop(path[0])
+    if len(path) > 1:
+        below = _dropped(dropped, path[1:])
+        items[path[0]] = below if below.value else Node(None, below.place)  # `name:` with nothing below it
+    return Node(items, tree.place)
+
+
+def _with_emptied_sections(draft: _Draft, path: KeyPath) -> KeyPath:
+    """The highest section that would be left empty, unless a person wrote comments into it.
+
+    A toolset that has lost its last line is still a toolset, so it stays.
+    """
+    whole = path
+    while len(whole) > 1 and path[0] != "toolsets" and _is_only_child(draft.tree, whole):
+        whole = whole[:-1]
+    kept = [removed(draft.text, each, _dropped(draft.tree, each).plain()) for each in (path, whole)]
+    return whole if kept[0].count("#") == kept[1].count("#") else path
+
+
+def _is_only_child(tree: Node, path: KeyPath) -> bool:
+    parent = tree.find(path[:-1])
+    return parent is not None and len(parent.value) == 1

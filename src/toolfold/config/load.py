@@ -1,0 +1,226 @@
+"""Reading: the user's file, the project's file, the environment and the arguments, laid over one another.
+
+The only place that looks at the disk and at environment variables for settings. Nothing is kept:
+each `load` reads anew and returns a frozen Config.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from pydantic.fields import FieldInfo
+
+from toolfold.config.check import expand, from_text, located, revise, settle
+from toolfold.config.describe import KeyPath, describe, field_at, grants, when_untrusted
+from toolfold.config.document import Node, Place, merged, nested, read_file, written
+from toolfold.config.settings import Config, Paths, Settings
+from toolfold.config.trust import PROJECT_FILE, TrustState, trust_state
+from toolfold.errors import ConfigError, did_you_mean, nearest
+
+Overrides = Mapping[str, object] | Sequence[str]
+
+USER_FILE = "config.yaml"
+_PREFIX = "TOOLFOLD_"
+_HOME = "TOOLFOLD_HOME"
+_CONFIG = "TOOLFOLD_CONFIG"
+_ARGUMENT = Place("argument")
+
+
+def load(
+    *,
+    project: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    overrides: Overrides = (),
+    user_file: Path | None = None,
+    trusted: bool | None = None,
+) -> Config:
+    """The settings in force. A later layer wins: user file, project file, environment, overrides.
+
+    A project file nobody trusts cannot grant anything; `trusted` answers in place of the trust store.
+    """
+    environment = dict(os.environ if env is None else env)
+    paths = locate(project=project, env=environment, user_file=user_file)
+    state: TrustState = _state(trusted, paths)
+    home = _home(environment)
+    chosen = user_file is not None or bool(environment.get(_CONFIG))
+    tree = _user_layer(paths.user_file, home, required=chosen)
+    warnings: list[str] = []
+    if paths.project_file is not None:
+        layer = expand(read_file(paths.project_file, "project file"), folder=paths.project_dir, home=home)
+        tree = merged(tree, layer if state == "trusted" else _restrained(layer, tree, state, warnings))
+    # One layer for each word said: `tool_search=off` must not swallow `tool_search.threshold_pct=5`.
+    for layer in (*_environment_layers(environment, warnings), *_override_layers(overrides)):
+        tree = merged(tree, expand(layer, folder=_here(), home=home))
+    settings, remarks = settle(tree)
+    return Config(
+        **{name: getattr(settings, name) for name in Settings.model_fields},
+        paths=paths,
+        project_trusted=state == "trusted",
+        warnings=(*warnings, *remarks),
+        origins=MappingProxyType(_origins(settings, tree)),
+        environment=MappingProxyType(environment),
+    )
+
+
+def locate(
+    *, project: Path | None = None, env: Mapping[str, str] | None = None, user_file: Path | None = None
+) -> Paths:
+    """Where everything lies. Reads no file and creates none."""
+    environment = os.environ if env is None else env
+    config_dir, state_dir, cache_dir = _folders(environment)
+    chosen = environment.get(_CONFIG)
+    file = user_file or (Path(chosen) if chosen else config_dir / USER_FILE)
+    current = _here() / (project or "")
+    project_file, project_dir = _project(current)
+    return Paths(
+        config_dir=config_dir,
+        state_dir=state_dir,
+        cache_dir=cache_dir,
+        user_file=_here() / file,
+        project_file=None if project_file and _same(project_file, file) else project_file,
+        project_dir=project_dir,
+        current_dir=current,
+    )
+
+
+def _folders(environment: Mapping[str, str]) -> tuple[Path, Path, Path]:
+    if home := environment.get(_HOME):
+        folder = _here() / home
+        return folder, folder / "state", folder / "cache"
+    import platformdirs
+
+    name = "toolfold"
+    return (
+        platformdirs.user_config_path(name, appauthor=False),
+        platformdirs.user_state_path(name, appauthor=False),
+        platformdirs.user_cache_path(name, appauthor=False),
+    )
+
+
+def _project(start: Path) -> tuple[Path | None, Path]:
+    """The project file and its folder: the first folder upwards that has one, or is a repository."""
+    for folder in (start, *start.parents):
+        if _is(folder / PROJECT_FILE, Path.is_file):
+            return folder / PROJECT_FILE, folder
+        if _is(folder / ".git", Path.exists):
+            return None, folder
+    return None, start
+
+
+def _is(path: Path, question: Callable[[Path], bool]) -> bool:
+    """Above the project there may be folders we cannot look into; they hold nothing of ours."""
+    try:
+        return question(path)
+    except OSError:
+        return False
+
+
+def _same(one: Path, other: Path) -> bool:
+    return _is(other, Path.exists) and _is(one, other.samefile)
+
+
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise ConfigError("the current folder does not exist any more") from None
+
+
+def _home(environment: Mapping[str, str]) -> Path:
+    if home := environment.get("HOME"):
+        return Path(home)
+    try:
+        return Path.home()
+    except RuntimeError:
+        return _here()
+
+
+def _state(trusted: bool | None, paths: Paths) -> TrustState:
+    if trusted is None:
+        return trust_state(paths.project_dir, paths)
+    return "trusted" if trusted else "untrusted"
+
+
+def _user_layer(file: Path, home: Path, *, required: bool) -> Node:
+    if not required and not _is(file, Path.exists):
+        return Node({})
+    return expand(read_file(file, "user file"), folder=file.parent, home=home)
+
+
+def _restrained(layer: Node, below: Node, state: TrustState, warnings: list[str]) -> Node:
+    """What a folder that is not trusted may say: it may restrict the session, never widen it."""
+    until = "until you trust its folder" + (" again: it has changed" if state == "changed" else "")
+
+    def restrain(node: Node, field: FieldInfo, path: KeyPath) -> Node | None:
+        if grants(field):
+            warnings.append(located(f"{'.'.join(path)} is ignored {until}", node.place))
+            return None
+        narrowed = _narrowed(node, below.find(path), when_untrusted(field))
+        if narrowed is not node:
+            warnings.append(located(f"{'.'.join(path)} can only restrict more {until}", node.place))
+        return narrowed
+
+    return revise(layer, restrain)
+
+
+def _narrowed(node: Node, below: Node | None, rule: str) -> Node:
+    """A list that restricts, from a place that may only restrict further."""
+    before = below.value if below else None
+    if not rule or not isinstance(before, list):
+        return node
+    now = node.value
+    if rule == "adds" and isinstance(now, list):
+        lost = [each for each in before if each not in now]
+        return Node([*lost, *now], node.place) if lost else node
+    if rule == "narrows" and (now is None or isinstance(now, list)):
+        kept = before if now is None else [each for each in now if each in before]
+        return node if kept == now else Node(kept, node.place)
+    return node
+
+
+def _environment_layers(environment: Mapping[str, str], warnings: list[str]) -> Iterator[Node]:
+    """`TOOLFOLD_TOOLS__RAG_TOP_K=12` is `tools.rag_top_k: 12`; an empty variable says nothing."""
+    for name, text in sorted(environment.items()):
+        if not name.startswith(_PREFIX) or name in (_HOME, _CONFIG) or not text:
+            continue
+        path = tuple(name.removeprefix(_PREFIX).lower().split("__"))
+        if len(path) == 1 and path[0] not in Settings.model_fields:
+            warnings += _misspelt(name)
+        else:
+            yield nested(path, from_text(text, field_at(path), Place("environment", name)))
+
+
+def _misspelt(name: str) -> list[str]:
+    """Other programs may use our prefix, so a variable without `__` is only an error if it looks like one."""
+    known = [_HOME, _CONFIG, *(_PREFIX + each.upper() for each in Settings.model_fields)]
+    near = nearest(name, known, count=1)
+    close = [each for each in near if abs(len(each) - len(name)) <= 2 and each[9:11] == name[9:11]]
+    return [f"{name} is not a setting and is ignored.{did_you_mean(close)}"] if close else []
+
+
+def _override_layers(overrides: Overrides) -> Iterator[Node]:
+    if isinstance(overrides, Mapping):
+        for name, node in written(overrides, _ARGUMENT).value.items():
+            yield nested(_path(name), node)
+        return
+    for text in [overrides] if isinstance(overrides, str) else overrides:
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise ConfigError(f"{text!r} sets nothing", file="argument", hint="write key=value")
+        path = _path(key.strip())
+        yield nested(path, from_text(value.strip(), field_at(path), _ARGUMENT))
+
+
+def _path(key: str) -> KeyPath:
+    return tuple(key.split("."))
+
+
+def _origins(settings: Settings, tree: Node) -> dict[str, str]:
+    """Where each setting in force was written."""
+    keys = [each.key for each in describe() if "<name>" not in each.key]
+    keys += [f"toolsets.{name}" for name in settings.toolsets]
+    found = {key: tree.find(_path(key)) for key in keys}
+    return {key: str(node.place) if node else "default" for key, node in found.items()}

@@ -1,0 +1,153 @@
+"""Changing YAML text without touching the rest of it.
+
+Cuts where the YAML nodes say a value lies, so comments, order, quotes and indentation stay what
+they were. Makes no promise for every YAML there is: whoever calls must read the result back.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from toolfold.config.describe import KeyPath
+from toolfold.config.document import Place, compose
+
+_BARE = re.compile(r"(?:[A-Za-z]|\.{0,2}/|~/)[\w./~:@+-]*(?<!:)", re.ASCII)
+_WORDS_WITH_MEANING = frozenset({"null", "true", "false"})
+
+
+def assigned(text: str, path: KeyPath, whole: Any) -> str:
+    """The text with the value at the path as it is in `whole`, the values the text shall have."""
+    root = compose(text, Place())
+    if root is None or _is_empty(root):
+        start = text if not text or text.endswith("\n") else text + "\n"
+        return start + _block(path, _at(whole, path), 0) + "\n"
+    if not _is_block_mapping(root):
+        return text[: root.start_mark.index] + render(whole) + text[root.end_mark.index :]
+    mapping = root
+    for depth, name in enumerate(path):
+        pair, rest = _pair(mapping, name), path[depth + 1 :]
+        if pair is None:
+            return _inserted(text, mapping, path[depth:], _at(whole, path))
+        if rest and _is_empty(pair[1]):
+            end = _line_end(text, _after_colon(text, pair[0]))
+            block = _block(rest, _at(whole, path), pair[0].start_mark.column + 2)
+            return f"{text[:end]}\n{block}{text[end:]}"
+        if not rest or not _is_block_mapping(pair[1]):
+            return _replaced(text, pair, _at(whole, path[: depth + 1]))
+        mapping = pair[1]
+    return text
+
+
+def removed(text: str, path: KeyPath, whole: Any) -> str:
+    """The text without the value at the path, which `whole` no longer has."""
+    root = compose(text, Place())
+    if not _is_block_mapping(root):
+        return text[: root.start_mark.index] + render(whole) + text[root.end_mark.index :]
+    mapping = root
+    for depth, name in enumerate(path):
+        pair = _pair(mapping, name)
+        if pair is None:
+            return text
+        if depth == len(path) - 1:
+            start = _line_start(text, pair[0].start_mark.index)
+            return text[:start] + text[_line_end(text, _end(text, pair)) + 1 :]
+        if not _is_block_mapping(pair[1]):
+            return _replaced(text, pair, _at(whole, path[: depth + 1]))
+        mapping = pair[1]
+    return text
+
+
+def render(value: Any) -> str:
+    """A value on one line, in the plainest notation that is safe."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{render(key)}: {render(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(render, value))}]"
+    if isinstance(value, str):
+        bare = _BARE.fullmatch(value) and value.lower() not in _WORDS_WITH_MEANING
+        return value if bare else f'"{"".join(map(_escaped, value))}"'
+    return json.dumps(value)
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    return character if character.isprintable() else f"\\U{ord(character):08X}"
+
+
+def _block(path: KeyPath, value: Any, indent: int) -> str:
+    lines = [" " * (indent + 2 * depth) + f"{render(name)}:" for depth, name in enumerate(path)]
+    return "\n".join(lines) + " " + render(value)
+
+
+def _inserted(text: str, mapping: Any, path: KeyPath, value: Any) -> str:
+    """A new key stands right below the last one of its map, before any comment that follows."""
+    end = _line_end(text, _end(text, mapping.value[-1]))
+    indent = mapping.value[0][0].start_mark.column
+    return f"{text[:end]}\n{_block(path, value, indent)}{text[end:]}"
+
+
+def _replaced(text: str, pair: tuple[Any, Any], value: Any) -> str:
+    key, node = pair
+    colon = _after_colon(text, key)
+    new = " " + render(value)
+    if _is_empty(node):
+        return text[:colon] + new + text[colon:]
+    start, end = node.start_mark.index, _end(text, pair)
+    if node.id != "scalar" and not node.flow_style:
+        # The block below the key goes; what stands between them (a comment) stays.
+        between = text[colon : _line_start(text, start) - 1]
+        return text[:colon] + new + between + text[_line_end(text, end) :]
+    return text[:start] + (new if text[start - 1] == ":" else new[1:]) + text[end:]
+
+
+def _end(text: str, pair: tuple[Any, Any]) -> int:
+    """Where the value's own text ends: YAML lets a block reach over the comments that follow it."""
+    key, node = pair
+    is_alias = node.start_mark.index < key.start_mark.index
+    if is_alias or _is_empty(node):
+        return _after_colon(text, key)
+    return _node_end(text, node)
+
+
+def _node_end(text: str, node: Any) -> int:
+    start, end = node.start_mark.index, node.end_mark.index
+    if node.id == "scalar":
+        return int(start + len(text[start:end].rstrip()))
+    if node.flow_style:
+        return int(end)
+    last = node.value[-1]
+    return _end(text, last) if node.id == "mapping" else _node_end(text, last)
+
+
+def _pair(mapping: Any, name: str) -> tuple[Any, Any] | None:
+    return next((pair for pair in mapping.value if pair[0].value == name), None)
+
+
+def _is_empty(node: Any) -> bool:
+    return bool(node.id == "scalar" and node.value == "" and not node.style)
+
+
+def _is_block_mapping(node: Any) -> bool:
+    return bool(node.id == "mapping" and not node.flow_style)
+
+
+def _after_colon(text: str, key: Any) -> int:
+    return text.find(":", key.end_mark.index) + 1
+
+
+def _line_start(text: str, index: int) -> int:
+    return text.rfind("\n", 0, index) + 1
+
+
+def _line_end(text: str, index: int) -> int:
+    end = text.find("\n", index)
+    return len(text) if end < 0 else end
+
+
+def _at(whole: Any, path: KeyPath) -> Any:
+    for name in path:
+        whole = whole[name]
+    return whole

@@ -1,0 +1,326 @@
+"""The typed tree of settings: names, defaults, ranges, and what each one is for.
+
+Reads nothing: no file, no environment. A value outside its range is invalid here; it is the loader
+that clamps it and says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    SkipValidation,
+    Strict,
+    StringConstraints,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from toolfold.model import FrozenDict
+
+_ON = frozenset({"on", "true", "yes", "1"})
+_OFF = frozenset({"off", "false", "no", "0"})
+_SECRET_NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+_SECRET_LENGTH = 8
+
+
+def _without_nul(value: Path) -> Path:
+    if "\0" in str(value):
+        raise ValueError("no NUL character")
+    return value
+
+
+def _well_formed(value: str) -> str:
+    value.encode()  # a lone surrogate can be read from YAML but never be shown or stored
+    if "\0" in value:
+        raise ValueError("no NUL character")
+    return value
+
+
+def _lowered(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _switch(value: Any) -> Any:
+    """YAML 1.1 reads `on` as true and YAML 1.2 as text; both are written by people."""
+    word = str(value).lower() if isinstance(value, (bool, int, str)) else value
+    return "on" if word in _ON else "off" if word in _OFF else word
+
+
+def tool_search_map(value: Any) -> Any:
+    """`tool_search: true` and `tool_search: false` in their long form; a map as it is."""
+    if not isinstance(value, (bool, int, str)):
+        return value
+    word = _switch(value)
+    return {"enabled": "auto" if word == "on" else word}
+
+
+Whole = Annotated[int, Strict()]
+Number = Annotated[float, Strict()]
+Text = Annotated[str, AfterValidator(_well_formed)]
+Folder = Annotated[Path, AfterValidator(_without_nul)]
+ToolsetName = Annotated[str, StringConstraints(pattern=r"^[\w-]{1,64}$")]
+Switch = Annotated[
+    Literal["auto", "on", "off"],
+    BeforeValidator(_switch),
+    WithJsonSchema({"enum": ["auto", "on", "off", True, False]}),
+]
+Selection = Annotated[Literal["eager", "hybrid", "semantic", "keyword"], BeforeValidator(_lowered)]
+LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lowered)]
+
+
+class Section(BaseModel):
+    """One block of settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Reranker(Section):
+    """An embedding service that puts the hits of a search into a better order."""
+
+    enabled: bool = Field(
+        default=False,
+        description="Whether the hits of a tool search are sent to a service that reorders them.",
+        json_schema_extra={"grants": True},
+    )
+    endpoint: Text = Field(
+        default="http://localhost:11434/v1/embeddings",
+        description="The address of that service.",
+        json_schema_extra={"grants": True},
+    )
+    mode: Text = Field(default="rerank", description="How its answer is used.")
+    model: Text = Field(
+        default="nomic-embed-text-v2-moe", description="The name of the model the service runs."
+    )
+
+
+class ToolSearch(Section):
+    """Bridge tools that let the model find tools it was not shown."""
+
+    enabled: Switch = Field(
+        default="auto",
+        description="Whether tools are hidden behind a search: always, never, or once they are too many.",
+    )
+    threshold_pct: Number = Field(
+        default=10.0,
+        ge=0,
+        le=100,
+        description="How much of the context window, in percent, tools may take before `auto` hides them.",
+    )
+    max_search_limit: Whole = Field(
+        default=20, ge=1, le=50, description="The most hits the model may ask one search for."
+    )
+    search_default_limit: Whole = Field(
+        default=5,
+        ge=1,
+        le=50,
+        validate_default=True,
+        description="How many hits a search returns when the model does not say.",
+    )
+    reranker: Reranker = Field(
+        default_factory=Reranker, description="An embedding service that reorders the hits."
+    )
+
+    @field_validator("search_default_limit")
+    @classmethod
+    def _at_most_the_limit(cls, value: int, info: ValidationInfo) -> int:
+        return min(value, int(info.data.get("max_search_limit", value)))
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [{"type": "boolean"}, {"const": "auto"}, handler(core)]}
+
+
+class Tools(Section):
+    """Which tools there are, which of them a model sees, and how a call is bounded."""
+
+    selection: Selection = Field(
+        default="eager",
+        description="How the tools a model sees are chosen: all of them, or those that fit its task.",
+    )
+    rag_top_k: Whole = Field(
+        default=8, ge=1, le=50, description="How many tools are chosen when `selection` is not eager."
+    )
+    pinned: tuple[Text, ...] = Field(
+        default=("terminal", "read_file", "search_files"),
+        description="Tools that are shown for every message, whatever `selection` says.",
+    )
+    rag_embed_model: Text = Field(
+        default="embedded",
+        description="What turns text into vectors: `embedded`, `auxiliary`, or the name of a model.",
+        json_schema_extra={"grants": True},
+    )
+    tool_search: Annotated[ToolSearch, BeforeValidator(tool_search_map)] = Field(
+        default_factory=ToolSearch,
+        description="A search the model uses to find tools it was not shown.",
+    )
+    disabled: tuple[Text, ...] = Field(
+        default=(),
+        description="Tools and toolsets that are switched off for every session.",
+        json_schema_extra={"untrusted": "adds"},
+    )
+    enabled_toolsets: tuple[Text, ...] | None = Field(
+        default=None,
+        description="The only toolsets a session may use, or null for all of them.",
+        json_schema_extra={"untrusted": "narrows"},
+    )
+    disabled_toolsets: tuple[Text, ...] = Field(
+        default=(),
+        description="Toolsets that no session may use.",
+        json_schema_extra={"untrusted": "adds"},
+    )
+    timeout_seconds: Number = Field(default=120.0, ge=0.1, le=3600, description="How long one call may take.")
+    max_parallel: Whole = Field(
+        default=8, ge=1, le=64, description="How many calls of one reply may run at the same time."
+    )
+    result_max_chars: Whole = Field(
+        default=50_000,
+        ge=1_000,
+        le=10_000_000,
+        description="How many characters of a result the model is given.",
+    )
+
+
+class Toolset(Section):
+    """A bundle of tools under one name."""
+
+    description: Text = Field(default="", description="What the bundle is for.")
+    tools: tuple[Text, ...] = Field(default=(), description="The tools in it.")
+    includes: tuple[Text, ...] = Field(
+        default=(), description="Other toolsets whose tools belong to it as well."
+    )
+
+
+class Plugins(Section):
+    """Code from elsewhere that brings tools."""
+
+    enabled: bool = Field(
+        default=True, description="Whether plugins are loaded.", json_schema_extra={"grants": True}
+    )
+    disabled: tuple[Text, ...] = Field(
+        default=(), description="Plugins that are not loaded.", json_schema_extra={"grants": True}
+    )
+    folder: Folder | None = Field(
+        default=None,
+        description="Where your own plugins lie, or null for `plugins` in the configuration folder.",
+        json_schema_extra={"grants": True},
+    )
+
+
+class Files(Section):
+    """Where the file tools may work."""
+
+    workspace: Folder | None = Field(
+        default=None,
+        description="The folder the file tools work in, or null for the current one.",
+        json_schema_extra={"grants": True},
+    )
+    extra_roots: tuple[Folder, ...] = Field(
+        default=(),
+        description="More folders the file tools may read and write.",
+        json_schema_extra={"grants": True},
+    )
+
+
+class Availability(Section):
+    """How it is found out whether a tool can be used."""
+
+    timeout_seconds: Number = Field(
+        default=5.0, ge=0.01, le=60, description="How long a tool's check may take."
+    )
+    grace_seconds: Number = Field(
+        default=30.0,
+        ge=0,
+        le=3600,
+        description="How long a tool stays available after its check begins to fail.",
+    )
+
+
+class Approval(Section):
+    """How a person is asked."""
+
+    timeout_seconds: Number = Field(
+        default=300.0,
+        ge=1,
+        le=86_400,
+        description="How long a question waits for an answer before it counts as a no.",
+    )
+
+
+class Settings(Section):
+    """Everything a configuration file may say."""
+
+    tools: Tools = Field(
+        default_factory=Tools, description="Which tools there are and how calls are bounded."
+    )
+    toolsets: Annotated[dict[ToolsetName, Toolset], AfterValidator(FrozenDict)] = Field(
+        default_factory=FrozenDict,
+        description="Your own bundles of tools, by name.",
+        json_schema_extra={"grants": True},
+    )
+    plugins: Plugins = Field(default_factory=Plugins, description="Code from elsewhere that brings tools.")
+    files: Files = Field(default_factory=Files, description="Where the file tools may work.")
+    availability: Availability = Field(
+        default_factory=Availability, description="How it is found out whether a tool can be used."
+    )
+    approval: Approval = Field(default_factory=Approval, description="How a person is asked.")
+    log_level: LogLevel = Field(default="warning", description="How much is written to the log.")
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where everything lies on this machine."""
+
+    config_dir: Path
+    state_dir: Path
+    cache_dir: Path
+    user_file: Path
+    project_file: Path | None
+    project_dir: Path
+    current_dir: Path
+
+
+class Config(Settings):
+    """The settings in force, and how they came to be."""
+
+    paths: Paths = Field(exclude=True)
+    project_trusted: bool = Field(default=False, exclude=True)
+    warnings: tuple[str, ...] = Field(default=(), exclude=True)
+    origins: Annotated[Mapping[str, str], SkipValidation] = Field(
+        default_factory=dict, exclude=True, repr=False
+    )
+    environment: Annotated[Mapping[str, str], SkipValidation] = Field(
+        default_factory=dict, exclude=True, repr=False
+    )
+
+    @property
+    def workspace(self) -> Path:
+        """The folder the file tools work in."""
+        return self.files.workspace or self.paths.current_dir
+
+    @property
+    def plugins_folder(self) -> Path:
+        """Where the user's own plugins lie."""
+        return self.plugins.folder or self.paths.config_dir / "plugins"
+
+    def missing_env(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of the variables that are not set, or set to nothing."""
+        return tuple(name for name in names if not self.environment.get(name))
+
+    def secret_values(self) -> tuple[str, ...]:
+        """What must never be shown: longest first, so that no part of one survives redaction."""
+        secrets = {value for name, value in self.environment.items() if _SECRET_NAME.search(name)}
+        return tuple(sorted((s for s in secrets if len(s) >= _SECRET_LENGTH), key=lambda s: (-len(s), s)))

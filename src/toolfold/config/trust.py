@@ -1,0 +1,158 @@
+"""Which project folders the user trusts, and whether they are still what was trusted.
+
+A cloned repository must not be able to grant itself anything, so trust is kept outside of it, bound
+to a fingerprint of everything in the folder that could grant or run something.
+Knows nothing of what the settings mean.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from toolfold.config.atomic import locked, replace
+from toolfold.config.document import MAX_BYTES
+from toolfold.config.settings import Paths
+from toolfold.errors import ConfigError
+
+TrustState = Literal["trusted", "changed", "untrusted"]
+
+PROJECT_FILE = "toolfold.yaml"
+PLUGINS_FOLDER = Path(".toolfold", "plugins")
+MAX_FILES = 5_000
+MAX_TOTAL_BYTES = 64 * MAX_BYTES
+
+
+def trust_state(folder: Path, paths: Paths) -> TrustState:
+    """Whether the folder may grant itself something, as it is now."""
+    known = trusted_folders(paths).get(_resolved(folder))
+    if known is None:
+        return "untrusted"
+    try:
+        return "trusted" if fingerprint(folder) == known else "changed"
+    except ConfigError:
+        return "changed"
+
+
+def trust(folder: Path, paths: Paths) -> None:
+    """Trust the folder as it is now."""
+    if not folder.is_dir():
+        raise ConfigError("there is no such folder to trust", file=str(folder))
+    found = fingerprint(folder)
+    with locked(paths.state_dir):
+        _store({**trusted_folders(paths), _resolved(folder): found}, paths)
+
+
+def untrust(folder: Path, paths: Paths) -> bool:
+    """Forget the folder. False if it was not trusted."""
+    with locked(paths.state_dir):
+        known = trusted_folders(paths)
+        if known.pop(_resolved(folder), None) is None:
+            return False
+        _store(known, paths)
+    return True
+
+
+def trusted_folders(paths: Paths) -> dict[Path, str]:
+    """Every folder the user trusted, with the fingerprint it had then."""
+    file = _trust_file(paths)
+    try:
+        known = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError):
+        known = None
+    if not isinstance(known, dict) or not all(isinstance(each, str) for each in known.values()):
+        raise ConfigError(
+            "the list of trusted folders cannot be read",
+            file=str(file),
+            hint="delete it and trust your folders again",
+        )
+    return {Path(folder): found for folder, found in known.items()}
+
+
+def _store(known: dict[Path, str], paths: Paths) -> None:
+    text = json.dumps({str(folder): found for folder, found in sorted(known.items())}, indent=2)
+    replace(_trust_file(paths), text.encode() + b"\n", mode=0o600)
+
+
+def _trust_file(paths: Paths) -> Path:
+    return paths.state_dir / "trust.json"
+
+
+def fingerprint(folder: Path) -> str:
+    """A hash of everything in the folder that could grant or run something."""
+    digest = hashlib.sha256()
+    left = MAX_TOTAL_BYTES
+    try:
+        for count, file in enumerate(_watched(folder)):
+            content = _content(file, left)
+            left -= len(content)
+            if count >= MAX_FILES or left < 0:
+                raise _unwatchable("there are too many or too large plugin files to trust", folder)
+            # Lengths keep one file's end from passing as another's beginning.
+            for part in (os.fsencode(file.relative_to(folder)), content):
+                digest.update(len(part).to_bytes(8, "big") + part)
+    except OSError as error:
+        raise _unwatchable(f"the folder cannot be read: {error.strerror}", folder) from None
+    return digest.hexdigest()
+
+
+def _watched(folder: Path) -> Iterator[Path]:
+    if _exists(folder / PROJECT_FILE):
+        yield folder / PROJECT_FILE
+    for above in (PLUGINS_FOLDER.parent, PLUGINS_FOLDER):
+        if (folder / above).is_symlink():
+            raise _unwatchable("a linked plugin folder cannot be watched for changes", folder / above)
+    yield from _below(folder / PLUGINS_FOLDER)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Every file and folder, in an order that does not depend on the disk."""
+    waiting = [folder] if folder.is_dir() else []
+    while waiting:
+        for each in sorted(waiting.pop().iterdir(), key=os.fsencode):
+            yield each
+            if each.is_dir() and not each.is_symlink():
+                waiting.append(each)
+
+
+def _content(file: Path, limit: int) -> bytes:
+    """What counts as a file's content: a link is where it points and what it shows there."""
+    link = os.fsencode(file.readlink()) if file.is_symlink() else b""
+    if not _exists(file):
+        return b"link " + link
+    mode = file.stat().st_mode
+    if stat.S_ISDIR(mode):
+        if link:
+            raise _unwatchable("a linked plugin folder cannot be watched for changes", file)
+        return b"folder"
+    if not stat.S_ISREG(mode):
+        raise _unwatchable("only files and folders can be trusted", file)
+    with file.open("rb") as stream:
+        return b"file %d %s" % (len(link), link) + stream.read(limit + 1)
+
+
+def _resolved(folder: Path) -> Path:
+    try:
+        return folder.resolve()
+    except (OSError, RuntimeError):  # a link that leads to itself; which error it is depends on Python
+        raise _unwatchable("the folder cannot be found", folder) from None
+
+
+def _exists(file: Path) -> bool:
+    """Follows links, and takes a link that leads nowhere for nothing."""
+    try:
+        file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _unwatchable(problem: str, place: Path) -> ConfigError:
+    return ConfigError(problem, file=str(place))
