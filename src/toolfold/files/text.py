@@ -1,0 +1,78 @@
+"""What counts as text, and how much of it is taken.
+
+Judges strings, bytes and open files that are handed to it. Opens no file itself, and knows nothing of
+pages, edits or searches.
+"""
+
+from __future__ import annotations
+
+import codecs
+import mimetypes
+import os
+from typing import BinaryIO
+
+from toolfold.errors import CallError
+
+MAX_FILE_BYTES = 10_000_000
+"""The largest file that is written or patched."""
+
+SAMPLE_BYTES = 8_192
+"""How much of a file's beginning is looked at to tell text from anything else."""
+
+_MAGIC = (
+    (b"\x89PNG", "PNG image"),
+    (b"\xff\xd8\xff", "JPEG image"),
+    (b"GIF8", "GIF image"),
+    (b"%PDF-", "PDF document"),
+    (b"PK\x03\x04", "ZIP archive or office document"),
+    (b"\x1f\x8b", "gzip archive"),
+    (b"\x7fELF", "ELF program"),
+    (b"SQLite format 3", "SQLite database"),
+    (codecs.BOM_UTF16_LE, "UTF-16 text; convert it to UTF-8 first"),
+    (codecs.BOM_UTF16_BE, "UTF-16 text; convert it to UTF-8 first"),
+)
+_TEXT_CONTROLS = bytes([7, 8, 9, 10, 12, 13, 27])
+_OTHER_CONTROLS = bytes(set(range(32)) - set(_TEXT_CONTROLS)) + b"\x7f"
+
+
+def encode(text: str, argument: str) -> bytes:
+    """The bytes of what a model sent as `argument`."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise CallError(
+            f"`{argument}` has half of a surrogate pair at character {error.start}, which is no text."
+            " Nothing was written. Send the whole character instead."
+        ) from None
+
+
+def require_small(size: int, what: str) -> None:
+    """Refuse what is too large to be written."""
+    if size > MAX_FILE_BYTES:
+        raise CallError(f"{what} has {size:,} bytes; the limit is {MAX_FILE_BYTES:,}. Nothing was written.")
+
+
+def require_text(file: BinaryIO, name: str) -> int:
+    """The size of a text file, which stands at its start again."""
+    size = os.fstat(file.fileno()).st_size
+    kind = binary_kind(file.read(SAMPLE_BYTES), name)
+    if kind:
+        raise CallError(f"{name!r} is not a text file but {size:,} bytes of {kind}.")
+    file.seek(0)
+    return size
+
+
+def binary_kind(sample: bytes, name: str) -> str | None:
+    """What a file is that starts like this, if it is not text."""
+    for magic, kind in _MAGIC:
+        if sample.startswith(magic):
+            return kind
+    controls = len(sample) - len(sample.translate(None, _OTHER_CONTROLS))
+    if b"\0" in sample or (controls * 20 > len(sample) and "\ufffd" in sample.decode("utf-8", "replace")):
+        return mimetypes.guess_type(name)[0] or "binary data"
+    return None
+
+
+def clean(text: str) -> str:
+    """Bytes that were no UTF-8 and were carried through as surrogates, made fit to show."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,0 +1,120 @@
+"""The tools an agent runs itself: their state lives in the agent, only their schemas live here.
+
+A session without an agent that offers them answers a call with a clear error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toolfold.authoring import build_tool
+from toolfold.errors import NeedsAgent
+from toolfold.model import CallContext, Effect, Handler, Json, Source, Tool
+from toolfold.tools import Services
+
+_TODO: Json = {
+    "description": (
+        "Keep the plan for a task of several steps. Call without `todos` to read it; give `todos` to write"
+        " it. Keep one item in progress and mark items completed as soon as they are."
+    ),
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "todos": {
+                "type": "array",
+                "maxItems": 200,
+                "description": "Items to write, in order of priority.",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "id": {"type": "string", "minLength": 1, "maxLength": 64},
+                        "content": {"type": "string", "minLength": 1, "maxLength": 2000},
+                        "status": {"enum": ["pending", "in_progress", "completed", "cancelled"]},
+                    },
+                    "required": ["id", "content", "status"],
+                    "additionalProperties": False,
+                },
+            },
+            "merge": {
+                "type": "boolean",
+                "default": False,
+                "description": "Change and add the given items by id, instead of replacing the whole list.",
+            },
+        },
+        "additionalProperties": False,
+    },
+}
+_MEMORY: Json = {
+    "description": "Remember a lasting fact about the user or the work, or change or forget one.",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "action": {"enum": ["add", "replace", "remove"]},
+            "content": {"type": "string", "description": "The fact, for add and replace."},
+            "old": {"type": "string", "description": "Words of the fact to replace or remove."},
+        },
+        "required": ["action"],
+        "additionalProperties": False,
+    },
+}
+_SESSION_SEARCH: Json = {
+    "description": "Search what was said and done in earlier sessions.",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "query": {"type": "string", "minLength": 1},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 20, "default": 5},
+        },
+        "required": ["query"],
+        "additionalProperties": False,
+    },
+}
+_DELEGATE_TASK: Json = {
+    "description": "Hand a self-contained task to a sub-agent that has its own context and reports back.",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "goal": {"type": "string", "minLength": 1, "description": "All the sub-agent needs to know."},
+            "toolsets": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "Toolsets it may use, out of yours. Default: all of yours.",
+            },
+        },
+        "required": ["goal"],
+        "additionalProperties": False,
+    },
+}
+
+
+def tools(services: Services) -> list[Tool]:  # noqa: ARG001  (the contract of every tool module)
+    """The four agent-level tools."""
+    return [
+        _tool("todo", "todo", _TODO, "📝"),
+        _tool("memory", "memory", _MEMORY, "🧠", effects=(Effect.WRITE,)),
+        _tool("session_search", "session_search", _SESSION_SEARCH, "🔎", effects=(Effect.READ,)),
+        _tool("delegate_task", "delegation", _DELEGATE_TASK, "🤝", effects=(Effect.EXECUTE,)),
+    ]
+
+
+def _tool(name: str, toolset: str, schema: Json, emoji: str, *, effects: tuple[Effect, ...] = ()) -> Tool:
+    return build_tool(
+        name=name,
+        toolset=toolset,
+        schema=schema,
+        handler=_by_the_agent(name),
+        emoji=emoji,
+        effects=effects,
+        core=True,
+        agent_level=True,
+        source=Source("builtin", "agent"),
+    )
+
+
+def _by_the_agent(name: str) -> Handler:
+    def run(args: Json, context: CallContext) -> Any:
+        if context.agent is None or name not in context.agent.offers:
+            raise NeedsAgent(name)
+        return context.agent.run(name, args)
+
+    return run

@@ -1,0 +1,255 @@
+"""The `file` toolset: read a page, write a file, patch a part, search by text or by name.
+
+How a model calls these, and in which words it is answered. The work itself is done in `toolfold.files`,
+and which files may be touched is the workspace's to say; this module opens nothing by itself.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolfold.authoring import build_tool
+from toolfold.files import (
+    MATCHES,
+    MAX_FILE_BYTES,
+    PAGE_LINES,
+    Document,
+    Page,
+    Query,
+    Search,
+    Workspace,
+    choose_edits,
+    diff,
+    encode,
+    find_edits,
+    require_small,
+    require_text,
+)
+from toolfold.model import Adapt, CallContext, Definition, Effect, Handler, Json, Source, Tool
+from toolfold.tools import Services
+
+_PATH: Json = {"type": "string", "description": "Relative to the workspace, or absolute."}
+_READ_FILE: Json = {
+    "description": (
+        "Read a text file in pages. Lines come as number, tab, text; number and tab are not in the file."
+    ),
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "path": _PATH,
+            "offset": {"type": "integer", "minimum": 1, "default": 1, "description": "First line, from 1."},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 2000, "default": PAGE_LINES},
+        },
+        "required": ["path"],
+        "additionalProperties": False,
+    },
+}
+_WRITE_FILE: Json = {
+    "description": "Create a file or replace it as a whole. Missing folders are made.",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "path": _PATH,
+            "content": {"type": "string", "description": "The complete text of the file."},
+        },
+        "required": ["path", "content"],
+        "additionalProperties": False,
+    },
+}
+_PATCH: Json = {
+    "description": (
+        "Replace one piece of text in a file and see the diff. `old` must name one place only: copy it from"
+        " the file, whole lines, with a line or two around the change. Small differences in whitespace are"
+        " forgiven."
+    ),
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "path": _PATH,
+            "old": {"type": "string", "description": "The text that is there now."},
+            "new": {"type": "string", "description": "The text to put in its place; empty to delete."},
+            "replace_all": {"type": "boolean", "default": False, "description": "Replace every match."},
+        },
+        "required": ["path", "old", "new"],
+        "additionalProperties": False,
+    },
+}
+_SEARCH_FILES: Json = {
+    "description": (
+        "Find text in files (file, line number, line) or, with kind 'name', find files. Leaves out binary and"
+        " very large files and folders such as .git and node_modules."
+    ),
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "pattern": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 1000,
+                "description": "The text to find. For kind 'name': a part of the name, or a glob like *.py.",
+            },
+            "path": {"type": "string", "default": ".", "description": "Folder or file to search in."},
+            "kind": {"type": "string", "enum": ["content", "name"], "default": "content"},
+            "glob": {
+                "type": "string",
+                "maxLength": 1000,
+                "description": "Only these files: *.py, src/**/*.ts",
+            },
+            "limit": {"type": "integer", "minimum": 1, "maximum": 500, "default": MATCHES},
+            "ignore_case": {"type": "boolean", "default": False},
+            "regex": {
+                "type": "boolean",
+                "default": False,
+                "description": "The pattern is a Python regular expression, applied line by line.",
+            },
+        },
+        "required": ["pattern"],
+        "additionalProperties": False,
+    },
+}
+
+
+def tools(services: Services) -> list[Tool]:
+    """The four tools, bound to one workspace."""
+    files = FileTools(services.workspace)
+    return [
+        _tool(
+            "read_file",
+            _READ_FILE,
+            files.read_file,
+            "📖",
+            Effect.READ,
+            adapt=_mentioning("search_files", "Use search_files to find the place to read."),
+            synonyms=("open", "view", "show", "cat", "load"),
+        ),
+        _tool(
+            "write_file",
+            _WRITE_FILE,
+            files.write_file,
+            "💾",
+            Effect.WRITE,
+            adapt=_mentioning("patch", "To change a part of a file use patch."),
+            synonyms=("save", "create", "overwrite", "store"),
+        ),
+        _tool(
+            "patch",
+            _PATCH,
+            files.patch,
+            "🩹",
+            Effect.WRITE,
+            adapt=_mentioning("read_file", "Take `old` from read_file, without the line numbers."),
+            synonyms=("edit", "change", "modify", "replace", "fix"),
+        ),
+        _tool(
+            "search_files",
+            _SEARCH_FILES,
+            files.search_files,
+            "🔍",
+            Effect.READ,
+            adapt=_mentioning("read_file", "Read around a match with read_file."),
+            synonyms=("grep", "find", "locate", "look up", "glob"),
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class FileTools:
+    """The handlers."""
+
+    workspace: Workspace
+
+    def read_file(self, args: Json, context: CallContext) -> Json:
+        path = self.workspace.resolve(args["path"], context.readable)
+        with self.workspace.open_for_reading(path, context.readable) as file:
+            size = require_text(file, self.workspace.relative(path))
+            page = Page(file, args.get("offset", 1), args.get("limit", PAGE_LINES), context.cancelled)
+            return {"path": self.workspace.relative(path), **page.read(size)}
+
+    def write_file(self, args: Json, _: CallContext) -> Json:
+        content = args["content"]
+        data = encode(content, "content")
+        require_small(len(data), "The content")
+        written = self.workspace.write_atomically(args["path"], data)
+        return {
+            "path": self.workspace.relative(written.path),
+            "result": "created" if written.created else "replaced",
+            "bytes": len(data),
+            "lines": content.count("\n") + (not content.endswith("\n") and content != ""),
+        }
+
+    def patch(self, args: Json, _: CallContext) -> Json:
+        path = self.workspace.resolve(args["path"])
+        shown_path = self.workspace.relative(path)
+        document = self._document(path)
+        found = find_edits(document, args["old"], args["new"], shown_path)
+        edits = choose_edits(found, document.text, shown_path, replace_all=args.get("replace_all", False))
+        data = document.encoded(edits)
+        # The path as it was given: a protected name may stand in it and not in the real one.
+        self.workspace.write_atomically(args["path"], data, make_parents=False)
+        return {
+            "path": shown_path,
+            "replacements": len(edits),
+            "matched": found.strategy,
+            "diff": diff(document.text, edits, shown_path),
+        }
+
+    def _document(self, path: Path) -> Document:
+        with self.workspace.open_for_reading(path) as file:
+            require_text(file, self.workspace.relative(path))
+            data = file.read(MAX_FILE_BYTES + 1)
+            require_small(
+                max(len(data), os.fstat(file.fileno()).st_size), repr(self.workspace.relative(path))
+            )
+            return Document.of(data)
+
+    def search_files(self, args: Json, context: CallContext) -> Json:
+        query = Query(
+            pattern=args["pattern"],
+            path=args.get("path", "."),
+            glob=args.get("glob"),
+            limit=args.get("limit", MATCHES),
+            ignore_case=args.get("ignore_case", False),
+            regex=args.get("regex", False),
+        )
+        search = Search(self.workspace, query, context)
+        return search.names() if args.get("kind", "content") == "name" else search.contents()
+
+
+def _tool(
+    name: str,
+    schema: Json,
+    handler: Handler,
+    emoji: str,
+    effect: Effect,
+    *,
+    adapt: Adapt,
+    synonyms: tuple[str, ...],
+) -> Tool:
+    return build_tool(
+        name=name,
+        toolset="file",
+        schema=schema,
+        handler=handler,
+        emoji=emoji,
+        effects=(effect,),
+        parallel=effect is Effect.READ,
+        core=True,
+        adapt=adapt,
+        synonyms=synonyms,
+        source=Source("builtin", "file"),
+    )
+
+
+def _mentioning(other: str, sentence: str) -> Adapt:
+    """Adds a sentence about another tool where that tool can be called."""
+
+    def adapt(definition: Definition, present: frozenset[str]) -> Definition:
+        if other not in present:
+            return definition
+        function = definition["function"]
+        described = {**function, "description": f"{function['description']} {sentence}"}
+        return {**definition, "function": described}
+
+    return adapt

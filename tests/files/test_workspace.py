@@ -1,0 +1,651 @@
+"""The workspace lets nothing out, and what it refuses it leaves as it was."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import stat
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolfold.errors import CallError
+from toolfold.files import Workspace
+
+SECRET = b"secret\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "a.txt").write_bytes(b"alpha\n")
+    return folder
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "secret.txt").write_bytes(SECRET)
+    return folder
+
+
+@pytest.fixture
+def workspace(root: Path) -> Workspace:
+    return Workspace(root)
+
+
+def read(workspace: Workspace, path: str | Path, *also: Path) -> bytes:
+    with workspace.open_for_reading(path, also) as file:
+        return file.read()
+
+
+def refused(workspace: Workspace, path: str | Path) -> str:
+    with pytest.raises(CallError) as caught:
+        read(workspace, path)
+    return str(caught.value)
+
+
+def refused_write(workspace: Workspace, path: str | Path) -> str:
+    with pytest.raises(CallError) as caught:
+        workspace.write_atomically(path, b"evil")
+    return str(caught.value)
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.is_symlink()
+    }
+
+
+# Paths
+
+
+@pytest.mark.parametrize("path", ["a.txt", "./a.txt", "sub/../a.txt", "a.txt/"])
+def test_a_relative_path_starts_at_the_root(workspace: Workspace, root: Path, path: str) -> None:
+    (root / "sub").mkdir()
+    assert read(workspace, path) == b"alpha\n"
+
+
+def test_an_absolute_path_inside_is_accepted(workspace: Workspace, root: Path) -> None:
+    assert read(workspace, str(root / "a.txt")) == b"alpha\n"
+
+
+def test_a_tilde_means_the_home_folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(root))
+    assert read(Workspace(root), "~/a.txt") == b"alpha\n"
+    monkeypatch.setenv("HOME", "/somewhere/else")
+    assert "outside the workspace" in refused(Workspace(root), "~/a.txt")
+
+
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "../outside/secret.txt", "../../../../etc/passwd", "..", "/"]
+)
+def test_a_path_outside_is_refused_for_reading_and_writing(
+    workspace: Workspace, outside: Path, path: str
+) -> None:
+    assert "is outside the workspace" in refused(workspace, path)
+    assert "is outside the workspace" in refused_write(workspace, path)
+    assert everything(outside) == {"secret.txt": SECRET}
+
+
+def test_a_sibling_whose_name_starts_like_the_root_is_outside(workspace: Workspace, root: Path) -> None:
+    twin = root.with_name("work-twin")
+    twin.mkdir()
+    assert "is outside the workspace" in refused_write(workspace, str(twin / "x"))
+    assert everything(twin) == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("", "is empty"),
+        ("  ", "is empty"),
+        ("a\0.txt", "NUL"),
+        ("x" * 3_000_000, "3000000 bytes"),
+        ("x" * 300, "too long"),
+        ("\ud800", "not valid Unicode"),
+    ],
+)
+def test_a_path_that_cannot_be_one_is_refused_briefly(
+    workspace: Workspace, root: Path, path: str, reason: str
+) -> None:
+    before = everything(root)
+    for message in (refused(workspace, path), refused_write(workspace, path)):
+        assert reason in message
+        assert len(message) < 500
+    assert everything(root) == before
+
+
+@given(st.text(max_size=60))
+@settings(deadline=None)  # a disk under load is slow to sync
+def test_no_path_leaves_the_root_or_raises_anything_but_a_call_error(path: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        workspace = Workspace(Path(folder))
+        try:
+            written = workspace.write_atomically(path, b"x")
+        except CallError:
+            return
+        assert written.path.is_relative_to(workspace.root)
+        assert written.path.read_bytes() == b"x"
+
+
+def test_further_roots_are_reached_by_absolute_paths(root: Path, outside: Path) -> None:
+    workspace = Workspace(root, [outside])
+    assert read(workspace, str(outside / "secret.txt")) == SECRET
+    assert workspace.write_atomically(outside / "new", b"x").created
+
+
+def test_what_a_session_may_also_read_it_may_not_write(workspace: Workspace, outside: Path) -> None:
+    target = outside / "secret.txt"
+    assert read(workspace, target, outside) == SECRET
+    assert "is outside the workspace" in refused(workspace, target)
+    assert "is outside the workspace" in refused_write(workspace, target)
+    assert everything(outside) == {"secret.txt": SECRET}
+
+
+def test_a_shown_path_is_relative_to_the_root_and_absolute_elsewhere(root: Path, outside: Path) -> None:
+    workspace = Workspace(root, [outside])
+    assert workspace.relative(workspace.resolve("sub/x.py")) == "sub/x.py"
+    assert workspace.relative(workspace.resolve(".")) == "."
+    assert workspace.relative(outside / "secret.txt") == str(outside / "secret.txt")
+
+
+# Reading
+
+
+def test_a_missing_file_is_answered_with_near_names(workspace: Workspace, root: Path) -> None:
+    (root / "src").mkdir()
+    (root / "src" / "config.py").touch()
+    assert refused(workspace, "src/confg.py") == "'src/confg.py' does not exist. Did you mean src/config.py?"
+    assert refused(workspace, "srcc/config.py") == "'srcc' does not exist. Did you mean src?"
+    assert refused(workspace, "zzzzzzzz") == "'zzzzzzzz' does not exist. Check the path."
+
+
+def test_a_folder_is_named_as_one_and_its_entries_shown(workspace: Workspace, root: Path) -> None:
+    assert refused(workspace, ".") == "'.' is a folder, not a file. It holds: a.txt."
+    (root / "many").mkdir()
+    for number in range(30):
+        (root / "many" / f"{number:02}").touch()
+    message = refused_write(workspace, "many")
+    assert "'many' is a folder, not a file. It holds: 00, 01," in message
+    assert message.endswith("19, ….")
+
+
+def test_a_file_used_as_a_folder_is_named_as_one(workspace: Workspace, root: Path) -> None:
+    assert "a part of the path is a file" in refused(workspace, "a.txt/b")
+    assert "a part of the path is a file" in refused_write(workspace, "a.txt/b")
+    assert everything(root) == {"a.txt": b"alpha\n"}
+
+
+def test_a_missing_root_is_said_to_be_missing(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "gone")
+    assert "workspace folder" in refused(workspace, "a")
+    assert "workspace folder" in refused_write(workspace, "a")
+    assert not (tmp_path / "gone").exists()
+
+
+def test_a_named_pipe_is_refused_without_waiting(workspace: Workspace, root: Path) -> None:
+    os.mkfifo(root / "pipe")
+    assert "not a regular file but a named pipe" in refused(workspace, "pipe")
+    assert "not a regular file but a named pipe" in refused_write(workspace, "pipe")
+    assert stat.S_ISFIFO((root / "pipe").lstat().st_mode)
+
+
+def test_a_pipe_that_takes_the_place_of_a_file_after_the_check_does_not_hang(
+    workspace: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def swap() -> None:
+        (root / "a.txt").unlink()
+        os.mkfifo(root / "a.txt")
+
+    before_opening(monkeypatch, "a.txt", swap)
+    assert "named pipe" in refused(workspace, "a.txt")
+
+
+def test_a_socket_is_refused(root: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        there = Path.cwd()
+        os.chdir(root)  # the address of a socket must be short
+        try:
+            server.bind("s")
+        finally:
+            os.chdir(there)
+        assert "not a regular file but a socket" in refused(Workspace(root), "s")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
+def test_a_device_inside_the_root_is_never_opened(workspace: Workspace, root: Path) -> None:
+    try:
+        os.mknod(root / "zero", stat.S_IFCHR | 0o600, os.makedev(1, 5))
+    except PermissionError:
+        pytest.skip("this container makes no devices")
+    assert "not a regular file but a device" in refused(workspace, "zero")
+
+
+def test_reading_leaves_no_descriptor_behind(workspace: Workspace, root: Path) -> None:
+    (root / "link").symlink_to("/etc/passwd")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    read(workspace, "a.txt")
+    workspace.write_atomically("deep/er/b", b"x")
+    list(workspace.files())
+    for path in ("link", "missing", ".", "a.txt/x"):
+        refused(workspace, path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+# Links
+
+
+def test_a_link_that_stays_inside_is_followed(workspace: Workspace, root: Path) -> None:
+    (root / "sub").mkdir()
+    (root / "sub" / "link").symlink_to("../a.txt")
+    (root / "folder").symlink_to("sub")
+    assert read(workspace, "sub/link") == b"alpha\n"
+    assert read(workspace, "folder/link") == b"alpha\n"
+
+
+def test_a_root_that_is_itself_reached_by_a_link_works(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "alias").symlink_to(root)
+    workspace = Workspace(tmp_path / "alias")
+    assert read(workspace, str(tmp_path / "alias" / "a.txt")) == b"alpha\n"
+
+
+def test_a_link_that_leads_outside_is_refused_and_said_to_be_one(
+    workspace: Workspace, root: Path, outside: Path
+) -> None:
+    (root / "file").symlink_to(outside / "secret.txt")
+    (root / "folder").symlink_to(outside)
+    (root / "zero").symlink_to("/dev/zero")
+    (root / "chain").symlink_to("file")
+    (root / "dangling").symlink_to(outside / "new")
+    for path in ("file", "folder/secret.txt", "zero", "chain", "dangling", "folder/new"):
+        assert "leads outside the workspace through a symbolic link" in refused(workspace, path)
+        assert "leads outside the workspace through a symbolic link" in refused_write(workspace, path)
+    assert everything(outside) == {"secret.txt": SECRET}
+
+
+def test_dots_after_a_link_are_resolved_as_the_system_does(
+    workspace: Workspace, root: Path, outside: Path
+) -> None:
+    (outside / "deep").mkdir()
+    (root / "link").symlink_to(outside / "deep")
+    assert "outside the workspace" in refused(workspace, "link/../secret.txt")
+
+
+def test_a_link_that_leads_back_to_itself_is_refused(workspace: Workspace, root: Path) -> None:
+    (root / "one").symlink_to("two")
+    (root / "two").symlink_to("one")
+    assert "leads back to itself" in refused(workspace, "one")
+    assert "leads back to itself" in refused(workspace, "one/x")
+    assert "leads back to itself" in refused_write(workspace, "one")
+    assert (root / "one").is_symlink()
+
+
+def test_writing_through_a_link_replaces_its_target_and_keeps_the_link(
+    workspace: Workspace, root: Path
+) -> None:
+    (root / "link").symlink_to("a.txt")
+    (root / "dangling").symlink_to("fresh/new.txt")
+    written = workspace.write_atomically("link", b"beta")
+    assert (written.path, written.created) == (root / "a.txt", False)
+    assert workspace.write_atomically("dangling", b"new").created
+    assert (root / "link").is_symlink()
+    assert everything(root) == {"a.txt": b"beta", "fresh/new.txt": b"new"}
+
+
+# Races: something is swapped between the check and the use
+
+
+def before_opening(monkeypatch: pytest.MonkeyPatch, name: str, swap: object) -> None:
+    """Run `swap` once, at the last moment before `name` is opened."""
+    real_open, done = os.open, list[str]()
+
+    def racing(path: str | Path, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if str(path) == name and not done:
+            done.append(name)
+            assert callable(swap)
+            swap()
+        return real_open(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", racing)
+
+
+def test_a_file_swapped_for_a_link_after_the_check_is_not_read(
+    workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def swap() -> None:
+        (root / "a.txt").unlink()
+        (root / "a.txt").symlink_to(outside / "secret.txt")
+
+    before_opening(monkeypatch, "a.txt", swap)
+    assert "was changed just now" in refused(workspace, "a.txt")
+
+
+def swapped_folder(root: Path, outside: Path) -> object:
+    (root / "sub").mkdir()
+    (root / "sub" / "secret.txt").write_bytes(b"mine")
+
+    def swap() -> None:
+        (root / "sub").rename(root / "moved")
+        (root / "sub").symlink_to(outside)
+
+    return swap
+
+
+def test_a_folder_swapped_for_a_link_after_the_check_is_not_read_through(
+    workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before_opening(monkeypatch, "sub", swapped_folder(root, outside))
+    assert "was changed just now" in refused(workspace, "sub/secret.txt")
+
+
+def test_a_folder_swapped_for_a_link_after_the_check_is_not_written_through(
+    workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before_opening(monkeypatch, "sub", swapped_folder(root, outside))
+    assert "was changed just now" in refused_write(workspace, "sub/secret.txt")
+    assert everything(outside) == {"secret.txt": SECRET}
+    assert everything(root) == {"a.txt": b"alpha\n", "moved/secret.txt": b"mine"}
+
+
+def test_a_parent_swapped_after_it_was_opened_cannot_redirect_the_write(
+    workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swap, real_replace = swapped_folder(root, outside), os.replace
+
+    def racing(src: str, dst: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        assert callable(swap)
+        swap()
+        real_replace(src, dst, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    monkeypatch.setattr(os, "replace", racing)
+    workspace.write_atomically("sub/secret.txt", b"new")
+    assert everything(outside) == {"secret.txt": SECRET}
+    assert everything(root) == {"a.txt": b"alpha\n", "moved/secret.txt": b"new"}
+
+
+def test_a_root_moved_away_behind_a_link_is_not_used(
+    workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (outside / "work").mkdir()
+    (outside / "work" / "a.txt").write_bytes(SECRET)
+
+    def swap() -> None:
+        root.parent.rename(root.parent.with_name("elsewhere"))
+        root.parent.symlink_to(root.parent.with_name("elsewhere") / "outside")
+
+    before_opening(monkeypatch, str(root), swap)
+    try:
+        assert "was changed just now" in refused(workspace, "a.txt")
+    finally:
+        root.parent.unlink()
+        root.parent.with_name("elsewhere").rename(root.parent)
+
+
+def test_a_link_flipping_all_the_time_never_lets_a_read_or_write_out(
+    workspace: Workspace, root: Path, outside: Path
+) -> None:
+    (root / "real").mkdir()
+    (root / "real" / "secret.txt").write_bytes(b"mine")
+    (root / "flip").symlink_to("real")
+    stop = threading.Event()
+
+    def flip() -> None:
+        while not stop.is_set():
+            for target in (outside, Path("real")):
+                (root / "next").symlink_to(target)
+                (root / "next").rename(root / "flip")
+
+    thread = threading.Thread(target=flip)
+    thread.start()
+    try:
+        for _ in range(300):
+            try:
+                assert read(workspace, "flip/secret.txt") == b"mine"
+                workspace.write_atomically("flip/secret.txt", b"mine")
+            except CallError:
+                continue
+    finally:
+        stop.set()
+        thread.join()
+    assert everything(outside) == {"secret.txt": SECRET}
+
+
+# Writing
+
+
+def test_a_new_file_and_its_folders_are_created_by_the_umask(workspace: Workspace, root: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        written = workspace.write_atomically("new/deep/b.txt", b"beta")
+    finally:
+        os.umask(before)
+    assert written.created
+    assert written.path == root / "new/deep/b.txt"
+    assert written.path.read_bytes() == b"beta"
+    assert stat.S_IMODE(written.path.stat().st_mode) == 0o640
+    assert stat.S_IMODE(written.path.parent.stat().st_mode) == 0o750
+
+
+def test_parents_are_not_made_unless_wanted(workspace: Workspace, root: Path) -> None:
+    with pytest.raises(CallError, match="'new' does not exist"):
+        workspace.write_atomically("new/b.txt", b"", make_parents=False)
+    assert everything(root) == {"a.txt": b"alpha\n"}
+    assert not (root / "new").exists()
+
+
+def test_a_replaced_file_keeps_its_mode(workspace: Workspace, root: Path) -> None:
+    (root / "a.txt").chmod(0o751)
+    assert not workspace.write_atomically("a.txt", b"beta").created
+    assert stat.S_IMODE((root / "a.txt").stat().st_mode) == 0o751
+
+
+def test_a_replaced_file_loses_set_user_id(workspace: Workspace, root: Path) -> None:
+    (root / "a.txt").chmod(0o4755)
+    workspace.write_atomically("a.txt", b"beta")
+    assert stat.S_IMODE((root / "a.txt").stat().st_mode) == 0o755
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_replaced_file_keeps_its_owner(workspace: Workspace, root: Path) -> None:
+    os.chown(root / "a.txt", 1234, 5678)
+    workspace.write_atomically("a.txt", b"beta")
+    assert ((root / "a.txt").stat().st_uid, (root / "a.txt").stat().st_gid) == (1234, 5678)
+
+
+@pytest.fixture
+def as_nobody() -> Iterator[Path]:
+    """A folder in which this process has no more rights than its mode bits say."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    folder.chmod(0o777)
+    was = os.geteuid()
+    if was == 0:
+        os.seteuid(65534)
+    try:
+        yield folder
+    finally:
+        os.seteuid(was)
+        shutil.rmtree(folder)
+
+
+def test_a_read_only_file_is_not_replaced_through_its_writable_folder(as_nobody: Path) -> None:
+    (as_nobody / "locked").write_bytes(b"keep")
+    (as_nobody / "locked").chmod(0o444)
+    assert "is read-only" in refused_write(Workspace(as_nobody), "locked")
+    assert everything(as_nobody) == {"locked": b"keep"}
+
+
+def test_a_file_that_may_not_be_read_is_a_call_error(as_nobody: Path) -> None:
+    (as_nobody / "locked").write_bytes(b"keep")
+    (as_nobody / "locked").chmod(0)
+    assert "Permission denied" in refused(Workspace(as_nobody), "locked")
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
+def test_a_failed_write_leaves_the_old_file_and_no_other(
+    workspace: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, failing, fail)
+    assert "No space left on device. Nothing was changed." in refused_write(workspace, "a.txt")
+    assert everything(root) == {"a.txt": b"alpha\n"}
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_no_other(
+    workspace: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        workspace.write_atomically("a.txt", b"beta")
+    assert everything(root) == {"a.txt": b"alpha\n"}
+
+
+def test_writing_one_name_of_a_hard_link_leaves_the_other(workspace: Workspace, root: Path) -> None:
+    (root / "b.txt").hardlink_to(root / "a.txt")
+    workspace.write_atomically("b.txt", b"beta")
+    assert everything(root) == {"a.txt": b"alpha\n", "b.txt": b"beta"}
+
+
+def test_a_path_with_a_final_slash_is_not_written(workspace: Workspace, root: Path) -> None:
+    assert "names a folder" in refused_write(workspace, "notes/")
+    assert everything(root) == {"a.txt": b"alpha\n"}
+
+
+def test_a_reader_sees_the_old_bytes_or_the_new_ones(workspace: Workspace) -> None:
+    versions = [b"a" * 300_000, b"b" * 300_000]
+    workspace.write_atomically("big", versions[0])
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            for version in versions:
+                workspace.write_atomically("big", version)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for _ in range(100):
+            assert read(workspace, "big") in versions
+    finally:
+        stop.set()
+        thread.join()
+
+
+# The runtime's own state
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "toolfold.yaml",
+        "sub/Toolfold.YAML",
+        ".toolfold/state.db",
+        ".TOOLFOLD/deep/er",
+        ".git",
+        ".git/hooks/pre-commit",
+        "sub/.Git/config",
+        ".g\u200cit/config",
+        ".git./config",
+        "sub/../.git/config",
+    ],
+)
+def test_what_the_runtime_and_git_run_is_not_written(workspace: Workspace, root: Path, path: str) -> None:
+    assert "is protected from the file tools" in refused_write(workspace, path)
+    assert everything(root) == {"a.txt": b"alpha\n"}
+    assert sorted(each.name for each in root.iterdir()) == ["a.txt"]
+
+
+def test_protected_files_are_not_written_through_links_either(workspace: Workspace, root: Path) -> None:
+    (root / ".git" / "hooks").mkdir(parents=True)
+    (root / "toolfold.yaml").write_bytes(b"mine")
+    (root / "hooks").symlink_to(".git/hooks")
+    (root / "settings").symlink_to("toolfold.yaml")
+    (root / "store").mkdir()
+    (root / ".toolfold").symlink_to("store")
+    before = everything(root)
+    for path in ("hooks/pre-commit", "settings", ".toolfold/x"):
+        assert "is protected from the file tools" in refused_write(workspace, path)
+    assert everything(root) == before
+
+
+def test_names_that_only_resemble_protected_ones_are_written(workspace: Workspace) -> None:
+    for path in (".gitignore", ".github/x", "toolfold.yaml.md", "my.toolfold/x"):
+        assert workspace.write_atomically(path, b"x").created
+
+
+def test_protected_files_may_be_read(workspace: Workspace, root: Path) -> None:
+    (root / "toolfold.yaml").write_bytes(b"mine")
+    assert read(workspace, "toolfold.yaml") == b"mine"
+
+
+# Walking
+
+
+def walked(workspace: Workspace, *args: object, **kwargs: object) -> list[str]:
+    return [workspace.relative(path) for path in workspace.files(*args, **kwargs)]  # type: ignore[arg-type]
+
+
+def test_files_come_in_a_fixed_order_without_the_skipped_folders(workspace: Workspace, root: Path) -> None:
+    for path in ("z.txt", "b/2", "b/1", "b/c/3", "node_modules/x", "b/node_modules/y"):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).touch()
+    os.mkfifo(root / "pipe")
+    assert walked(workspace, skip={"node_modules"}) == ["a.txt", "z.txt", "b/1", "b/2", "b/c/3"]
+    assert walked(workspace, "node_modules", skip={"node_modules"}) == ["node_modules/x"]
+    assert walked(workspace, "b/1") == ["b/1"]
+
+
+def test_walking_ends_on_link_cycles_and_names_every_file_once(workspace: Workspace, root: Path) -> None:
+    (root / "sub").mkdir()
+    (root / "sub" / "f").touch()
+    (root / "sub" / "up").symlink_to("..")
+    (root / "sub" / "self").symlink_to("self")
+    (root / "again").symlink_to("sub")
+    (root / "also_f").symlink_to("sub/f")
+    assert walked(workspace) == ["a.txt", "sub/f"]
+    assert walked(workspace, "sub") == ["sub/f", "a.txt"]
+
+
+def test_walking_never_leaves_the_roots(workspace: Workspace, root: Path, outside: Path) -> None:
+    (root / "out").symlink_to(outside)
+    (root / "file").symlink_to(outside / "secret.txt")
+    assert walked(workspace) == ["a.txt"]
+    assert walked(Workspace(root, [outside])) == ["a.txt", str(outside / "secret.txt")]
+    with pytest.raises(CallError, match="through a symbolic link"):
+        walked(workspace, "out")
+
+
+def test_a_folder_swapped_for_a_link_while_walking_is_left_out(
+    workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before_opening(monkeypatch, "sub", swapped_folder(root, outside))
+    assert walked(workspace) == ["a.txt"]
+
+
+def test_walking_from_a_missing_place_says_so(workspace: Workspace) -> None:
+    with pytest.raises(CallError, match="'missing' does not exist"):
+        walked(workspace, "missing")
+
+
+def test_walking_survives_a_very_deep_tree(workspace: Workspace, root: Path) -> None:
+    folder = root
+    for _ in range(300):
+        folder = folder / "d"
+        folder.mkdir()
+    (folder / "f").touch()
+    assert len(walked(workspace)) == 2

@@ -1,0 +1,734 @@
+"""The file tools on real files: what they answer, and what they leave as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from toolfold.errors import CallError
+from toolfold.files import Workspace, search
+from toolfold.model import CallContext, Effect, Json, Tool
+from toolfold.tools import Services, file
+
+Call = Callable[..., Any]
+
+
+def calls(root: Path, **context: Any) -> Call:
+    tools = {tool.name: tool for tool in file.tools(Services(workspace=Workspace(root)))}
+    made = CallContext(session_id="test", **context)
+
+    def call(name: str, **args: Any) -> Any:
+        answer = tools[name].handler(args, made)
+        json.dumps(answer, ensure_ascii=False).encode()  # well-formed for every model
+        return answer
+
+    return call
+
+
+@pytest.fixture
+def call(tmp_path: Path) -> Call:
+    return calls(tmp_path)
+
+
+@contextmanager
+def fresh() -> Iterator[tuple[Path, Call]]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder), calls(Path(folder))
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    start = time.monotonic()
+    yield
+    assert time.monotonic() - start < seconds
+
+
+def plain(numbered: str) -> list[str]:
+    return [line.split("\t", 1)[1] for line in numbered.split("\n")]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def lines(count: int, width: int = 0) -> str:
+    return "".join(f"line {number}{'x' * width}\n" for number in range(1, count + 1))
+
+
+def patient(**more: Any) -> settings:
+    """A disk under load is slow to sync; that is no failure."""
+    return settings(deadline=None, **more)
+
+
+text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r\ufeff"), max_size=200)
+
+
+# The tools as they are offered
+
+
+def offered(tmp_path: Path) -> dict[str, Tool]:
+    return {tool.name: tool for tool in file.tools(Services(workspace=Workspace(tmp_path)))}
+
+
+def test_the_toolset_offers_four_core_tools_that_say_what_they_do(tmp_path: Path) -> None:
+    tools = offered(tmp_path)
+    assert sorted(tools) == ["patch", "read_file", "search_files", "write_file"]
+    assert {tool.toolset for tool in tools.values()} == {"file"}
+    assert all(tool.core for tool in tools.values())
+    assert len({tool.emoji for tool in tools.values()} - {""}) == 4
+    assert [name for name, tool in tools.items() if tool.parallel] == ["read_file", "search_files"]
+    assert [name for name, tool in tools.items() if tool.effects == {Effect.WRITE}] == ["write_file", "patch"]
+
+
+def test_a_description_mentions_another_tool_only_when_it_is_there(tmp_path: Path) -> None:
+    for tool in offered(tmp_path).values():
+        assert tool.adapt is not None
+        before = tool.definition()
+        alone = tool.adapt(before, frozenset({tool.name}))
+        beside = tool.adapt(before, frozenset(offered(tmp_path)))
+        others = set(offered(tmp_path)) - {tool.name}
+        assert not [each for each in others if each in alone["function"]["description"]]
+        assert [each for each in others if each in beside["function"]["description"]]
+        assert before == tool.definition()
+
+
+# read_file
+
+
+def test_a_whole_small_file_comes_numbered(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    assert call("read_file", path="a.txt") == {
+        "path": "a.txt",
+        "lines": "1\tone\n2\ttwo",
+        "first_line": 1,
+        "last_line": 2,
+        "total_lines": 2,
+    }
+
+
+def test_a_page_says_how_to_read_on(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "a.txt").write_text(lines(10))
+    page = call("read_file", path="a.txt", offset=3, limit=2)
+    assert page["lines"] == "3\tline 3\n4\tline 4"
+    assert (page["first_line"], page["last_line"], page["total_lines"]) == (3, 4, 10)
+    assert page["more"] == "Call again with offset=5 to read on."
+    assert "more" not in call("read_file", path="a.txt", offset=9, limit=2)
+
+
+@given(text, st.integers(1, 5))
+@patient()
+def test_pages_put_together_are_the_file(content: str, limit: int) -> None:
+    assume(content)
+    with fresh() as (root, call):
+        (root / "f").write_bytes(content.encode())
+        pages = [call("read_file", path="f", limit=limit)]
+        while "more" in pages[-1]:
+            pages.append(call("read_file", path="f", offset=pages[-1]["last_line"] + 1, limit=limit))
+    joined = "\n".join(line for page in pages for line in plain(page["lines"]))
+    unended = "no newline at the end of the file" in pages[-1].get("notes", [])
+    assert joined + ("" if unended else "\n") == content
+    assert pages[0]["total_lines"] == pages[-1]["last_line"]
+
+
+def test_a_page_is_bounded_in_characters_and_no_line_is_lost(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "wide").write_text(lines(200, width=1_000))
+    first = call("read_file", path="wide")
+    assert 30_000 < len(first["lines"]) < 42_000
+    assert first["total_lines"] == 200
+    second = call("read_file", path="wide", offset=first["last_line"] + 1)
+    assert second["first_line"] == first["last_line"] + 1
+    assert second["lines"].startswith(f"{second['first_line']}\tline {second['first_line']}x")
+
+
+def test_the_last_line_pushed_to_the_next_page_is_still_there(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "wide").write_text("\n".join("y" * 1_900 for _ in range(22)))
+    first = call("read_file", path="wide")
+    assert first["more"] == "Call again with offset=22 to read on."
+    last = call("read_file", path="wide", offset=22)
+    assert (last["first_line"], last["last_line"], last["total_lines"]) == (22, 22, 22)
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\nnext"])
+@pytest.mark.parametrize("size", [2_000, 2_001, 8_000, 8_001, 3_000_000])
+def test_a_long_line_is_cut_with_a_mark(tmp_path: Path, call: Call, size: int, end: str) -> None:
+    (tmp_path / "long").write_text("z" * size + end)
+    page = call("read_file", path="long")
+    cut = "… [cut]" if size > 2_000 else ""
+    assert plain(page["lines"]) == ["z" * 2_000 + cut] + (["next"] if end == "\nnext" else [])
+    assert ("no newline at the end of the file" in page.get("notes", [])) == (end != "\n")
+    assert page["total_lines"] == page["last_line"] == (2 if end == "\nnext" else 1)
+
+
+def test_a_line_cut_inside_a_character_is_not_called_an_encoding_error(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "long").write_text("a" + "€" * 5_000 + "\n")
+    page = call("read_file", path="long")
+    assert page["notes"] == ["lines longer than 2000 characters are cut"]
+
+
+def test_an_empty_file_is_said_to_be_empty(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "e").touch()
+    assert call("read_file", path="e")["notes"] == ["the file is empty"]
+    assert call("read_file", path="e", offset=7)["total_lines"] == 0
+
+
+@pytest.mark.parametrize("content", ["a\nb\n", "a\nb"])
+def test_an_offset_past_the_end_is_answered_with_the_length(tmp_path: Path, call: Call, content: str) -> None:
+    (tmp_path / "f").write_text(content)
+    assert plain(call("read_file", path="f", offset=2)["lines"]) == ["b"]
+    for offset in (3, 4, 10**12):
+        with pytest.raises(CallError, match=f"offset {offset} is past the end: the file has 2 lines"):
+            call("read_file", path="f", offset=offset)
+
+
+def test_line_ends_marks_and_foreign_bytes_are_shown_clean_and_noted(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "f").write_bytes(b"\xef\xbb\xbfone\r\ncaf\xe9\r\n")
+    page = call("read_file", path="f")
+    assert plain(page["lines"]) == ["one", "caf\ufffd"]
+    assert set(page["notes"]) == {
+        "starts with a byte order mark",
+        "CRLF line endings",
+        "not valid UTF-8: such bytes are shown as \ufffd",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "kind"),
+    [
+        ("x.png", b"\x89PNG\r\n\x1a\n", "PNG image"),
+        ("x.bin", b"abc\0def", "application/octet-stream"),
+        ("x", b"abc\0def", "binary data"),
+        ("x", bytes(range(1, 256)), "binary data"),
+        ("x.txt", "hello".encode("utf-16"), "UTF-16"),
+    ],
+)
+def test_a_binary_file_is_refused_with_size_and_kind(
+    tmp_path: Path, call: Call, name: str, data: bytes, kind: str
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(CallError, match=f"is not a text file but {len(data)} bytes of {kind}"):
+        call("read_file", path=name)
+    with pytest.raises(CallError, match="is not a text file"):
+        call("patch", path=name, old="e", new="f")
+    assert (tmp_path / name).read_bytes() == data
+
+
+def test_a_huge_file_is_paged_quickly_and_its_lines_not_counted(tmp_path: Path, call: Call) -> None:
+    with (tmp_path / "huge").open("wb") as huge:
+        block = b"0123456789abcde\n" * 65_536
+        for _ in range(300):
+            huge.write(block)
+    with within(10):
+        first = call("read_file", path="huge", limit=2)
+        late = call("read_file", path="huge", offset=300 * 65_536, limit=2)
+    assert first["total_lines"] is None
+    assert any("too many to count its lines" in note for note in first["notes"])
+    assert late["last_line"] == late["total_lines"] == 300 * 65_536
+
+
+def test_a_cancelled_read_of_a_huge_file_stops(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text(lines(1_000))
+    cancelled = threading.Event()
+    cancelled.set()
+    with pytest.raises(CallError, match="cancelled"):
+        calls(tmp_path, cancelled=cancelled)("read_file", path="f", offset=500)
+
+
+def test_a_missing_file_a_folder_and_the_outside_are_explained(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "readme.md").touch()
+    for path, reason in [
+        ("readm.md", "Did you mean readme.md"),
+        (".", "is a folder"),
+        ("/etc/passwd", "outside"),
+    ]:
+        with pytest.raises(CallError, match=reason):
+            call("read_file", path=path)
+
+
+def test_stored_results_of_the_session_can_be_read_and_searched(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "r.txt").write_text("needle\n")
+    call = calls(tmp_path / "work", readable=(tmp_path / "results",))
+    path = str(tmp_path / "results" / "r.txt")
+    assert call("read_file", path=path)["path"] == path
+    assert (
+        call("search_files", pattern="needle", path=str(tmp_path / "results"))["matches"][0]["file"] == path
+    )
+    with pytest.raises(CallError, match="outside the workspace"):
+        call("write_file", path=path, content="x")
+    with pytest.raises(CallError, match="outside the workspace"):
+        call("patch", path=path, old="needle", new="x")
+    assert Path(path).read_text() == "needle\n"
+
+
+# write_file
+
+
+def test_a_file_is_created_and_then_replaced(tmp_path: Path, call: Call) -> None:
+    created = call("write_file", path="new/a.txt", content="one\ntwo")
+    assert created == {"path": "new/a.txt", "result": "created", "bytes": 7, "lines": 2}
+    assert call("write_file", path="new/a.txt", content="")["result"] == "replaced"
+    assert (tmp_path / "new/a.txt").read_bytes() == b""
+
+
+@given(text)
+@patient()
+def test_what_is_written_is_what_is_read(content: str) -> None:
+    with fresh() as (root, call):
+        written = call("write_file", path="f", content=content)
+        assert (root / "f").read_bytes() == content.encode()
+        page = call("read_file", path="f")
+    assert written["lines"] == page["total_lines"]
+    if content:
+        assert "\n".join(plain(page["lines"])) == content.removesuffix("\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [("a\ud83d", "half of a surrogate pair at character 1"), ("é" * 5_000_001, "10,000,002")],
+)
+def test_content_that_cannot_be_written_is_refused_and_the_file_kept(
+    tmp_path: Path, call: Call, content: str, reason: str
+) -> None:
+    (tmp_path / "f").write_text("keep")
+    with pytest.raises(CallError, match=reason):
+        call("write_file", path="f", content=content)
+    assert (tmp_path / "f").read_text() == "keep"
+    assert names(tmp_path) == ["f"]
+
+
+# patch
+
+
+def patched(tmp_path: Path, before: str | bytes, old: str, new: str, **args: Any) -> tuple[str, Json]:
+    path = tmp_path / "f.py"
+    path.write_bytes(before.encode() if isinstance(before, str) else before)
+    answer = calls(tmp_path)("patch", path="f.py", old=old, new=new, **args)
+    return path.read_bytes().decode("utf-8", "surrogateescape"), answer
+
+
+def unpatched(tmp_path: Path, before: str, old: str, new: str = "NEW", **args: Any) -> str:
+    with pytest.raises(CallError) as caught:
+        patched(tmp_path, before, old, new, **args)
+    assert (tmp_path / "f.py").read_bytes() == before.encode()
+    assert names(tmp_path) == ["f.py"]
+    return str(caught.value)
+
+
+def test_an_exact_piece_is_replaced_and_the_diff_shown(tmp_path: Path) -> None:
+    after, answer = patched(tmp_path, lines(9), "line 5", "line five")
+    assert after == lines(9).replace("line 5", "line five")
+    assert (answer["matched"], answer["replacements"]) == ("exact", 1)
+    assert answer["diff"] == (
+        "--- f.py\n+++ f.py\n@@ -2,7 +2,7 @@\n"
+        " line 2\n line 3\n line 4\n-line 5\n+line five\n line 6\n line 7\n line 8\n"
+    )
+
+
+@given(text, text, text, text)
+@patient()
+def test_an_exact_unique_piece_is_replaced_as_str_replace_does(
+    head: str, old: str, tail: str, new: str
+) -> None:
+    before = head + old + tail
+    assume(old and old != new and before.count(old) == 1)
+    with fresh() as (root, _):
+        after, answer = patched(root, before, old, new)
+    assert after == before.replace(old, new)
+    assert answer["matched"] == "exact"
+
+
+few = st.text(st.sampled_from("ab \n\t"), max_size=30)
+
+
+@given(few, few.filter(bool), few)
+@patient(max_examples=300)
+def test_whatever_is_patched_the_file_is_right_or_untouched(before: str, old: str, new: str) -> None:
+    with fresh() as (root, _):
+        try:
+            after, answer = patched(root, before, old, new, replace_all=True)
+        except CallError:
+            assert (root / "f.py").read_bytes() == before.encode()
+            return
+    assert after != before
+    if answer["matched"] == "exact":
+        assert after == before.replace(old, new)
+    else:
+        assert old not in before
+
+
+def test_many_matches_are_refused_with_their_lines_and_taken_with_replace_all(tmp_path: Path) -> None:
+    before = "x = 1\ny = 2\nx = 1\n"
+    message = unpatched(tmp_path, before, "x = 1")
+    assert "matches 2 places in 'f.py' (exact), at lines 1, 3." in message
+    after, answer = patched(tmp_path, before, "x = 1", "x = 3", replace_all=True)
+    assert after == "x = 3\ny = 2\nx = 3\n"
+    assert answer["replacements"] == 2
+
+
+def test_distant_edits_are_shown_as_hunks_with_right_numbers(tmp_path: Path) -> None:
+    before = lines(40).replace("line 5\n", "mark\n").replace("line 30\n", "mark\n")
+    _, answer = patched(tmp_path, before, "mark\n", "one\ntwo\n", replace_all=True)
+    assert "@@ -2,7 +2,8 @@" in answer["diff"]
+    assert "@@ -27,7 +28,8 @@" in answer["diff"]
+    assert answer["diff"].count("-mark\n+one\n+two\n") == 2
+
+
+@given(st.lists(st.sampled_from(["x", "a", "b", ""]), max_size=60), st.sampled_from(["y", "y\nz", ""]))
+@patient()
+def test_every_hunk_quotes_both_versions_at_the_lines_it_names(content: list[str], new: str) -> None:
+    before = "\n".join(content)
+    assume("x" in before)
+    with fresh() as (root, _):
+        after, answer = patched(root, before, "x", new, replace_all=True)
+    hunks = re.split(r"^@@ -(\d+),(\d+) \+(\d+),(\d+) @@\n", answer["diff"], flags=re.MULTILINE)[1:]
+    for at in range(0, len(hunks), 5):
+        start, count, new_start, new_count = map(int, hunks[at : at + 4])
+        body = hunks[at + 4].removesuffix("\n").split("\n")
+        quoted_old = [line[1:] for line in body if line[:1] in "- "]
+        quoted_new = [line[1:] for line in body if line[:1] in "+ "]
+        assert quoted_old == before.split("\n")[start - 1 :][:count]
+        assert quoted_new == after.split("\n")[new_start - 1 :][:new_count]
+    assert answer["diff"].split("\n").count("-x") == before.count("x")
+
+
+def test_adjacent_edits_share_a_hunk_and_show_no_line_twice(tmp_path: Path) -> None:
+    before = lines(12).replace("line 3\n", "mark\n").replace("line 9\n", "mark\n")
+    _, answer = patched(tmp_path, before, "mark", "made", replace_all=True)
+    assert answer["diff"].count(" line 6\n") == 1
+
+
+def test_a_patch_that_changes_nothing_is_refused(tmp_path: Path) -> None:
+    assert "`old` is empty" in unpatched(tmp_path, "a\n", "")
+    assert "are the same" in unpatched(tmp_path, "a\n", "a", "a")
+    assert "would change nothing" in unpatched(tmp_path, "a\nb\n", "a  \nb", "a\nb")
+    assert "half of a surrogate pair" in unpatched(tmp_path, "a\n", "a", "\ud800")
+
+
+def test_a_missing_file_is_not_created(tmp_path: Path, call: Call) -> None:
+    with pytest.raises(CallError, match="does not exist"):
+        call("patch", path="sub/f", old="a", new="b")
+    assert names(tmp_path) == []
+
+
+def test_typographic_quotes_and_dashes_are_forgiven(tmp_path: Path) -> None:
+    after, answer = patched(tmp_path, "say(“hi” – now)  # it’s\n", 'say("hi" - now)', 'say("ho")')
+    assert after == 'say("ho")  # it’s\n'
+    assert answer["matched"] == "ignoring typographic punctuation"
+
+
+def test_trailing_whitespace_is_forgiven(tmp_path: Path) -> None:
+    after, answer = patched(tmp_path, "a = 1   \nb = 2\t\nc = 3\n", "a = 1\nb = 2\n", "a = 5\n")
+    assert after == "a = 5\nc = 3\n"
+    assert answer["matched"] == "ignoring trailing whitespace"
+
+
+def test_other_indentation_is_forgiven_and_the_new_text_takes_on_the_files(tmp_path: Path) -> None:
+    before = "class A:\n    def f(self):\n        return 1\n\n    x = 2\n"
+    old = "def f(self):\n    return 1\n"
+    new = "def f(self):\n    if self:\n        return 2\n\n    return 1\n"
+    after, answer = patched(tmp_path, before, old, new)
+    assert after == (
+        "class A:\n    def f(self):\n        if self:\n            return 2\n\n"
+        "        return 1\n\n    x = 2\n"
+    )
+    assert answer["matched"] == "ignoring indentation"
+
+
+def test_tabs_in_the_file_are_kept_where_the_model_wrote_spaces(tmp_path: Path) -> None:
+    before = "func f() {\n\tif x {\n\t\treturn\n\t}\n}\n"
+    old = "    if x {\n        return\n    }"
+    after, _ = patched(tmp_path, before, old, "    if y {\n        stop()\n    }\n    go()")
+    assert after == "func f() {\n\tif y {\n\t\tstop()\n\t}\n\tgo()\n}\n"
+
+
+def test_a_new_text_less_indented_than_the_old_is_dedented_with_it(tmp_path: Path) -> None:
+    after, _ = patched(
+        tmp_path, "if a:\n        b()\n        c()\n", "    b()\n    c()", "    b()\nelse:\n    c()"
+    )
+    assert after == "if a:\n        b()\n    else:\n        c()\n"
+
+
+def test_nearly_the_same_block_is_replaced_when_it_is_the_only_one(tmp_path: Path) -> None:
+    block = "def total(prices):\n    result = sum(prices)\n    return round(result, 2)\n"
+    before = f"import os\n\n{block}\n\ndef other(x):\n    return x\n"
+    after, answer = patched(
+        tmp_path, before, block.replace("round(result, 2)", "round(results, 2)"), "pass\n"
+    )
+    assert after == "import os\n\npass\n\n\ndef other(x):\n    return x\n"
+    assert answer["matched"].startswith("similar text (9")
+
+
+def test_two_nearly_the_same_blocks_are_both_left_alone(tmp_path: Path) -> None:
+    block = "def total(prices):\n    result = sum(prices)\n    return round(result, 2)\n"
+    message = unpatched(tmp_path, block + "\n" + block, block.replace("result, 2", "results, 2"))
+    assert "The nearest text is from line 1" in message
+
+
+def test_a_single_line_that_is_only_similar_is_shown_and_not_replaced(tmp_path: Path) -> None:
+    message = unpatched(tmp_path, "retries = 3\ntimeout_seconds = 30\n", "timeout_seconds = 10")
+    assert "The nearest text is from line 2:\n2\ttimeout_seconds = 30\n" in message
+    assert "Nothing was changed" in message
+
+
+def test_nothing_alike_is_said_so(tmp_path: Path) -> None:
+    assert "and nothing near was found" in unpatched(tmp_path, "a b c\n", "completely different")
+    assert "and nothing near was found" in unpatched(tmp_path, "", "anything")
+
+
+@pytest.mark.parametrize("old", ["one\ntwo\n", "one\r\ntwo\r\n"])
+def test_windows_line_ends_and_the_byte_order_mark_stay(tmp_path: Path, old: str) -> None:
+    after, answer = patched(tmp_path, b"\xef\xbb\xbfzero\r\none\r\ntwo\r\n", old, old.replace("two", "2\n3"))
+    assert after == "\ufeffzero\r\none\r\n2\r\n3\r\n"
+    assert answer["matched"] == "exact"
+
+
+def test_unix_line_ends_stay_when_the_model_sends_others(tmp_path: Path) -> None:
+    assert patched(tmp_path, "a\nb\nc\n", "a\r\nb", "x\r\ny")[0] == "x\ny\nc\n"
+
+
+def test_mixed_line_ends_stay_as_they_are_around_the_change(tmp_path: Path) -> None:
+    assert patched(tmp_path, "a\r\nb\r\nc\nd\r\n", "a\nb", "x\ny")[0] == "x\r\ny\r\nc\nd\r\n"
+
+
+def test_a_missing_final_newline_stays_missing(tmp_path: Path) -> None:
+    assert patched(tmp_path, "a\nlast", "last\n", "end\n")[0] == "a\nend"
+    assert patched(tmp_path, "a\nlast", "last", "end")[0] == "a\nend"
+
+
+def test_bytes_that_are_no_utf8_survive_a_patch_elsewhere(tmp_path: Path) -> None:
+    after, answer = patched(tmp_path, b"caf\xe9\nold\n", "old", "new")
+    assert after.encode("utf-8", "surrogateescape") == b"caf\xe9\nnew\n"
+    assert "\ufffd" in answer["diff"]
+
+
+def test_deleting_lines_found_by_whitespace_leaves_no_empty_line(tmp_path: Path) -> None:
+    assert patched(tmp_path, "a\nb  \nc\n", "b\n", "")[0] == "a\nc\n"
+
+
+def test_a_diff_is_bounded(tmp_path: Path) -> None:
+    _, answer = patched(tmp_path, lines(2_000), lines(2_000), lines(1_900, width=3))
+    assert len(answer["diff"]) < 4_200
+    assert answer["diff"].endswith("[the diff is cut here]")
+
+
+@pytest.mark.parametrize(
+    ("before", "old", "replace_all"),
+    [
+        ("x = 1\n" * 10_000, "x = 1\n" * 4_999 + "x = 2\n", False),
+        ("a" * 400 + "\n" + ("a" * 399 + "b\n") * 4_000, ("a" * 399 + "c\n") * 300, False),
+        ("ab " * 3_000_000, "ab " * 1_000_000 + "c", False),
+        ("a\n" * 100_000, "a", True),
+        ("\n".join(f"{n % 7} {n % 11} w" for n in range(10_000)), "1 2 w\n" * 2_000, False),
+    ],
+    ids=["repeats", "near repeats", "one long line", "too many", "periodic"],
+)
+def test_hostile_text_is_refused_in_bounded_time(
+    tmp_path: Path, before: str, old: str, replace_all: bool
+) -> None:
+    with within(15):
+        unpatched(tmp_path, before, old, replace_all=replace_all)
+
+
+def test_a_result_that_would_be_enormous_is_refused_before_it_is_made(tmp_path: Path) -> None:
+    message = unpatched(tmp_path, "a\n" * 9_000, "a", "b" * 1_000_000, replace_all=True)
+    assert "the limit is 10,000,000" in message
+
+
+def test_many_edits_are_made_and_shown_in_bounded_time(tmp_path: Path) -> None:
+    with within(10):
+        after, answer = patched(tmp_path, "a b\n" * 9_999, "a", "c", replace_all=True)
+    assert after == "c b\n" * 9_999
+    assert answer["replacements"] == 9_999
+
+
+def test_a_patch_cannot_reach_protected_files(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "toolfold.yaml").write_text("approval: ask\n")
+    (tmp_path / "link").symlink_to("toolfold.yaml")
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "rules").write_text("ask\n")
+    (tmp_path / ".toolfold").symlink_to("store")
+    for path in ("toolfold.yaml", "link", ".toolfold/rules"):
+        with pytest.raises(CallError, match="is protected"):
+            call("patch", path=path, old="ask", new="off")
+    assert (tmp_path / "toolfold.yaml").read_text() == "approval: ask\n"
+    assert (tmp_path / "store" / "rules").read_text() == "ask\n"
+
+
+# search_files
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for path, content in {
+        "b.py": "import os\nprint('Needle')\n",
+        "a.txt": "needle one\r\nnothing\r\nneedle (two)\r\n",
+        "src/deep/c.py": "needle = 3\n",
+        "src/d.ts": "needle\n",
+        ".git/config": "needle\n",
+        "node_modules/x/y.js": "needle\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(content.encode())
+    return tmp_path
+
+
+def found(answer: Json) -> list[tuple[str, int]]:
+    return [(match["file"], match["line"]) for match in answer["matches"]]
+
+
+def test_text_is_found_with_file_line_and_text_in_a_fixed_order(tree: Path, call: Call) -> None:
+    answer = call("search_files", pattern="needle")
+    assert found(answer) == [("a.txt", 1), ("a.txt", 3), ("src/d.ts", 1), ("src/deep/c.py", 1)]
+    assert answer["matches"][0]["text"] == "needle one"
+    assert answer["files_searched"] == 4
+    assert "partial" not in answer
+
+
+def test_the_search_can_be_narrowed(tree: Path, call: Call) -> None:
+    assert found(call("search_files", pattern="needle", path="src")) == [
+        ("src/d.ts", 1),
+        ("src/deep/c.py", 1),
+    ]
+    assert found(call("search_files", pattern="needle", path="src/d.ts")) == [("src/d.ts", 1)]
+    assert found(call("search_files", pattern="needle", glob="*.py")) == [("src/deep/c.py", 1)]
+    assert found(call("search_files", pattern="needle", glob="src/**/*.ts")) == [("src/d.ts", 1)]
+    assert ("b.py", 2) in found(call("search_files", pattern="NEEDLE", ignore_case=True))
+
+
+def test_a_pattern_is_plain_text_unless_it_is_called_a_regex(tree: Path, call: Call) -> None:
+    assert found(call("search_files", pattern="(two)")) == [("a.txt", 3)]
+    assert found(call("search_files", pattern="e.o", glob="*.txt")) == []
+    assert found(call("search_files", pattern=r"^needle\s+\w+$", regex=True)) == [("a.txt", 1)]
+
+
+def test_a_regex_that_is_none_is_refused(tree: Path, call: Call) -> None:
+    with pytest.raises(CallError, match="not a valid regular expression: missing \\), unterminated"):
+        call("search_files", pattern="(a", regex=True)
+    with pytest.raises(CallError, match="not a valid regular expression"):
+        call("search_files", pattern="a{99999999999999999999}", regex=True)
+    with pytest.raises(CallError, match="cannot span lines"):
+        call("search_files", pattern="a\nb")
+    with pytest.raises(CallError, match="half of a surrogate pair"):
+        call("search_files", pattern="\ud800")
+
+
+def test_a_regex_that_never_ends_is_stopped_and_the_answer_says_so(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_text("aab\n")
+    (tmp_path / "b").write_text("a" * 60 + "!\n")
+    monkeypatch.setattr(search, "SEARCH_SECONDS", 1.0)
+    with within(10):
+        answer = call("search_files", pattern="^(a+)+b?$|aab", regex=True)
+    assert found(answer) == [("a", 1)]
+    assert answer["partial"].startswith("stopped while searching 'b': 1 seconds were not enough")
+
+
+def test_a_cancelled_search_stops_within_a_running_regex(tmp_path: Path) -> None:
+    (tmp_path / "b").write_text("a" * 60 + "!\n")
+    cancelled = threading.Event()
+    timer = threading.Timer(0.3, cancelled.set)
+    timer.start()
+    with within(10):
+        answer = calls(tmp_path, cancelled=cancelled)("search_files", pattern="^(a+)+$", regex=True)
+    timer.join()
+    assert answer["partial"] == "stopped while searching 'b': cancelled"
+
+
+def test_no_descriptor_is_left_behind(tree: Path, call: Call) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    call("search_files", pattern="needle", limit=1)
+    with pytest.raises(CallError):
+        call("search_files", pattern="(", regex=True)
+    with pytest.raises(CallError):
+        call("search_files", pattern="x", path="missing")
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_the_limit_makes_the_answer_partial_only_when_there_is_more(tree: Path, call: Call) -> None:
+    assert "partial" not in call("search_files", pattern="needle", limit=4)
+    answer = call("search_files", pattern="needle", limit=3)
+    assert len(answer["matches"]) == 3
+    assert "more than 3 matches" in answer["partial"]
+
+
+def test_what_is_left_out_is_counted(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "bin").write_bytes(b"needle\0")
+    (tmp_path / "big").write_bytes(b"needle\n" * 1_000_000)
+    (tmp_path / "ok").write_text("needle")
+    answer = call("search_files", pattern="needle")
+    assert found(answer) == [("ok", 1)]
+    assert answer["files_skipped"] == {"binary": 1, "larger than 5 MB": 1}
+
+
+def test_a_long_line_is_cut_around_the_match(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "min.js").write_text("x" * 50_000 + "needle" + "y" * 50_000)
+    (match,) = call("search_files", pattern="needle")["matches"]
+    assert "needle" in match["text"]
+    assert len(match["text"]) < 310
+
+
+def test_names_are_found_by_glob_or_part(tree: Path, call: Call) -> None:
+    assert call("search_files", pattern="*.py", kind="name")["matches"] == ["b.py", "src/deep/c.py"]
+    assert call("search_files", pattern="src/**/*.py", kind="name")["matches"] == ["src/deep/c.py"]
+    assert call("search_files", pattern=".t", kind="name")["matches"] == ["a.txt", "src/d.ts"]
+    assert call("search_files", pattern="A.TXT", kind="name", ignore_case=True)["matches"] == ["a.txt"]
+    assert call("search_files", pattern="deep/", kind="name")["matches"] == ["src/deep/c.py"]
+    assert call("search_files", pattern="zzz", kind="name")["matches"] == []
+    with pytest.raises(CallError, match="regex works on contents only"):
+        call("search_files", pattern="a", kind="name", regex=True)
+
+
+def test_a_hostile_glob_is_harmless(tmp_path: Path, call: Call) -> None:
+    (tmp_path / ("a" * 200)).touch()
+    with within(5):
+        assert call("search_files", pattern="*a" * 400 + "b", kind="name")["matches"] == []
+
+
+def test_names_that_are_no_utf8_are_shown_clean_and_searched(tmp_path: Path, call: Call) -> None:
+    (Path(os.fsdecode(bytes(tmp_path) + b"/caf\xe9.txt"))).write_text("needle")
+    assert found(call("search_files", pattern="needle")) == [("caf\ufffd.txt", 1)]
+
+
+def test_a_search_never_shows_what_lies_outside(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "secret").write_text("needle")
+    (tmp_path / "work" / "link").symlink_to(tmp_path / "secret")
+    (tmp_path / "work" / "up").symlink_to(tmp_path)
+    call = calls(tmp_path / "work")
+    assert call("search_files", pattern="needle")["matches"] == []
+    assert call("search_files", pattern="secret", kind="name")["matches"] == []
+    for path in ("..", "up", "/etc"):
+        with pytest.raises(CallError, match="outside"):
+            call("search_files", pattern="needle", path=path)
+
+
+def test_a_search_that_runs_out_of_time_is_partial(
+    tree: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "SEARCH_SECONDS", -1.0)
+    answer = call("search_files", pattern="needle", kind="name")
+    assert answer["matches"] == []
+    assert "were not enough" in answer["partial"]
+
+
+def test_a_large_tree_is_searched_in_good_time(tmp_path: Path, call: Call) -> None:
+    for number in range(3_000):
+        (tmp_path / f"{number % 50}").mkdir(exist_ok=True)
+        (tmp_path / f"{number % 50}" / f"{number}.txt").write_text("hay\n" * 20 + f"needle {number}\n")
+    with within(10):
+        answer = call("search_files", pattern="needle 2999")
+    assert found(answer) == [("49/2999.txt", 21)]
