@@ -1,0 +1,179 @@
+"""The line every tool call takes, from what a model wrote to what it gets back.
+
+Its order is a safety property, so it is written out once, in `_line`, and read from top to bottom.
+Every surface reaches a tool through here; there is no second way in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import functools
+import inspect
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from toolfold.approval import Approval
+from toolfold.errors import CallError, ToolFailed
+from toolfold.hooks import Hooks
+from toolfold.loops import Escaped, Loops, OutOfTime
+from toolfold.model import CallContext, Handler, Json, Tool, ToolCall, ToolResult
+from toolfold.redaction import Redaction
+from toolfold.results import Results, encodable, render
+from toolfold.turn import Turn, unwrap
+from toolfold.validation import Validation, parse_arguments
+
+log = logging.getLogger(__name__)
+
+READER = "read_file"
+LONGEST_FAILURE = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatch:
+    """Everything the line needs, handed over by the runtime."""
+
+    hooks: Hooks
+    validate: Validation
+    approval: Approval
+    loops: Loops
+    results: Results
+    redact: Redaction
+    timeout: float = 120.0
+    max_parallel: int = 8
+
+    async def __call__(self, turn: Turn, call: ToolCall, context: CallContext) -> ToolResult:
+        """Run one call. Only cancellation is raised; everything else is a result."""
+        started = time.perf_counter()
+        try:
+            call = unwrap(call)
+            result = await self._line(turn, call, replace(context, call_id=call.id))
+        except CallError as error:
+            result = self._failure(call, error)
+        except Exception as error:
+            log.exception("dispatching %r failed", call.name)
+            result = self._failed(call, f"Error executing {call.name}: {_said(error)}")
+        return replace(result, milliseconds=(time.perf_counter() - started) * 1000)
+
+    async def _line(self, turn: Turn, call: ToolCall, context: CallContext) -> ToolResult:
+        tool = turn.tool(call.name)  # the scope gate
+        args = parse_arguments(tool.name, call.arguments)
+        args = await self.hooks.before(tool, args, context)  # may refuse, may rewrite
+        args = self.validate(tool, args)
+        await self.approval.require(tool, args, context)  # judges what will run
+        result = await self._run(turn, tool, call, args, context)
+        return await self._after(turn, tool, args, result, context)
+
+    async def all(self, turn: Turn, calls: Sequence[ToolCall], context: CallContext) -> list[ToolResult]:
+        """Run the calls of one model reply: side by side where the tools allow it, results in order."""
+        results: dict[int, ToolResult] = {}
+        for group in self._groups(turn, calls):
+            width = asyncio.Semaphore(self.max_parallel)
+
+            async def one(place: int, width: asyncio.Semaphore = width) -> None:
+                async with width:
+                    results[place] = await self(turn, calls[place], _own_context(context))
+
+            async with asyncio.TaskGroup() as tasks:
+                for place in group:
+                    tasks.create_task(one(place))
+        return [results[place] for place in range(len(calls))]
+
+    def _groups(self, turn: Turn, calls: Sequence[ToolCall]) -> list[list[int]]:
+        """Neighbouring calls that may share a moment; a tool that wants to be alone gets its own."""
+        groups: list[list[int]] = []
+        open_group = False
+        for place, call in enumerate(calls):
+            shared = _may_share(turn, call)
+            if shared and open_group:
+                groups[-1].append(place)
+            else:
+                groups.append([place])
+            open_group = shared
+        return groups
+
+    async def _run(
+        self, turn: Turn, tool: Tool, call: ToolCall, args: Json, context: CallContext
+    ) -> ToolResult:
+        call = replace(call, name=tool.name)
+        try:
+            value = await self._bounded(tool, args, context)
+        except CallError as error:
+            return self._failure(call, error)
+        except Exception as error:
+            log.info("tool %r raised", tool.name, exc_info=True)
+            cause = error.original if isinstance(error, Escaped) else error
+            return self._failed(call, f"Tool execution failed: {type(cause).__name__}: {_said(cause)}")
+        return self._success(turn, tool, call.id, value, context)
+
+    async def _bounded(self, tool: Tool, args: Json, context: CallContext) -> Any:
+        """The handler's answer, within its time."""
+        limit = tool.timeout or self.timeout
+        handler = functools.partial(_awaited, tool.handler) if tool.is_async else tool.handler
+        own = copy.deepcopy(args)  # after-hooks are told what was asked for, whatever the handler does to it
+        try:
+            return await self.loops.within(limit, handler, own, context)
+        except asyncio.CancelledError:
+            context.cancelled.set()
+            raise
+        except OutOfTime:
+            context.cancelled.set()
+            problem = f"Timeout: {tool.name!r} did not end within {limit:g} s."
+            raise ToolFailed(f"Tool execution failed: {problem}") from None
+
+    async def _after(
+        self, turn: Turn, tool: Tool, args: Json, result: ToolResult, context: CallContext
+    ) -> ToolResult:
+        def reshape(so_far: ToolResult, wanted: Any) -> ToolResult:
+            if not isinstance(wanted, ToolResult):
+                return self._success(turn, tool, so_far.call_id, wanted, context)
+            shaped = self._success(turn, tool, so_far.call_id, wanted.text, context)
+            stored = shaped.stored or wanted.stored
+            return replace(shaped, value=wanted.value, error=wanted.error, stored=stored)
+
+        return await self.hooks.after(tool, args, result, context, reshape)
+
+    def _success(self, turn: Turn, tool: Tool, call_id: str, value: Any, context: CallContext) -> ToolResult:
+        reader = READER if READER in turn.granted else None
+        text, stored = self.results.bounded(
+            render(value), name=tool.name, session_id=context.session_id, reader=reader
+        )
+        return ToolResult(call_id=call_id, name=tool.name, text=text, value=value, stored=stored)
+
+    def _failure(self, call: ToolCall, error: CallError) -> ToolResult:
+        """What the model is told of an error that was written for it."""
+        result = self._failed(call, _said(error))
+        said = {"error": result.error}
+        text = render(said | getattr(error, "details", {}) | said)
+        return replace(result, text=text) if len(text) <= LONGEST_FAILURE else result
+
+    def _failed(self, call: ToolCall, message: str) -> ToolResult:
+        message = encodable(self.redact(message))
+        return ToolResult(call_id=call.id, name=call.name, text=render({"error": message}), error=message)
+
+
+def _may_share(turn: Turn, call: ToolCall) -> bool:
+    try:
+        return turn.tool(unwrap(call).name).parallel
+    except CallError:
+        return True  # it will not run at all
+
+
+def _own_context(context: CallContext) -> CallContext:
+    """One call's cancellation must not reach its neighbours."""
+    return replace(context, cancelled=type(context.cancelled)())
+
+
+async def _awaited(handler: Handler, args: Json, context: CallContext) -> Any:
+    answer = handler(args, context)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "(no message)"

@@ -1,0 +1,89 @@
+"""Code that people hang before and after every tool call.
+
+A `pre_tool_call` hook may refuse or rewrite the arguments, and one that fails refuses: it may be a
+safety check. A `post_tool_call` hook may replace the result, and one that fails is logged while the
+result stands: the tool has already run.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from toolfold.errors import Refused, ToolfoldError
+from toolfold.loops import Escaped, Loops, OutOfTime
+from toolfold.model import CallContext, Json, PostToolCall, PreToolCall, Tool, ToolResult
+
+log = logging.getLogger(__name__)
+
+PRE = "pre_tool_call"
+POST = "post_tool_call"
+Reshape = Callable[[ToolResult, Any], ToolResult]
+
+
+class Hooks:
+    """The hooks of one runtime, in the order they were added."""
+
+    def __init__(self, loops: Loops, *, timeout: float = 30.0) -> None:
+        self._loops, self._timeout = loops, timeout
+        self._pre: tuple[PreToolCall, ...] = ()
+        self._post: tuple[PostToolCall, ...] = ()
+
+    def add(self, event: str, hook: Callable[..., Any]) -> None:
+        """Hang a hook on `pre_tool_call` or `post_tool_call`."""
+        if not callable(hook):
+            raise ToolfoldError(f"a hook must be callable, not {type(hook).__name__}")
+        if event == PRE:
+            self._pre = (*self._pre, hook)
+        elif event == POST:
+            self._post = (*self._post, hook)
+        else:
+            raise ToolfoldError(f"there is no hook {event!r}; use {PRE} or {POST}")
+
+    async def before(self, tool: Tool, args: Json, context: CallContext) -> Json:
+        """The arguments to go on with. Raises Refused."""
+        for hook in self._pre:
+            args = await self._ask(hook, tool, args, context)
+        return args
+
+    async def after(
+        self, tool: Tool, args: Json, result: ToolResult, context: CallContext, reshape: Reshape
+    ) -> ToolResult:
+        """The result as the hooks want it, each of them given what the one before it made."""
+        for hook in self._post:
+            try:
+                answer = await self._call(hook, tool, copy.deepcopy(args), result, context)
+                result = result if answer is None else reshape(result, answer)
+            except Exception:
+                log.exception("post_tool_call hook %s failed; the result stands", _name(hook))
+        return result
+
+    async def _ask(self, hook: PreToolCall, tool: Tool, args: Json, context: CallContext) -> Json:
+        try:
+            answer = await self._call(hook, tool, copy.deepcopy(args), context)
+        except Refused:
+            raise
+        except OutOfTime:
+            raise _refused(tool, hook, f"did not answer within {self._timeout:g} s") from None
+        except Exception as error:
+            log.exception("pre_tool_call hook %s failed; the call is refused", _name(hook))
+            cause = error.original if isinstance(error, Escaped) else error
+            raise _refused(tool, hook, f"failed: {type(cause).__name__}") from error
+        if answer is None:
+            return args
+        if not isinstance(answer, dict):
+            raise _refused(tool, hook, f"answered with {type(answer).__name__} instead of arguments")
+        return answer
+
+    async def _call(self, hook: Callable[..., Any], *parts: Any) -> Any:
+        return await self._loops.within(self._timeout, hook, *parts)
+
+
+def _refused(tool: Tool, hook: object, what: str) -> Refused:
+    return Refused(f"{tool.name!r} was refused: the check {_name(hook)!r} {what}. It was not invoked.")
+
+
+def _name(hook: object) -> str:
+    return getattr(hook, "__name__", type(hook).__name__)

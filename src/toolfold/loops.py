@@ -1,0 +1,255 @@
+"""Where asynchronous code meets synchronous code, in both directions and in this one place.
+
+`Loops.run` serves callers that are not async: each thread has one loop, kept between calls so that
+cached async clients stay alive, and closed with the thread or the runtime. `Loops.call` serves code of
+either kind, and `Loops.within` gives it an end. Knows nothing of tools.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+MOST_THREADS = 256
+SETTLE_SECONDS = 1.0
+_LOOK_SECONDS = 0.05
+
+
+class OutOfTime(Exception):
+    """Foreign code did not end within its time."""
+
+
+class Escaped(Exception):
+    """Foreign code raised what would end more than itself: an exit, a cancellation nobody asked for."""
+
+    def __init__(self, original: BaseException) -> None:
+        super().__init__(type(original).__name__)
+        self.original = original
+
+
+class Loops:
+    """All the loops and threads that one runtime started."""
+
+    def __init__(self) -> None:
+        self._mine = threading.local()
+        self._all: weakref.WeakSet[_ThreadLoop] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._threads = 0
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end, from a thread with or without a running loop."""
+        if asyncio._get_running_loop() is not None:
+            return _beside(work)
+        return self._loop().run(work)
+
+    async def call(self, function: Callable[..., Any], *parts: Any) -> Any:
+        """Call a function of either kind and wait for its answer without blocking the loop."""
+        if inspect.iscoroutinefunction(function):
+            return await function(*parts)
+        answer = await self.in_thread(lambda: function(*parts))
+        return await answer if inspect.isawaitable(answer) else answer
+
+    async def within(self, seconds: float, function: Callable[..., Any], *parts: Any) -> Any:
+        """`call` for foreign code: it ends in time or is left behind, and can end nothing but itself.
+
+        Whoever stops waiting also stops the code. Raises OutOfTime, Escaped, or what the code raised.
+        """
+        task = asyncio.ensure_future(self._contained(function, *parts))
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        try:
+            done, _ = await asyncio.wait({task}, timeout=seconds)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task}, timeout=SETTLE_SECONDS)  # a moment to clean up
+        if not done:
+            raise OutOfTime
+        return _outcome(task)
+
+    async def in_thread(self, call: Callable[[], T]) -> T:
+        """Run blocking code beside the loop, in a daemon thread that a hang cannot make us wait for."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def settle(outcome: T | None, error: BaseException | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(outcome)  # type: ignore[arg-type]
+            else:
+                future.set_exception(error)
+
+        def work() -> None:
+            outcome, error = None, None
+            try:
+                outcome = call()
+            except Exception as caught:
+                error = Escaped(caught) if isinstance(caught, StopIteration) else caught
+            except BaseException as caught:  # SystemExit in a handler must not end the runtime
+                error = Escaped(caught)
+            finally:
+                self._count(-1)
+            with contextlib.suppress(RuntimeError):  # the loop closed while we worked: nobody waits
+                loop.call_soon_threadsafe(settle, outcome, error)
+
+        self._start(work)
+        return await future
+
+    def close(self) -> None:
+        """Close every loop: at once, or, in the middle of a call, when that has ended."""
+        for each in list(self._all):
+            each.close()
+        self._mine = threading.local()
+
+    async def _contained(self, function: Callable[..., Any], *parts: Any) -> Any:
+        try:
+            return await self.call(function, *parts)
+        except SystemExit as error:  # leaving a task, it would end the whole loop
+            raise Escaped(error) from error
+
+    def _loop(self) -> _ThreadLoop:
+        if not hasattr(self._mine, "loop"):
+            self._mine.loop = _ThreadLoop(asyncio.new_event_loop())
+            self._all.add(self._mine.loop)
+        loop: _ThreadLoop = self._mine.loop
+        return loop
+
+    def _start(self, work: Callable[[], None]) -> None:
+        self._count(+1)
+        copied = contextvars.copy_context()
+        try:
+            threading.Thread(target=copied.run, args=(work,), name="toolfold-call", daemon=True).start()
+        except RuntimeError:
+            self._count(-1)
+            raise
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            if change > 0 and self._threads >= MOST_THREADS:
+                raise RuntimeError(f"{MOST_THREADS} earlier calls still run; wait for some of them to end")
+            self._threads += change
+
+
+class _ThreadLoop:
+    """The loop of one thread; the thread's end is its end."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._runner = asyncio.Runner(loop_factory=lambda: loop)
+        self._lock = threading.Lock()
+        self._busy = False
+        self._over = threading.Event()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end, in the caller's context."""
+        with self._lock:
+            if self._over.is_set():
+                work.close()
+                raise RuntimeError("the runtime is closed")
+            self._busy = True
+        try:
+            return self._runner.run(work, context=contextvars.copy_context())
+        finally:
+            with self._lock:
+                self._busy = False
+            if self._over.is_set():
+                self._end()
+
+    def interrupt(self) -> None:
+        """Cancel the work, from any thread."""
+        with contextlib.suppress(RuntimeError):  # it has ended meanwhile
+            self._loop.call_soon_threadsafe(_cancel_others, self._loop)
+
+    def close(self) -> None:
+        with self._lock:
+            not_now = self._busy or self._over.is_set()
+            self._over.set()
+        if not not_now:
+            self._end()
+
+    def _end(self) -> None:
+        if asyncio._get_running_loop() is None:
+            self._wind_up()
+        else:  # no loop can run in a thread whose loop runs already
+            thread = threading.Thread(target=self._wind_up, name="toolfold-close", daemon=True)
+            thread.start()
+            thread.join()
+
+    def _wind_up(self) -> None:
+        # Not the runner's own close: it waits without end for a task that will not be cancelled.
+        try:
+            self._loop.run_until_complete(_last_moments(self._loop))
+        finally:
+            self._loop.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+async def _last_moments(loop: asyncio.AbstractEventLoop) -> None:
+    if left := _cancel_others(loop):
+        await asyncio.wait(left, timeout=SETTLE_SECONDS)
+    await asyncio.wait({loop.create_task(loop.shutdown_asyncgens())}, timeout=SETTLE_SECONDS)
+
+
+def _cancel_others(loop: asyncio.AbstractEventLoop) -> set[asyncio.Task[Any]]:
+    others = asyncio.all_tasks(loop) - {asyncio.current_task(loop)}
+    for task in others:
+        task.cancel()
+    return others
+
+
+def _outcome(task: asyncio.Future[Any]) -> Any:
+    if task.cancelled():
+        raise Escaped(asyncio.CancelledError())
+    error = task.exception()
+    if error is None:
+        return task.result()
+    raise error if isinstance(error, (Exception, KeyboardInterrupt)) else Escaped(error)
+
+
+def _beside(work: Coroutine[Any, Any, T]) -> T:
+    """Run work in a thread of its own and wait for it: this thread's loop is busy with us."""
+    outcome: list[T] = []
+    problem: list[BaseException] = []
+    loop = _ThreadLoop(asyncio.new_event_loop())
+
+    def run() -> None:
+        try:
+            outcome.append(loop.run(work))
+        except BaseException as error:
+            problem.append(error)
+        finally:
+            loop.close()
+
+    copied = contextvars.copy_context()
+    thread = threading.Thread(target=copied.run, args=(run,), name="toolfold-bridge", daemon=True)
+    thread.start()
+    try:
+        _join(thread, loop)
+    except BaseException:
+        loop.interrupt()
+        thread.join(SETTLE_SECONDS)
+        raise
+    if problem:
+        raise problem[0]
+    return outcome[0]
+
+
+def _join(thread: threading.Thread, loop: _ThreadLoop) -> None:
+    """Wait for the thread. Our own cancellation cannot reach us here, so we look for it and pass it on."""
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    while thread.is_alive():
+        thread.join(_LOOK_SECONDS)
+        if task and task.cancelling() > before:
+            before = task.cancelling()
+            loop.interrupt()

@@ -1,0 +1,229 @@
+"""What a model receives of a result: always well-formed JSON, never more than it can take.
+
+Renders whatever a handler returned, and keeps on disk what is too large, in lines that a file tool can
+page through. Knows nothing of tools or sessions beyond the names it is given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import logging
+import math
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from pathlib import Path
+from typing import Any
+
+from toolfold.model import Json
+
+log = logging.getLogger(__name__)
+
+LARGEST_STORED = 100_000_000
+KEPT_SECONDS = 7 * 24 * 3600
+MOST_TAMED = 1_000_000
+_LARGEST_INTEGER = 14_000  # bits; Python refuses to write much longer ones in decimal
+_LINE = 1_500
+_ESCAPE = re.compile(r"\\r\\n|\\.")  # pairs, so that the n of an escaped backslash and an n is left alone
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_HALF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def render(value: Any) -> str:
+    """The value as one compact JSON object or array. Text that is one already stays as it is."""
+    shaped = value if issubclass(type(value), Mapping) else {"result": value}
+    try:
+        text = _whole_characters(value) if _is_json(value) else _dumped(shaped)
+    except Exception:  # NaN, odd keys, cycles, or anything at all that a foreign object's methods raise
+        text = _dumped(_Taming()(shaped))
+    return encodable(text)
+
+
+def encodable(text: str) -> str:
+    """The text without lone surrogates, which neither a provider's encoder nor a terminal takes."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
+def _dumped(value: Any) -> str:
+    plain = value if isinstance(value, dict) else _plain(value)
+    return json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+
+
+class Results:
+    """Bounds results to what a model can take and keeps the rest where the session can read it."""
+
+    def __init__(self, folder: Path, *, max_chars: int) -> None:
+        self._folder = folder
+        self._max_chars = max_chars
+
+    def folder(self, session_id: str) -> Path:
+        """Where this session's large results lie. Made only when there is one."""
+        return self._folder / session_id
+
+    def bounded(
+        self, text: str, *, name: str, session_id: str, reader: str | None
+    ) -> tuple[str, Path | None]:
+        """The text as it is, or its head and tail and the way to the rest."""
+        if len(text) <= self._max_chars:
+            return text, None
+        whole = _readable(text)
+        stored, problem = self._store(whole, self.folder(session_id), name)
+        frame = _frame(len(text), whole.count("\n") + 1, stored, problem, reader)
+        return json.dumps(self._excerpt(whole, frame), ensure_ascii=False), stored
+
+    def prune(self) -> None:
+        """Forget what sessions left behind longer ago than anyone will ask for it."""
+        oldest = time.time() - KEPT_SECONDS
+        for folder in self._folder.iterdir() if self._folder.is_dir() else ():
+            with contextlib.suppress(OSError):  # another process may be forgetting it too
+                if stat.S_ISDIR(folder.lstat().st_mode) and folder.lstat().st_mtime < oldest:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+    def _store(self, whole: str, folder: Path, name: str) -> tuple[Path | None, str]:
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path = folder / f"{name[:40]}-{os.urandom(6).hex()}.txt"
+            _write(path, whole[:LARGEST_STORED])
+        except OSError as error:
+            log.warning("a large result of %r could not be kept: %s", name, error)
+            return None, f"the rest could not be kept: {error.strerror}"
+        lost = len(whole) > LARGEST_STORED
+        return path, f"; only its first {LARGEST_STORED:,} characters were kept" if lost else ""
+
+    def _excerpt(self, whole: str, frame: Json) -> Json:
+        """The frame, filled. The model's bound is on what it receives, and JSON makes text longer."""
+        room = min(self._max_chars // 2, self._max_chars - len(json.dumps(frame, ensure_ascii=False)))
+        head, tail = _cut(whole, room * 2 // 3), _cut(whole[::-1], room // 3)[::-1]
+        return {**frame, "head": head, "tail": tail}
+
+
+def _frame(characters: int, lines: int, stored: Path | None, problem: str, reader: str | None) -> Json:
+    """What is said about a large result, with room for its head and its tail."""
+    answer: Json = {"truncated": True, "characters": characters, "head": "", "tail": ""}
+    if stored is None:
+        return {**answer, "note": problem}
+    how = f"{reader}(path, offset, limit)" if reader else "a file reader, which this session was not given"
+    return {**answer, "stored": str(stored), "lines": lines, "note": f"read the rest with {how}{problem}"}
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a new file that only its owner can read, or leave none."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _cut(text: str, room: int) -> str:
+    """As much of the start as fits in `room` characters of JSON."""
+    piece = text[:room]
+    while len(json.dumps(piece, ensure_ascii=False)) > room + 2:
+        piece = piece[: len(piece) * 3 // 4]
+    return piece
+
+
+def _readable(text: str) -> str:
+    """The JSON text laid out in lines, none longer than a file reader shows."""
+    try:
+        laid_out = json.dumps(json.loads(text), ensure_ascii=False, indent=1)
+    except (ValueError, RecursionError):
+        laid_out = text
+    lines = _ESCAPE.sub(_as_read, laid_out).split("\n")
+    return "\n".join(piece for line in lines for piece in _pieces(line))
+
+
+def _as_read(escape: re.Match[str]) -> str:
+    return {"\\n": "\n", "\\r\\n": "\n", "\\t": "\t"}.get(escape[0], escape[0])
+
+
+def _pieces(line: str) -> Iterator[str]:
+    yield line[:_LINE]
+    for start in range(_LINE, len(line), _LINE):
+        yield line[start : start + _LINE]
+
+
+def _is_json(value: Any) -> bool:
+    if type(value) is not str or value.lstrip()[:1] not in ("{", "["):
+        return False
+    try:
+        json.loads(value, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _refuse_constant(constant: str) -> None:
+    raise ValueError(constant)
+
+
+def _whole_characters(text: str) -> str:
+    """JSON text without escapes of half a character, which strict parsers refuse."""
+    return _dumped({"": json.loads(text)})[4:-1] if _HALF_A_PAIR.search(text) else text
+
+
+def _plain(value: Any) -> Any:
+    """JSON for the things handlers commonly return that JSON does not know."""
+    if hasattr(value, "model_dump") and not isinstance(value, type):
+        return value.model_dump(mode="json")
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Set):
+        return sorted(value, key=repr)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).decode("utf-8", "replace")
+    if isinstance(value, Sequence):
+        return list(value)
+    return str(value)
+
+
+class _Taming:
+    """Copies a value into one that JSON takes: no NaN, no odd keys, no cycles, no bottomless nesting."""
+
+    def __init__(self) -> None:
+        self._around: set[int] = set()
+        self._left = MOST_TAMED
+
+    def __call__(self, value: Any, depth: int = 0) -> Any:
+        self._left -= 1
+        if depth > 64:
+            return "… (nested too deeply)"
+        if id(value) in self._around:
+            return "… (contains itself)"
+        self._around.add(id(value))
+        try:
+            return self._copied(value, depth + 1)
+        except Exception as error:  # a foreign object's own methods
+            return f"… ({type(value).__name__} cannot be shown: {type(error).__name__})"
+        finally:
+            self._around.discard(id(value))
+
+    def _copied(self, value: Any, depth: int) -> Any:
+        if value is None or isinstance(value, (str, bool)):
+            return value
+        if isinstance(value, float):
+            return value if math.isfinite(value) else None
+        if isinstance(value, int):
+            return value if value.bit_length() < _LARGEST_INTEGER else f"{hex(value)[:34]}… (a larger number)"
+        if isinstance(value, Mapping):
+            return {self._key(key, depth): self(value[key], depth) for key in self._some(value)}
+        if isinstance(value, (list, tuple)):
+            return [self(each, depth) for each in self._some(value)]
+        return self(_plain(value), depth)
+
+    def _some(self, items: Iterable[Any]) -> Iterator[Any]:
+        """The items, until there have been enough of them in all."""
+        return itertools.takewhile(lambda _: self._left > 0, items)
+
+    def _key(self, key: Any, depth: int) -> str:
+        return key if isinstance(key, str) else str(self(key, depth))

@@ -1,0 +1,1 @@
+"""Finding tools by what a message says. Knows nothing of models, sessions or prompts."""

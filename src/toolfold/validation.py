@@ -1,0 +1,320 @@
+"""Turns what a model wrote into arguments a handler can trust.
+
+Three steps, in this order: parse (providers send JSON text), coerce (models send "5" for 5), check
+against the tool's own JSON Schema. A failure names the offending place and shows the schema, so that
+the next call is right. Never fetches anything: a remote `$ref` is an error, not a request.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import math
+import re
+import threading
+import weakref
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any, NoReturn
+from urllib.parse import unquote
+
+from toolfold.errors import InvalidArguments, shown
+from toolfold.model import Json, Tool
+
+log = logging.getLogger(__name__)
+
+LARGEST_TEXT = 10_000_000
+DEEPEST = 64
+_SHOWN_SCHEMA = 4_000
+_KINDS = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,5})?")
+
+
+class Validation:
+    """Compiles each tool's schema once and keeps it as long as the tool lives."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._compiled: weakref.WeakKeyDictionary[Tool, Any] = weakref.WeakKeyDictionary()
+
+    def __call__(self, tool: Tool, arguments: Json | str | None) -> Json:
+        """The arguments, parsed, coerced and checked. Raises InvalidArguments."""
+        given: Json = _as_json(tool, parse_arguments(tool.name, arguments))
+        validator = self._validator(tool)
+        fits = validator is not None and _is_valid(tool, validator, given)
+        args: Json = Coercion(tool, reads_text=not fits)(given, [tool.parameters])
+        if validator is not None and not _is_valid(tool, validator, args):
+            problems = [_problem(error) for error in _first(3, validator.iter_errors(args))]
+            raise _invalid(tool, "; ".join(problems))
+        return args
+
+    def _validator(self, tool: Tool) -> Any | None:
+        with self._lock:
+            if tool not in self._compiled:
+                self._compiled[tool] = _compile(tool)
+            return self._compiled[tool]
+
+
+def parse_arguments(name: str, arguments: Json | str | None) -> Json:
+    """A dict, from whatever form a provider or a model gave the arguments."""
+    if isinstance(arguments, str):
+        arguments = _parse_text(name, arguments)
+        if isinstance(arguments, str):  # some models encode twice
+            arguments = _parse_text(name, arguments)
+    if arguments is None:
+        return {}
+    if not isinstance(arguments, Mapping):
+        kind = type(arguments).__name__
+        raise InvalidArguments(
+            f"{shown(name)!r} was not invoked: its arguments must be a JSON object, not {kind}."
+        )
+    return dict(arguments)
+
+
+def _parse_text(name: str, text: str) -> Any:
+    if not text.strip():
+        return {}
+    if len(text) > LARGEST_TEXT:
+        raise InvalidArguments(
+            f"{shown(name)!r} was not invoked: its arguments are {len(text):,} characters long,"
+            f" more than {LARGEST_TEXT:,}."
+        )
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArguments(
+            f"{shown(name)!r} was not invoked: its arguments are not valid JSON ({error or 'too deep'})."
+        ) from None
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a JSON number")
+
+
+def _as_json(tool: Tool, value: Any, path: str = "", depth: int = 0) -> Any:
+    """A copy of the value that is JSON and nothing else, down to its last leaf."""
+    if depth > DEEPEST:
+        raise _invalid(tool, f"at {shown(path)}: nested more than {DEEPEST} levels deep")
+    if isinstance(value, Mapping):
+        return {
+            _as_json(tool, str(key), path): _as_json(tool, each, f"{path}/{key}", depth + 1)
+            for key, each in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [_as_json(tool, each, f"{path}/{place}", depth + 1) for place, each in enumerate(value)]
+    if value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, str) and not _SURROGATE.search(value):
+        return value
+    raise _invalid(tool, f"at {shown(path) or '/'}: {_kind_in_words(value)} is not JSON")
+
+
+def _kind_in_words(value: Any) -> str:
+    if isinstance(value, str):
+        return "half of a surrogate pair"
+    return str(value) if isinstance(value, float) else f"a value of the type {type(value).__name__}"
+
+
+class Coercion:
+    """Reads JSON values the way their schema means them, and leaves alone what already fits."""
+
+    def __init__(self, tool: Tool, *, reads_text: bool = True) -> None:
+        self._tool, self._root, self._reads_text = tool, tool.parameters, reads_text
+        self._kinds_of: dict[int, frozenset[str]] = {}
+        self._readings: dict[tuple[int, ...], tuple[list[Json], frozenset[str]]] = {}
+
+    def __call__(self, value: Any, schemas: Sequence[Any], path: str = "", depth: int = 0) -> Any:
+        """The value as any of the schemas may mean it; with no schema, as it is."""
+        branches, kinds = self._reading(schemas)
+        if isinstance(value, str) and self._reads_text:
+            value = _read_text(value, kinds)
+            if isinstance(value, (dict, list)):
+                value = _as_json(self._tool, value, path, depth)
+        if isinstance(value, float):
+            return _read_float(value, kinds)
+        if isinstance(value, dict):
+            return {
+                key: self(each, _member(branches, key), f"{path}/{key}", depth + 1)
+                for key, each in value.items()
+            }
+        if isinstance(value, list):
+            return [
+                self(each, _element(branches, place), f"{path}/{place}", depth + 1)
+                for place, each in enumerate(value)
+            ]
+        return value
+
+    def _reading(self, schemas: Sequence[Any]) -> tuple[list[Json], frozenset[str]]:
+        """All that the schemas may stand for, and the types that may fit. Remembered: arrays are long."""
+        key = tuple(id(schema) for schema in schemas)
+        if key not in self._readings:
+            kinds = frozenset().union(*(self._kinds(schema) for schema in schemas)) if schemas else _KINDS
+            self._readings[key] = self._branches(schemas), kinds
+        return self._readings[key]
+
+    def _branches(self, schemas: Sequence[Any]) -> list[Json]:
+        """The schemas with their local references and alternatives followed, each once."""
+        found: dict[int, Json] = {}
+        pending = list(schemas)
+        while pending:
+            schema = pending.pop()
+            if isinstance(schema, dict) and id(schema) not in found:
+                found[id(schema)] = schema
+                pending += [self._referenced(schema), *_listed(schema, "allOf")]
+                pending += [*_listed(schema, "anyOf"), *_listed(schema, "oneOf")]
+        return list(found.values())
+
+    def _kinds(self, schema: Any, hops: int = 0) -> frozenset[str]:
+        """The JSON types that may fit a schema: all, where it does not say."""
+        if not isinstance(schema, dict) or hops > DEEPEST:
+            return _KINDS
+        if id(schema) not in self._kinds_of:
+            self._kinds_of[id(schema)] = _KINDS  # what a schema that refers to itself sees of itself
+            kinds = _own_kinds(schema) & self._kinds(self._referenced(schema), hops + 1)
+            for each in _listed(schema, "allOf"):
+                kinds &= self._kinds(each, hops + 1)
+            for key in ("anyOf", "oneOf"):
+                if alternatives := _listed(schema, key):
+                    kinds &= frozenset().union(*(self._kinds(each, hops + 1) for each in alternatives))
+            self._kinds_of[id(schema)] = kinds
+        return self._kinds_of[id(schema)]
+
+    def _referenced(self, schema: Json) -> Any:
+        reference = schema.get("$ref")
+        if not isinstance(reference, str) or (reference != "#" and not reference.startswith("#/")):
+            return None
+        found: Any = self._root
+        for part in reference[2:].split("/") if reference != "#" else ():
+            key = unquote(part).replace("~1", "/").replace("~0", "~")
+            if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
+                found = found[int(key)]
+            else:
+                found = found.get(key) if isinstance(found, dict) else None
+        return found
+
+
+def _listed(schema: Json, key: str) -> list[Any]:
+    listed = schema.get(key)
+    return listed if isinstance(listed, list) else []
+
+
+def _own_kinds(schema: Json) -> frozenset[str]:
+    """The JSON types that a schema allows by its own words."""
+    declared = schema.get("type")
+    if isinstance(declared, str):
+        kinds = {declared}
+    else:
+        kinds = {each for each in _listed(schema, "type") if isinstance(each, str)} or set(_KINDS)
+    if "number" in kinds:
+        kinds.add("integer")
+    values = _listed(schema, "enum") or ([schema["const"]] if "const" in schema else [])
+    return frozenset(kinds & {_kind_of(each) for each in values} if values else kinds)
+
+
+def _kind_of(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, float):
+        return "integer" if value.is_integer() else "number"
+    names = ((str, "string"), (int, "integer"), (list, "array"), (dict, "object"))
+    return next((name for kind, name in names if isinstance(value, kind)), "null")
+
+
+def _read_text(text: str, kinds: Set[str]) -> Any:
+    """The value a text stands for, where the schema does not take text."""
+    if "string" in kinds:
+        return text
+    word = text.strip()
+    if kinds & {"integer", "number"} and (number := _read_number(word, kinds)) is not None:
+        return number
+    if "boolean" in kinds and word.casefold() in ("true", "false"):
+        return word.casefold() == "true"
+    if "null" in kinds and word.casefold() in ("null", "none", ""):
+        return None
+    if kinds & {"object", "array"} and word[:1] in ("{", "["):
+        return _read_container(text, kinds)
+    return text
+
+
+def _read_number(word: str, kinds: Set[str]) -> int | float | None:
+    if _INTEGER.fullmatch(word):
+        return int(word)
+    if not _NUMBER.fullmatch(word):
+        return None
+    number = float(word)
+    if not math.isfinite(number):
+        return None
+    if "number" in kinds:
+        return number
+    return int(number) if number.is_integer() else None
+
+
+def _read_float(value: float, kinds: Set[str]) -> float | int:
+    return int(value) if value.is_integer() and "integer" in kinds and "number" not in kinds else value
+
+
+def _read_container(text: str, kinds: Set[str]) -> Any:
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return text
+    return value if _kind_of(value) in kinds else text
+
+
+def _member(branches: Sequence[Json], key: str) -> list[Any]:
+    """What any of the branches says about one property."""
+    said = [
+        properties[key]
+        for branch in branches
+        if isinstance(properties := branch.get("properties"), dict) and key in properties
+    ]
+    others = [branch.get("additionalProperties") for branch in branches]
+    return said or [each for each in others if isinstance(each, dict)]
+
+
+def _element(branches: Sequence[Json], place: int) -> list[Any]:
+    """What any of the branches says about one element of an array."""
+    said = []
+    for branch in branches:
+        leading = _listed(branch, "prefixItems")
+        said.append(leading[place] if place < len(leading) else branch.get("items"))
+    return [each for each in said if isinstance(each, dict)]
+
+
+def _compile(tool: Tool) -> Any | None:
+    import jsonschema_rs
+
+    schema = copy.deepcopy(tool.parameters)  # the validator takes plain dicts and lists only
+    try:
+        return jsonschema_rs.validator_for(schema, retriever=_refuse_remote, validate_formats=False)
+    except Exception as error:  # foreign schemas break in every way; the tool stays usable
+        log.warning("the schema of %r cannot be checked: %s", tool.name, shown(str(error)))
+        return None
+
+
+def _refuse_remote(uri: str) -> NoReturn:
+    raise ValueError(f"remote reference {shown(uri)!r} is not followed")
+
+
+def _is_valid(tool: Tool, validator: Any, args: Json) -> bool:
+    try:
+        return bool(validator.is_valid(args))
+    except ValueError as error:
+        raise _invalid(tool, f"its arguments cannot be checked ({shown(str(error))})") from None
+
+
+def _first(count: int, errors: Iterator[Any]) -> list[Any]:
+    return [error for error, _ in zip(errors, range(count), strict=False)]
+
+
+def _problem(error: Any) -> str:
+    path = "".join(f"/{part}" for part in error.instance_path)
+    return f"at {shown(path) or '/'}: {shown(str(error.message))}"
+
+
+def _invalid(tool: Tool, problem: str) -> InvalidArguments:
+    schema = json.dumps(tool.parameters, ensure_ascii=False, separators=(",", ":"))
+    details = {"parameters": tool.parameters} if len(schema) <= _SHOWN_SCHEMA else {}
+    return InvalidArguments(f"{tool.name!r} was not invoked: {problem}.", **details)
