@@ -1,0 +1,113 @@
+"""Toolfold: the tool runtime that lets an agent have every tool and pay only for the ones it needs.
+
+The public names. Each is imported when it is first used, so that `import toolfold` stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from toolfold.agent import LocalAgent
+    from toolfold.authoring import ToolFunction, build_tool, tool
+    from toolfold.config import Config
+    from toolfold.config import load as load_config
+    from toolfold.errors import (
+        CallError,
+        ConfigError,
+        InvalidArguments,
+        InvalidTool,
+        NameTaken,
+        OutOfScope,
+        Refused,
+        RegistryError,
+        ReservedName,
+        SourceError,
+        ToolfoldError,
+        UnknownToolset,
+    )
+    from toolfold.model import (
+        ApprovalRequest,
+        CallContext,
+        Effect,
+        Source,
+        Tool,
+        ToolCall,
+        ToolResult,
+    )
+    from toolfold.registry import Registry, Snapshot
+    from toolfold.runtime import Runtime, open_runtime
+    from toolfold.scope import Scope, Toolset
+    from toolfold.session import Session
+    from toolfold.sources import Plugin, load_catalog, sample_catalog
+    from toolfold.turn import Turn, count_tokens
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ApprovalRequest",
+    "CallContext",
+    "CallError",
+    "Config",
+    "ConfigError",
+    "Effect",
+    "InvalidArguments",
+    "InvalidTool",
+    "LocalAgent",
+    "NameTaken",
+    "OutOfScope",
+    "Plugin",
+    "Refused",
+    "Registry",
+    "RegistryError",
+    "ReservedName",
+    "Runtime",
+    "Scope",
+    "Session",
+    "Snapshot",
+    "Source",
+    "SourceError",
+    "Tool",
+    "ToolCall",
+    "ToolFunction",
+    "ToolResult",
+    "ToolfoldError",
+    "Toolset",
+    "Turn",
+    "UnknownToolset",
+    "build_tool",
+    "count_tokens",
+    "load_catalog",
+    "load_config",
+    "open_runtime",
+    "sample_catalog",
+    "tool",
+]
+
+_HOMES = {
+    "toolfold.agent": ("LocalAgent",),
+    "toolfold.authoring": ("ToolFunction", "build_tool", "tool"),
+    "toolfold.config": ("Config", "load_config"),
+    "toolfold.model": (
+        *("ApprovalRequest", "CallContext", "Effect", "Source", "Tool", "ToolCall", "ToolResult"),
+    ),
+    "toolfold.registry": ("Registry", "Snapshot"),
+    "toolfold.runtime": ("Runtime", "open_runtime"),
+    "toolfold.scope": ("Scope", "Toolset"),
+    "toolfold.session": ("Session",),
+    "toolfold.sources": ("Plugin", "load_catalog", "sample_catalog"),
+    "toolfold.turn": ("Turn", "count_tokens"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'toolfold' has no attribute {name!r}")
+    home = next((home for home, names in _HOMES.items() if name in names), "toolfold.errors")
+    module = importlib.import_module(home)
+    return getattr(module, "load" if name == "load_config" else name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

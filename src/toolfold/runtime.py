@@ -1,0 +1,288 @@
+"""The composition root: builds everything, owns its lifetime, opens sessions.
+
+This is the one place where the parts meet. Nothing is a singleton: two runtimes in one process share
+nothing. The methods that people know from the field's other runtimes are here too, each a few lines
+over a session.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from toolfold.approval import Approval
+from toolfold.authoring import ToolFunction
+from toolfold.availability import Availability, Status
+from toolfold.config import Config, load, trust_state
+from toolfold.dispatch import Dispatch
+from toolfold.errors import ConfigError, UnknownToolset, did_you_mean, nearest, shown
+from toolfold.files import Workspace
+from toolfold.hooks import Hooks
+from toolfold.loops import Loops
+from toolfold.model import AgentServices, Approver, Definition, Json, Tool
+from toolfold.redaction import Redaction
+from toolfold.registry import Registry, Snapshot
+from toolfold.results import Results, render
+from toolfold.scope import Scope, Toolset, Toolsets
+from toolfold.session import Grounds, Session, narrowed
+from toolfold.sources import PluginFolder, SourceReport, load_builtin, load_plugins
+from toolfold.sources.plugins import is_taken
+from toolfold.sources.report import LOADED
+from toolfold.tools import Services
+from toolfold.turn import assemble, definitions
+from toolfold.validation import Validation
+
+log = logging.getLogger(__name__)
+
+
+def open_runtime(config: Config | None = None, *, approver: Approver | None = None) -> Runtime:
+    """Build a runtime from its configuration: close it, or use it in a `with` statement."""
+    config = config or load()
+    loops = Loops()
+    registry = Registry()
+    hooks = Hooks(loops)
+    services = Services(workspace=Workspace(config.workspace, config.files.extra_roots))
+    reports = load_builtin(registry, services)
+    plugged, toolsets = _plugins(config, registry, hooks)
+    dispatch = Dispatch(
+        hooks=hooks,
+        validate=Validation(),
+        approval=Approval(approver, loops, timeout=config.approval.timeout_seconds),
+        loops=loops,
+        results=Results(config.paths.state_dir / "results", max_chars=config.tools.result_max_chars),
+        redact=Redaction(config.secret_values()),
+        timeout=config.tools.timeout_seconds,
+        max_parallel=config.tools.max_parallel,
+    )
+    toolsets += _own_toolsets(config, Toolsets(registry.snapshot(), toolsets))
+    return Runtime(config, registry, dispatch, toolsets, [*reports, *plugged])
+
+
+class Runtime:
+    """Everything that `open_runtime` built."""
+
+    def __init__(
+        self,
+        config: Config,
+        registry: Registry,
+        dispatch: Dispatch,
+        toolsets: Iterable[Toolset],
+        reports: Iterable[SourceReport],
+    ) -> None:
+        self.config = config
+        self.hooks = dispatch.hooks
+        self.sources = tuple(reports)
+        self.registry = RuntimeRegistry(self, registry)
+        self._registry, self._dispatch, self._declared = registry, dispatch, tuple(toolsets)
+        self._availability = Availability(
+            timeout=config.availability.timeout_seconds, grace=config.availability.grace_seconds
+        )
+        self._toolsets = Toolsets(registry.snapshot(), self._declared)
+        self._id = secrets.token_hex(8)
+        self._scope = self._configured_scope()
+        self._grounds = Grounds(
+            config=config, availability=self._availability, dispatch=dispatch, toolsets=self.toolsets
+        )
+        dispatch.results.prune()
+
+    def session(
+        self,
+        toolsets: Iterable[str] | None = None,
+        *,
+        disabled_toolsets: Iterable[str] = (),
+        agent: AgentServices | None = None,
+        approver: Approver | None = None,
+    ) -> Session:
+        """Open a session that may use these toolsets, of those the configuration allows."""
+        scope = narrowed(self._scope, self.toolsets(), toolsets, disabled_toolsets)
+        return Session(self._grounds, scope, agent=agent, approver=approver)
+
+    def toolsets(self) -> Toolsets:
+        """All toolsets, as they are now."""
+        snapshot = self._registry.snapshot()
+        toolsets = self._toolsets
+        if toolsets.snapshot is not snapshot:
+            self._toolsets = toolsets = Toolsets(snapshot, self._declared)
+        return toolsets
+
+    def get_tool_definitions(
+        self,
+        enabled_toolsets: Iterable[str] | None = None,
+        disabled_toolsets: Iterable[str] | None = None,
+        quiet_mode: bool = False,
+    ) -> list[Definition]:
+        """The tools array for these toolsets: only the enabled, or all minus the disabled, or all."""
+        toolsets = self.toolsets()
+        scope = narrowed(self._scope, toolsets, enabled_toolsets, disabled_toolsets or ())
+        turn = assemble(toolsets.snapshot, scope.granted(toolsets), self._availability)
+        if not quiet_mode:
+            log.info("%d tools are offered, %d cannot work now", len(turn.tools), len(turn.unavailable))
+        return turn.definitions()
+
+    def handle_function_call(
+        self,
+        name: str,
+        args: Json | str | None = None,
+        task_id: str | None = None,
+        user_task: str | None = None,
+        enabled_toolsets: Iterable[str] | None = None,
+        disabled_toolsets: Iterable[str] | None = None,
+    ) -> str:
+        """Run one tool call and give the JSON text for the model, never an exception."""
+        try:
+            scope = narrowed(self._scope, self.toolsets(), enabled_toolsets, disabled_toolsets or ())
+        except UnknownToolset as error:
+            return render({"error": f"Error executing {shown(str(name))}: {error}"})
+        session = Session(self._grounds, scope, id=self._task_session(task_id))
+        session.assemble_for(name)
+        return session.call_sync(name, args, task_id=task_id, user_task=user_task).text
+
+    def resolve_toolset(self, name: str) -> list[str]:
+        """The tools of a toolset, composites and legacy names followed, in order of their names."""
+        self.toolsets().require([name])
+        return sorted(self.toolsets().resolve(name))
+
+    def is_toolset_available(self, name: str) -> bool:
+        """Whether at least one of its tools could be used now."""
+        return any(status.available for status in self.statuses(self.resolve_toolset(name)).values())
+
+    def statuses(self, names: Iterable[str] | None = None) -> dict[str, Status]:
+        """Name → whether the tool can be used now, and why not."""
+        snapshot = self._registry.snapshot()
+        tools = [snapshot[name] for name in (snapshot if names is None else names) if name in snapshot]
+        checked = self._availability.statuses(tools)
+        return {tool.name: checked.get(tool.name, Status(True)) for tool in tools}
+
+    def switched_off(self) -> frozenset[str]:
+        """Tools that exist but that the configuration grants to no session."""
+        toolsets = self.toolsets()
+        return frozenset(toolsets.snapshot) - self._scope.granted(toolsets)
+
+    def close(self) -> None:
+        """End what this runtime started. Sessions opened from it must not be used afterwards."""
+        self._dispatch.loops.close()
+
+    def __enter__(self) -> Runtime:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Runtime:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def _task_session(self, task_id: str | None) -> str:
+        """Calls of one task share a session id, so that a later one can read what an earlier one stored."""
+        digest = hashlib.sha256(f"{self._id} {task_id!r}".encode(errors="replace")).hexdigest()
+        return f"task-{digest[:16]}"
+
+    def _configured_scope(self) -> Scope:
+        settings = self.config.tools
+        for key, names in (
+            ("tools.enabled_toolsets", settings.enabled_toolsets or ()),
+            ("tools.disabled_toolsets", settings.disabled_toolsets),
+            *((f"toolsets.{name}", each.includes) for name, each in self.config.toolsets.items()),
+        ):
+            self._require_known(key, names)
+        self._warn_of_misspelt(settings.disabled)
+        return Scope(settings.enabled_toolsets, settings.disabled_toolsets, settings.disabled)
+
+    def _require_known(self, key: str, names: Iterable[str]) -> None:
+        try:
+            self._toolsets.require(names)
+        except UnknownToolset as error:
+            if all(report.state == LOADED for report in self.sources):
+                raise _misconfigured(self.config, key, str(error)) from None
+            # It may belong to a source that did not load today, and one source is never fatal.
+            log.warning("%s: %s", key, error)
+
+    def _warn_of_misspelt(self, disabled: Iterable[str]) -> None:
+        """A tool that is switched off may arrive later; a typo would leave another one on."""
+        snapshot = self._toolsets.snapshot
+        for name in disabled:
+            known = self._toolsets.knows(name) or snapshot.find(name)
+            near = () if known else nearest(name, {*snapshot, *self._toolsets.listing()})
+            if near:
+                log.warning("tools.disabled: there is no tool or toolset %r.%s", name, did_you_mean(near))
+
+
+class RuntimeRegistry:
+    """The runtime's registry as people from the field's other runtimes know it."""
+
+    def __init__(self, runtime: Runtime, registry: Registry) -> None:
+        self._runtime, self._registry = runtime, registry
+
+    def register(self, *, override: bool = True, **definition: Any) -> Tool:
+        """Register a tool from its parts: see `toolfold.build_tool` for them."""
+        return self._registry.register(override=override, **definition)
+
+    def add(self, tool: Tool | ToolFunction[..., Any], *, override: bool = True) -> Tool:
+        """Register a tool by value, or a function decorated with `@tool`."""
+        return self._registry.add(tool, override=override)
+
+    def add_all(self, tools: Iterable[Tool | ToolFunction[..., Any]], *, override: bool = True) -> list[Tool]:
+        """Register many, or, if one of them is refused, none."""
+        return self._registry.add_all(tools, override=override)
+
+    def remove(self, name: str) -> bool:
+        """Forget a tool. False where there was none."""
+        return self._registry.remove(name)
+
+    def snapshot(self) -> Snapshot:
+        """The tools as they are now."""
+        return self._registry.snapshot()
+
+    def get_definitions(self, names: Iterable[str] | None = None, quiet: bool = False) -> list[Definition]:
+        """The definitions of these tools, of those that the configuration allows and that can work now."""
+        everything = self._runtime.get_tool_definitions(quiet_mode=quiet)
+        if names is None:
+            return everything
+        wanted = {tool.name for name in names if (tool := self.snapshot().find(name))}
+        offered = {each["function"]["name"] for each in everything} & wanted
+        return definitions(tool for tool in self.snapshot().ordered if tool.name in offered)
+
+    def dispatch(self, name: str, args: Json | str | None = None, **options: Any) -> str:
+        """Run one call through the one line and give the JSON text for the model."""
+        return self._runtime.handle_function_call(name, args, **options)
+
+
+def _plugins(config: Config, registry: Registry, hooks: Hooks) -> tuple[list[SourceReport], list[Toolset]]:
+    if not config.plugins.enabled:
+        return [], []
+    project = config.paths.project_dir
+    folders = [
+        PluginFolder("user folder", config.plugins_folder),
+        PluginFolder("project folder", project / ".toolfold" / "plugins", _distrust(config)),
+    ]
+    return load_plugins(registry, hooks, folders=folders, disabled=config.plugins.disabled)
+
+
+def _distrust(config: Config) -> str:
+    reasons: Mapping[str, str] = {
+        "trusted": "the configuration in use was loaded without trusting it",
+        "changed": "changed since you trusted it; look at it, then run `toolfold plugins trust`",
+        "untrusted": "not trusted; look at it, then run `toolfold plugins trust`",
+    }
+    if config.project_trusted:
+        return ""
+    return reasons[trust_state(config.paths.project_dir, config.paths)]
+
+
+def _own_toolsets(config: Config, toolsets: Toolsets) -> list[Toolset]:
+    """The user's bundles. They may not change what an existing name grants."""
+    for name in config.toolsets:
+        if is_taken(name, toolsets):
+            raise _misconfigured(config, f"toolsets.{name}", "this name has a meaning already")
+    return [
+        Toolset(name, each.description, each.tools, each.includes) for name, each in config.toolsets.items()
+    ]
+
+
+def _misconfigured(config: Config, key: str, problem: str) -> ConfigError:
+    return ConfigError(f"{key}: {problem}", key=key, file=config.origins.get(key, ""))

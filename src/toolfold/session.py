@@ -1,0 +1,176 @@
+"""One conversation's view of the runtime: its grant, its turn, its calls.
+
+A session can see and call what it was granted and nothing else; a session it delegates to can do at
+most the same. Agent loops, gateways and command lines all work through this one door.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from toolfold.approval import Approval
+from toolfold.availability import Availability
+from toolfold.config import Config
+from toolfold.dispatch import Dispatch
+from toolfold.model import (
+    BRIDGE_CALL,
+    AgentServices,
+    Approver,
+    CallContext,
+    Definition,
+    Json,
+    ToolCall,
+    ToolResult,
+)
+from toolfold.scope import Scope, Toolsets
+from toolfold.turn import Turn, assemble, select
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grounds:
+    """What all sessions of a runtime stand on."""
+
+    config: Config
+    availability: Availability
+    dispatch: Dispatch
+    toolsets: Callable[[], Toolsets]
+    """The toolsets as they are now."""
+
+
+class Session:
+    """Open one with `runtime.session(…)`."""
+
+    def __init__(
+        self,
+        grounds: Grounds,
+        scope: Scope,
+        *,
+        id: str | None = None,  # noqa: A002  (the word callers expect)
+        agent: AgentServices | None = None,
+        approver: Approver | None = None,
+    ) -> None:
+        self.id = id or secrets.token_hex(8)
+        self._scope = scope
+        self.agent = agent
+        self._grounds = grounds
+        self._approver = approver
+        self._dispatch = self._with_approver(grounds.dispatch, approver)
+        self._turn: Turn | None = None
+
+    @property
+    def scope(self) -> Scope:
+        """What this session was granted, for as long as it lasts."""
+        return self._scope
+
+    def granted(self) -> frozenset[str]:
+        """The names of all tools this session may call, of those there are now."""
+        return self.scope.granted(self._grounds.toolsets())
+
+    def assemble(self, message: str = "") -> Turn:
+        """Begin a turn: decide what the model sees for this message, and pin what it may call."""
+        toolsets = self._grounds.toolsets()
+        turn = assemble(
+            toolsets.snapshot,
+            self.scope.granted(toolsets),
+            self._grounds.availability,
+            hidden=self._not_offered(toolsets),
+        )
+        self._turn = self._selected(turn, message)
+        return self._turn
+
+    def assemble_for(self, name: str) -> Turn:
+        """Begin a turn for one direct call: everything granted is callable, only this tool is checked."""
+        if name == BRIDGE_CALL:
+            return self.assemble()  # which tool it is for stands in the arguments
+        toolsets = self._grounds.toolsets()
+        granted = self.scope.granted(toolsets)
+        tool = toolsets.snapshot.find(name)
+        others = granted - {tool.name} if tool else granted
+        self._turn = assemble(toolsets.snapshot, granted, self._grounds.availability, hidden=others)
+        return self._turn
+
+    async def prepare(self, message: str = "") -> Turn:
+        """The same as `assemble`, without blocking the loop while tools are checked."""
+        return await self._dispatch.loops.in_thread(lambda: self.assemble(message))
+
+    def definitions(self, message: str = "") -> list[Definition]:
+        """Begin a turn and give its tools array."""
+        return self.assemble(message).definitions()
+
+    async def call(
+        self,
+        name: str,
+        arguments: Json | str | None = None,
+        *,
+        call_id: str | None = None,
+        task_id: str | None = None,
+        user_task: str | None = None,
+    ) -> ToolResult:
+        """Run one tool call of the current turn. Whatever goes wrong is in the result."""
+        call = ToolCall(name, arguments, call_id) if call_id else ToolCall(name, arguments)
+        context = replace(self._context(), task_id=task_id, user_task=user_task)
+        return await self._dispatch(await self._current(), call, context)
+
+    async def call_all(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        """Run all calls of one model reply; the results stand in the calls' order."""
+        return await self._dispatch.all(await self._current(), calls, self._context())
+
+    def call_sync(self, name: str, arguments: Json | str | None = None, **options: str | None) -> ToolResult:
+        """`call`, for callers that are not async: from any thread, also where a loop runs."""
+        return self._dispatch.loops.run(self.call(name, arguments, **options))
+
+    def call_all_sync(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        """`call_all`, for callers that are not async."""
+        return self._dispatch.loops.run(self.call_all(calls))
+
+    def delegate(
+        self,
+        enabled_toolsets: Iterable[str] | None = None,
+        disabled_toolsets: Iterable[str] = (),
+        *,
+        agent: AgentServices | None = None,
+    ) -> Session:
+        """A session that may do a part of what this one may."""
+        scope = narrowed(self.scope, self._grounds.toolsets(), enabled_toolsets, disabled_toolsets)
+        return Session(self._grounds, scope, agent=agent, approver=self._approver)
+
+    async def _current(self) -> Turn:
+        return self._turn or await self.prepare()
+
+    def _context(self) -> CallContext:
+        folder = self._dispatch.results.folder(self.id)
+        return CallContext(session_id=self.id, agent=self.agent, readable=(folder,))
+
+    def _not_offered(self, toolsets: Toolsets) -> frozenset[str]:
+        """Agent-level tools that no agent here would run."""
+        offers = self.agent.offers if self.agent else frozenset()
+        return toolsets.snapshot.agent_level - offers
+
+    def _selected(self, turn: Turn, message: str) -> Turn:
+        settings = self._grounds.config.tools
+        if settings.selection == "eager" or not message.strip():
+            return turn
+        selection = select(turn, message, top_k=settings.rag_top_k, pinned=settings.pinned)
+        log.info("%d of %d tools are shown for this message", len(selection.turn.tools), len(turn.tools))
+        return selection.turn
+
+    def _with_approver(self, dispatch: Dispatch, approver: Approver | None) -> Dispatch:
+        if approver is None:
+            return dispatch
+        timeout = self._grounds.config.approval.timeout_seconds
+        return replace(dispatch, approval=Approval(approver, dispatch.loops, timeout=timeout))
+
+
+def narrowed(
+    scope: Scope, toolsets: Toolsets, enabled: Iterable[str] | None, disabled: Iterable[str]
+) -> Scope:
+    """A narrower scope. Raises UnknownToolset: a typo in `disabled` would grant too much."""
+    chosen = None if enabled is None else tuple(enabled)
+    removed = tuple(disabled)
+    toolsets.require((*(chosen or ()), *removed))
+    return scope.narrow(chosen, removed)

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from toolfold import LocalAgent, Runtime, ToolResult
+from toolfold.agent import TodoList
+from toolfold.agent.todo import MOST_ITEMS
+from toolfold.errors import CallError, NeedsAgent
+from toolfold.model import AgentServices
+
+
+def item(name: str, status: str = "pending", content: str = "do it") -> dict[str, str]:
+    return {"id": name, "content": content, "status": status}
+
+
+def ids(answer: dict[str, Any]) -> list[str]:
+    return [each["id"] for each in answer["todos"]]
+
+
+def test_a_new_plan_is_empty() -> None:
+    assert TodoList().run({}) == {"todos": [], "summary": {}}
+
+
+def test_a_plan_is_answered_as_it_now_stands() -> None:
+    plan = TodoList()
+    answer = plan.run({"todos": [item("b", "in_progress"), item("a"), item("c")]})
+    assert answer == {
+        "todos": [item("b", "in_progress"), item("a"), item("c")],
+        "summary": {"in_progress": 1, "pending": 2},
+    }
+    assert plan.run({}) == answer
+
+
+def test_writing_replaces_the_whole_plan() -> None:
+    plan = TodoList()
+    plan.run({"todos": [item("a"), item("b")]})
+    assert ids(plan.run({"todos": [item("c")]})) == ["c"]
+    assert ids(plan.run({"todos": []})) == []
+
+
+def test_merging_changes_by_id_and_keeps_the_order() -> None:
+    plan = TodoList()
+    plan.run({"todos": [item("a"), item("b")]})
+    answer = plan.run({"todos": [item("new"), item("a", "completed")], "merge": True})
+    assert ids(answer) == ["a", "b", "new"]
+    assert answer["todos"][0]["status"] == "completed"
+    assert answer["summary"] == {"completed": 1, "pending": 2}
+
+
+@pytest.mark.parametrize("merge", [True, False])
+def test_two_items_of_one_id_are_refused_and_nothing_is_written(merge: bool) -> None:
+    plan = TodoList()
+    before = plan.run({"todos": [item("a")]})
+    with pytest.raises(CallError, match="two items have the id 'b'; nothing was written"):
+        plan.run({"todos": [item("b"), item("b", "completed")], "merge": merge})
+    assert plan.run({}) == before
+
+
+def test_a_plan_cannot_grow_without_end() -> None:
+    plan = TodoList()
+    before = plan.run({"todos": [item(str(number)) for number in range(MOST_ITEMS)]})
+    with pytest.raises(CallError, match=f"more than {MOST_ITEMS}; nothing was written"):
+        plan.run({"todos": [item("one more")], "merge": True})
+    assert plan.run({}) == before
+
+
+def test_an_answer_is_a_copy_of_the_plan() -> None:
+    plan = TodoList()
+    plan.run({"todos": [item("a")]})["todos"][0]["status"] = "completed"
+    assert plan.run({})["todos"] == [item("a")]
+
+
+def test_calls_from_several_threads_lose_nothing() -> None:
+    plan = TodoList()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: plan.run({"todos": [item(str(n))], "merge": True}), range(MOST_ITEMS)))
+    assert sorted(ids(plan.run({})), key=int) == [str(number) for number in range(MOST_ITEMS)]
+
+
+def test_a_local_agent_offers_a_plan_and_nothing_else() -> None:
+    agent = LocalAgent()
+    assert isinstance(agent, AgentServices)
+    assert agent.offers == {"todo"}
+    assert agent.run("todo", {"todos": [item("a")]})["todos"] == [item("a")]
+    with pytest.raises(NeedsAgent, match="'memory' is run by the agent itself"):
+        agent.run("memory", {"action": "add"})
+
+
+class TestThroughASession:
+    def call(self, runtime: Runtime, agent: LocalAgent, *calls: dict[str, Any]) -> Sequence[ToolResult]:
+        session = runtime.session(["todo"], agent=agent)
+        return [session.call_sync("todo", args) for args in calls]
+
+    def test_the_plan_lasts_as_long_as_the_agent(self, runtime: Runtime) -> None:
+        agent = LocalAgent()
+        self.call(runtime, agent, {"todos": [item("a")]})
+        (read,) = self.call(runtime, agent, {})
+        assert read.value["todos"] == [item("a")]
+
+    def test_two_agents_have_two_plans(self, runtime: Runtime) -> None:
+        self.call(runtime, LocalAgent(), {"todos": [item("a")]})
+        (read,) = self.call(runtime, LocalAgent(), {})
+        assert read.value["todos"] == []
+
+    def test_a_plan_written_as_text_is_understood(self, runtime: Runtime) -> None:
+        (written,) = self.call(
+            runtime,
+            LocalAgent(),
+            {"todos": '[{"id": "a", "content": "do it", "status": "pending"}]', "merge": "false"},
+        )
+        assert written.value["todos"] == [item("a")]
+
+    @pytest.mark.parametrize(
+        "todos",
+        [
+            [item("a", "done")],
+            [item("")],
+            [item("a", content="")],
+            [{"id": "a", "content": "do it"}],
+            [{**item("a"), "owner": "me"}],
+            [item(str(number)) for number in range(MOST_ITEMS + 1)],
+            "tomorrow",
+            None,
+        ],
+    )
+    def test_what_does_not_fit_is_refused_and_the_plan_stands(self, todos: Any, runtime: Runtime) -> None:
+        agent = LocalAgent()
+        _, refused, read = self.call(runtime, agent, {"todos": [item("a")]}, {"todos": todos}, {})
+        assert "'todo' was not invoked" in str(refused.error)
+        assert read.value["todos"] == [item("a")]
+
+    def test_a_double_id_is_told_to_the_model(self, runtime: Runtime) -> None:
+        (refused,) = self.call(runtime, LocalAgent(), {"todos": [item("a"), item("a")]})
+        assert refused.error == "two items have the id 'a'; nothing was written."

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from toolfold import Registry, Runtime
+from toolfold.files import Workspace
+from toolfold.sources import SourceReport, load_builtin
+from toolfold.tools import Services
+
+PACKAGE = "built_for_this_test"
+GOOD = """
+from toolfold import build_tool
+
+def tools(services):
+    return [build_tool(name={name!r}, toolset="t", schema={{}}, handler=lambda args: "ok")]
+"""
+
+Load = Callable[[dict[str, str]], list[SourceReport]]
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry()
+
+
+@pytest.fixture
+def load(tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
+    """Writes modules into a package of their own and loads them as built-in ones."""
+
+    def load(modules: dict[str, str]) -> list[SourceReport]:
+        folder = tmp_path / PACKAGE
+        folder.mkdir()
+        (folder / "__init__.py").touch()
+        for name, source in modules.items():
+            (folder / f"{name}.py").write_text(source)
+        monkeypatch.syspath_prepend(tmp_path)
+        services = Services(workspace=Workspace(tmp_path))
+        return load_builtin(registry, services, package=PACKAGE, path=[str(folder)])
+
+    yield load
+    for name in [each for each in sys.modules if each.split(".")[0] == PACKAGE]:
+        del sys.modules[name]
+
+
+def test_the_modules_of_the_package_are_found_without_being_listed_anywhere(runtime: Runtime) -> None:
+    found = {report.name: report for report in runtime.sources if report.kind == "builtin"}
+    assert {"agent", "file"} <= found.keys()
+    assert {report.state for report in found.values()} == {"loaded"}
+    assert set(found["file"].tools) == {"read_file", "write_file", "patch", "search_files"}
+
+
+def test_built_in_modules_load_in_order_of_their_names(load: Load, registry: Registry) -> None:
+    reports = load({name: GOOD.format(name=name) for name in ("middle", "last_z", "first_a")})
+    assert [report.name for report in reports] == ["first_a", "last_z", "middle"]
+    assert list(registry.snapshot()) == ["first_a", "last_z", "middle"]
+
+
+def test_a_module_that_lacks_a_package_is_logged_with_the_reason_and_skipped(
+    load: Load, registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        reports = load(
+            {
+                "a": GOOD.format(name="before"),
+                "b": "import no_such_package_anywhere",
+                "c": GOOD.format(name="after"),
+            }
+        )
+    assert [report.state for report in reports] == ["loaded", "failed", "loaded"]
+    assert reports[1].error == "ModuleNotFoundError: No module named 'no_such_package_anywhere'"
+    assert reports[1].tools == ()
+    assert "'b' are skipped: ModuleNotFoundError: No module named 'no_such_package_anywhere'" in caplog.text
+    assert list(registry.snapshot()) == ["before", "after"]
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("def tools(services:", "SyntaxError"),
+        ("raise SystemExit('not on this platform')", "SystemExit: not on this platform"),
+        ("class Panic(BaseException): pass\nraise Panic('native code')", "Panic: native code"),
+        ("class Mute(Exception):\n def __str__(self): raise ValueError\nraise Mute", "Mute"),
+        ("", "AttributeError"),
+        ("def tools(services): return [1]", "InvalidTool"),
+        ("def tools(services): return None", "TypeError"),
+        ("raise ValueError('x' * 100_000)", "ValueError: xxx"),
+    ],
+    ids=["syntax", "exit", "panic", "unprintable", "no-function", "no-tools", "nothing", "long"],
+)
+def test_no_way_of_failing_stops_the_other_modules(
+    source: str, said: str, load: Load, registry: Registry
+) -> None:
+    failed, loaded = load({"bad": source, "good": GOOD.format(name="fine")})
+    assert failed.state == "failed"
+    assert failed.error.startswith(said)
+    assert len(failed.error) < 600
+    assert loaded.state == "loaded"
+    assert list(registry.snapshot()) == ["fine"]
+
+
+def test_a_person_who_interrupts_the_start_stops_it(load: Load, registry: Registry) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        load({"a": "raise KeyboardInterrupt", "b": GOOD.format(name="never")})
+    assert list(registry.snapshot()) == []
+
+
+def test_a_module_with_one_refused_tool_brings_none(load: Load, registry: Registry) -> None:
+    source = """
+from toolfold import build_tool
+
+def tools(services):
+    made = [build_tool(name=n, toolset="t", schema={}, handler=print) for n in ("fine", "tool_call")]
+    return made
+"""
+    (report,) = load({"greedy": source})
+    assert report.state == "failed"
+    assert "'tool_call' is reserved" in report.error
+    assert list(registry.snapshot()) == []
+
+
+def test_a_module_named_with_an_underscore_is_no_tool_module(load: Load, registry: Registry) -> None:
+    reports = load({"_shared": "raise RuntimeError('imported')", "good": GOOD.format(name="fine")})
+    assert [(report.name, report.state) for report in reports] == [("good", "loaded")]
+
+
+def test_an_empty_place_has_no_modules_and_does_not_fall_back_to_ours(
+    registry: Registry, tmp_path: Path
+) -> None:
+    assert load_builtin(registry, Services(workspace=Workspace(tmp_path)), path=[]) == []
+    assert list(registry.snapshot()) == []

