@@ -1,0 +1,148 @@
+"""The command tree and what is common to all commands: options, errors, exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from toolfold import __version__
+from toolfold.cli.show import note, out, plain
+from toolfold.errors import ConfigError, ToolfoldError, UnknownToolset
+
+if TYPE_CHECKING:
+    from toolfold.config import Config
+    from toolfold.runtime import Runtime
+
+FAILED, CONFIG, NOT_FOUND, INTERRUPTED = 1, 3, 4, 130
+
+COMMANDS = {
+    "call": "Run one tool and print its result.",
+    "completion": "Print the completion script for your shell.",
+    "config": "Show and change settings.",
+    "demo": "See what a model would be sent, on a sample of 22 services.",
+    "plugins": "List plugins, and trust a project's.",
+    "tools": "List, inspect and switch tools.",
+}
+
+WELCOME = """[bold]toolfold[/bold] {version}: let an agent have every tool and pay only for the ones it needs.
+
+[bold]Try first[/bold]
+  toolfold demo                 what a model would be sent, before and after
+  toolfold tools list           the tools you have, and why others are missing
+  toolfold config show          every setting in force and where it comes from
+
+[bold]Commands[/bold]
+{commands}
+
+`toolfold COMMAND --help` explains one. `--json` gives any listing to a program.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 bad configuration, 4 no such name, 130 interrupted."""
+
+
+class Settings:
+    """The options given before the command; loads the configuration when a command needs it."""
+
+    def __init__(self, overrides: Sequence[str], project: Path | None) -> None:
+        self._overrides, self.project = overrides, project
+
+    def config(self) -> Config:
+        """The configuration in force; its warnings are shown once."""
+        from toolfold.config import load
+
+        config = load(overrides=self._overrides, project=self.project)
+        logging.basicConfig(level=config.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+        for warning in config.warnings:
+            note(f"[yellow]warning:[/yellow] {plain(warning)}")
+        return config
+
+    def runtime(self, **options: Any) -> Runtime:
+        """An open runtime with this configuration."""
+        from toolfold.runtime import open_runtime
+
+        return open_runtime(self.config(), **options)
+
+
+class LazyGroup(click.Group):
+    """Loads a command's module when that command is used: `toolfold --help` must be instant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"toolfold.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, invoke_without_command=True)
+@click.version_option(__version__, prog_name="toolfold")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting for this run, e.g. tools.rag_top_k=5.",
+)
+@click.option(
+    "--project",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The project's folder. Default: found from the current one.",
+)
+@click.pass_context
+def app(ctx: click.Context, overrides: tuple[str, ...], project: Path | None) -> None:
+    """The tool runtime that lets an agent have every tool and pay only for the ones it needs."""
+    ctx.obj = Settings(overrides, project)
+    if ctx.invoked_subcommand is None:
+        commands = "\n".join(f"  {name:<12} {about}" for name, about in COMMANDS.items())
+        out(WELCOME.format(version=__version__, commands=commands))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command line and give its exit code; errors are told to a person, never as a traceback."""
+    try:
+        code = app.main(args=list(arguments), prog_name="toolfold", standalone_mode=False)
+    except click.exceptions.Abort:
+        return _told("interrupted", INTERRUPTED)
+    except KeyboardInterrupt:
+        return _told("interrupted", INTERRUPTED)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except ConfigError as error:
+        return _told(str(error), CONFIG)
+    except UnknownToolset as error:
+        return _told(str(error), NOT_FOUND)
+    except ToolfoldError as error:
+        return _told(str(error), FAILED)
+    except BrokenPipeError:
+        return _closed_pipe()
+    return code if isinstance(code, int) else 0
+
+
+def _told(problem: str, code: int) -> int:
+    note(f"[red]error:[/red] {plain(problem)}")
+    return code
+
+
+def _closed_pipe() -> int:
+    """The reader of a pipe went away, as `head` does: end quietly, also when Python flushes at exit."""
+    import os
+    import sys
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return FAILED
+
+
+def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The `--json` that every listing has."""
+    return click.option("--json", "as_json_", is_flag=True, help="Print JSON for a program.")(command)

@@ -1,0 +1,191 @@
+"""`toolfold config`: every setting in force, where it comes from, and changing it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from toolfold.cli.app import Settings, json_option
+from toolfold.cli.show import as_json, note, out, plain, table
+from toolfold.errors import ConfigError
+
+if TYPE_CHECKING:
+    from toolfold.config import Config
+
+_project_option = click.option(
+    "--in-project", is_flag=True, help="Write the project's toolfold.yaml instead of your own file."
+)
+
+
+@click.group("config")
+def command() -> None:
+    """Show and change settings."""
+
+
+@command.command("show")
+@json_option
+@click.pass_obj
+def show(settings: Settings, as_json_: bool) -> None:
+    """Show every setting in force and where it comes from."""
+    from toolfold.config import get
+
+    config = settings.config()
+    rows = [
+        (key, _plain_value(get(config, key)), config.origins.get(key, "default")) for key in _keys(config)
+    ]
+    if as_json_:
+        as_json({key: {"value": value, "from": origin} for key, value, origin in rows})
+        return
+    table("settings in force", ("key", "value", "from"), ((k, _words(v), origin) for k, v, origin in rows))
+    out(f"your file: {plain(str(config.paths.user_file))}")
+    if config.paths.project_file:
+        trusted = "" if config.project_trusted else " (not trusted)"
+        out(f"project file: {plain(str(config.paths.project_file))}{trusted}")
+
+
+@command.command("get")
+@click.argument("key")
+@json_option
+@click.pass_obj
+def get_one(settings: Settings, key: str, as_json_: bool) -> None:
+    """Print one setting, or a whole section."""
+    from toolfold.config import get
+
+    value = _plain_value(get(settings.config(), key))
+    if as_json_ or isinstance(value, dict):
+        as_json(value)
+    else:
+        click.echo(_words(value))
+
+
+@command.command("set")
+@click.argument("key")
+@click.argument("value")
+@_project_option
+@click.pass_obj
+def set_one(settings: Settings, key: str, value: str, in_project: bool) -> None:
+    """Write one setting. Comments and the order of the file stay."""
+    from toolfold.config import set_value
+
+    file = _file(settings, in_project)
+    for remark in set_value(file, key, value):
+        note(f"[yellow]warning:[/yellow] {plain(remark)}")
+    out(f"{plain(key)} is set in {plain(str(file))}")
+
+
+@command.command("unset")
+@click.argument("key")
+@_project_option
+@click.pass_obj
+def unset_one(settings: Settings, key: str, in_project: bool) -> None:
+    """Take one setting out of the file, so that its default counts again."""
+    from toolfold.config import unset_value
+
+    file = _file(settings, in_project)
+    was = unset_value(file, key)
+    out(f"{plain(key)} {'is no longer' if was else 'was not'} set in {plain(str(file))}")
+
+
+@command.command("edit")
+@_project_option
+@click.pass_obj
+def edit(settings: Settings, in_project: bool) -> None:
+    """Open the file in your editor; it is replaced only when what you wrote can be used."""
+    from toolfold.config import rewrite
+
+    file = _file(settings, in_project)
+    text = file.read_text(encoding="utf-8") if file.exists() else _starting_text()
+    while True:
+        written = click.edit(text, extension=".yaml")
+        if written is None:
+            out("nothing changed")
+            return
+        try:
+            rewrite(file, written)
+        except ConfigError as error:
+            if not sys.stdin.isatty():
+                raise
+            note(f"[red]error:[/red] {plain(str(error))}")
+            if not click.confirm("Edit again? (no: your changes are dropped)", default=True, err=True):
+                return
+            text = written
+        else:
+            out(f"saved {plain(str(file))}")
+            return
+
+
+@command.command("schema")
+@json_option
+def schema(as_json_: bool) -> None:
+    """Every setting there is: type, default, what it does. With --json, a JSON Schema for editors."""
+    from toolfold.config import describe, json_schema
+
+    if as_json_:
+        as_json(json_schema())
+        return
+    table(
+        "every setting",
+        ("key", "type", "default", "what it does"),
+        (
+            (
+                each.key,
+                " | ".join(each.choices) or " ".join(part for part in (each.type, each.range) if part),
+                _words(_plain_value(each.default)),
+                each.description,
+            )
+            for each in describe()
+        ),
+    )
+
+
+def _keys(config: Config) -> Iterator[str]:
+    """Every key there is a value for: those of bundles once for each bundle."""
+    from toolfold.config import describe
+
+    for setting in describe():
+        if "<name>" in setting.key:
+            yield from (setting.key.replace("<name>", name) for name in config.toolsets)
+        else:
+            yield setting.key
+
+
+def _file(settings: Settings, in_project: bool) -> Path:
+    """The file to change; found without loading it, so that a broken one can be mended."""
+    from toolfold.config import PROJECT_FILE, locate
+
+    paths = locate(project=settings.project)
+    return paths.project_file or paths.project_dir / PROJECT_FILE if in_project else paths.user_file
+
+
+def _starting_text() -> str:
+    from toolfold.config import describe
+
+    lines = ("# Toolfold's settings. `toolfold config schema` lists them all, for example:", "# tools:")
+    examples = [s for s in describe() if s.key in ("tools.selection", "tools.rag_top_k")]
+    return "\n".join(
+        (*lines, *(f"#   {s.key.split('.')[-1]}: {s.default}   # {s.description}" for s in examples), "")
+    )
+
+
+def _plain_value(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if isinstance(value, dict):
+        return {key: _plain_value(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain_value(each) for each in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _words(value: Any) -> str:
+    if value is None or value in ((), [], {}):
+        return "-"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(str(each) for each in value)
+    return str(value)

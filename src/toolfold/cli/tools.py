@@ -1,0 +1,170 @@
+"""`toolfold tools`: which tools there are, whether they can work, and switching them on and off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from toolfold.cli.app import Settings, json_option
+from toolfold.cli.show import NotFound, as_json, out, plain, table
+from toolfold.errors import did_you_mean, nearest
+
+if TYPE_CHECKING:
+    from toolfold.model import Tool
+    from toolfold.runtime import Runtime
+
+
+@click.group("tools", invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """List, inspect and switch tools."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_tools)
+
+
+@command.command("list")
+@click.option("--toolset", "toolset", help="Only the tools of this toolset.")
+@click.option("--toolsets", "toolsets", is_flag=True, help="List toolsets instead.")
+@json_option
+@click.pass_obj
+def list_tools(
+    settings: Settings, toolset: str | None = None, toolsets: bool = False, as_json_: bool = False
+) -> None:
+    """List the tools, whether each can work now, and why not."""
+    with settings.runtime() as runtime:
+        rows = _toolset_rows(runtime) if toolsets else _tool_rows(runtime, toolset)
+    if as_json_:
+        as_json(rows)
+    elif toolsets:
+        table(
+            f"{len(rows)} toolsets",
+            ("toolset", "#tools", "includes", "what for"),
+            ((r["name"], str(len(r["tools"])), ", ".join(r["includes"]), r["description"]) for r in rows),
+        )
+    else:
+        table(
+            f"{len(rows)} tools",
+            ("", "tool", "toolset", "state", "what it does"),
+            ((r["emoji"], r["name"], r["toolset"], _state_words(r), r["summary"]) for r in rows),
+        )
+
+
+@command.command("show")
+@click.argument("name")
+@json_option
+@click.pass_obj
+def show_tool(settings: Settings, name: str, as_json_: bool) -> None:
+    """Show one tool: what it does, what it needs, its schema and what that costs."""
+    from toolfold.turn import count_tokens
+
+    with settings.runtime() as runtime:
+        tool = _found(runtime, name)
+        row = _row(runtime, tool)
+        row |= {"definition": tool.definition()["function"], "tokens": count_tokens([tool.definition()])}
+    if as_json_:
+        as_json(row)
+        return
+    out(f"{tool.emoji} [bold]{tool.name}[/bold]  {plain(_state_words(row))}".strip())
+    out(plain(tool.description))
+    table("", ("", ""), ((label, value) for label, value in _facts(row) if value))
+    as_json(tool.parameters)
+
+
+@command.command("disable")
+@click.argument("names", nargs=-1, required=True)
+@click.pass_obj
+def disable(settings: Settings, names: tuple[str, ...]) -> None:
+    """Switch tools or toolsets off for every session."""
+    with settings.runtime() as runtime:
+        for name in names:
+            _require_tool_or_toolset(runtime, name)
+        _write_disabled(runtime, [*runtime.config.tools.disabled, *names])
+    out(f"switched off: {plain(', '.join(names))}")
+
+
+@command.command("enable")
+@click.argument("names", nargs=-1, required=True)
+@click.pass_obj
+def enable(settings: Settings, names: tuple[str, ...]) -> None:
+    """Switch tools or toolsets on again."""
+    with settings.runtime() as runtime:
+        disabled = runtime.config.tools.disabled
+        absent = [name for name in names if name not in disabled]
+        if absent:
+            for name in absent:
+                _require_tool_or_toolset(runtime, name)
+            raise click.ClickException(f"not switched off by name: {', '.join(absent)}")
+        _write_disabled(runtime, [name for name in disabled if name not in names])
+    out(f"switched on: {plain(', '.join(names))}")
+
+
+def _write_disabled(runtime: Runtime, names: Iterable[str]) -> None:
+    from toolfold.config import set_value
+
+    set_value(runtime.config.paths.user_file, "tools.disabled", list(dict.fromkeys(names)))
+
+
+def _tool_rows(runtime: Runtime, toolset: str | None) -> list[dict[str, Any]]:
+    snapshot = runtime.registry.snapshot()
+    chosen = set(runtime.resolve_toolset(toolset)) if toolset else set(snapshot)
+    return [_row(runtime, tool) for tool in snapshot.ordered if tool.name in chosen]
+
+
+def _row(runtime: Runtime, tool: Tool) -> dict[str, Any]:
+    status = runtime.statuses([tool.name])[tool.name]
+    off = tool.name in runtime.switched_off()
+    return {
+        "name": tool.name,
+        "toolset": tool.toolset,
+        "state": "off" if off else "available" if status.available else "unavailable",
+        "reason": status.reason,
+        "missing_env": list(runtime.config.missing_env(tool.requires_env)),
+        "requires_env": list(tool.requires_env),
+        "source": str(tool.source),
+        "effects": sorted(tool.effects),
+        "emoji": tool.emoji,
+        "summary": tool.description.split("\n")[0].split(". ")[0].rstrip("."),
+    }
+
+
+def _toolset_rows(runtime: Runtime) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": each.name,
+            "description": each.description,
+            "includes": list(each.includes),
+            "tools": runtime.resolve_toolset(each.name),
+            "available": runtime.is_toolset_available(each.name),
+        }
+        for each in runtime.toolsets().listing().values()
+    ]
+
+
+def _state_words(row: dict[str, Any]) -> str:
+    missing = f"set {', '.join(row['missing_env'])}" if row["missing_env"] else ""
+    return ": ".join(word for word in (row["state"], row["reason"], missing) if word)
+
+
+def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("toolset", row["toolset"]),
+        ("from", row["source"]),
+        ("effects", ", ".join(row["effects"])),
+        ("needs", ", ".join(row["requires_env"])),
+        ("tokens", str(row["tokens"])),
+    ]
+
+
+def _found(runtime: Runtime, name: str) -> Tool:
+    snapshot = runtime.registry.snapshot()
+    tool = snapshot.find(name)
+    if tool is None:
+        raise NotFound(f"there is no tool {name!r}.{did_you_mean(nearest(name, snapshot))}")
+    return tool
+
+
+def _require_tool_or_toolset(runtime: Runtime, name: str) -> None:
+    if not runtime.toolsets().knows(name):
+        _found(runtime, name)

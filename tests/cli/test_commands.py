@@ -1,0 +1,272 @@
+"""The command line as a person or a program meets it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Toolfold
+
+PLUGIN = """
+import os
+from toolfold import tool
+
+@tool(toolset="shop", requires_env=["SHOP_KEY"], check_fn=lambda: bool(os.environ.get("SHOP_KEY")))
+def price(item: str) -> int:
+    '''Look a price up.'''
+    return 3
+
+@tool(toolset="shop", effects=["destructive"])
+def wipe() -> str:
+    '''Delete the shop.'''
+    raise AssertionError("nobody agreed to this")
+
+@tool(toolset="shop")
+def leak() -> str:
+    '''Fail with a secret.'''
+    raise ValueError("key is " + os.environ["SHOP_TOKEN"])
+
+def register(plugin):
+    plugin.add(price), plugin.add(wipe), plugin.add(leak)
+    plugin.toolset("market", includes=["shop"])
+"""
+
+
+@pytest.fixture
+def plugins_folder(toolfold: Toolfold) -> Path:
+    """Wherever this machine's user folder is."""
+    from toolfold.config import load
+
+    folder = load().plugins_folder
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def test_no_argument_says_what_it_can_do_and_what_to_do_first(toolfold: Toolfold) -> None:
+    done = toolfold()
+    assert done.code == 0
+    assert "Try first" in done.out
+    assert "toolfold demo" in done.out
+    for command in ("call", "completion", "config", "demo", "plugins", "tools"):
+        assert command in done.out
+
+
+def test_an_unknown_command_is_wrong_usage(toolfold: Toolfold) -> None:
+    done = toolfold("tolls")
+    assert done.code == 2
+    assert "tolls" in done.err
+    assert done.out == ""
+
+
+def test_help_and_version_are_there(toolfold: Toolfold) -> None:
+    assert "Commands" in toolfold("--help").out
+    assert "0.1.0" in toolfold("--version").out
+
+
+def test_tools_list_shows_every_tool_with_its_state(toolfold: Toolfold) -> None:
+    done = toolfold("tools", "list")
+    assert done.code == 0
+    assert "read_file" in done.out
+    assert "available" in done.out
+
+
+def test_tools_list_as_json_is_one_document_and_nothing_else(toolfold: Toolfold) -> None:
+    rows = toolfold("tools", "list", "--json").json
+    names = [row["name"] for row in rows]
+    assert names == sorted(names)
+    assert {"read_file", "write_file", "patch", "search_files", "todo"} <= set(names)
+
+
+def test_what_a_tool_is_missing_is_shown(toolfold: Toolfold, plugins_folder: Path) -> None:
+    (plugins_folder / "shop.py").write_text(PLUGIN)
+    row = toolfold("tools", "show", "price", "--json").json
+    assert row["state"] == "unavailable"
+    assert row["missing_env"] == ["SHOP_KEY"]
+    assert "set SHOP_KEY" in toolfold("tools", "list").out
+
+
+def test_tools_show_gives_schema_and_tokens(toolfold: Toolfold) -> None:
+    row = toolfold("tools", "show", "read_file", "--json").json
+    assert row["definition"]["parameters"]["required"] == ["path"]
+    assert row["tokens"] > 20
+    assert "Read a text file" in toolfold("tools", "show", "read_file").out
+
+
+def test_tools_show_of_an_unknown_name_suggests_a_near_one(toolfold: Toolfold) -> None:
+    done = toolfold("tools", "show", "read_fil")
+    assert done.code == 4
+    assert "read_file" in done.err
+
+
+def test_a_disabled_tool_is_off_until_enabled_again(toolfold: Toolfold) -> None:
+    assert toolfold("tools", "disable", "patch").code == 0
+    off = {r["name"]: r["state"] for r in toolfold("tools", "list", "--json").json}
+    assert off["patch"] == "off"
+    refused = toolfold("call", "patch", '{"path": "a", "old": "b", "new": "c"}')
+    assert refused.code == 1
+    assert "not available in this session" in refused.out
+
+    assert toolfold("tools", "enable", "patch").code == 0
+    on = {r["name"]: r["state"] for r in toolfold("tools", "list", "--json").json}
+    assert on["patch"] == "available"
+
+
+def test_disabling_a_toolset_takes_all_its_tools(toolfold: Toolfold) -> None:
+    assert toolfold("tools", "disable", "file").code == 0
+    rows = {r["name"]: r["state"] for r in toolfold("tools", "list", "--json").json}
+    assert rows["read_file"] == rows["search_files"] == "off"
+    assert rows["todo"] == "available"
+
+
+def test_disabling_what_does_not_exist_is_refused_and_writes_nothing(toolfold: Toolfold, home: Path) -> None:
+    done = toolfold("tools", "disable", "pacth")
+    assert done.code == 4
+    assert "patch" in done.err
+    assert not list(home.rglob("config.yaml"))
+
+
+def test_enabling_what_is_not_disabled_says_so(toolfold: Toolfold) -> None:
+    done = toolfold("tools", "enable", "patch")
+    assert done.code == 1
+    assert "not switched off" in done.err
+
+
+def test_toolsets_are_listed_with_their_tools(toolfold: Toolfold) -> None:
+    rows = {row["name"]: row for row in toolfold("tools", "list", "--toolsets", "--json").json}
+    assert rows["file"]["tools"] == ["patch", "read_file", "search_files", "write_file"]
+    assert "read_file" in rows["toolfold-cli"]["tools"]
+    assert "read_file" not in rows["toolfold-gateway"]["tools"]
+    assert "toolfold-editor" in toolfold("tools", "list", "--toolsets").out
+
+
+def test_tools_of_an_unknown_toolset_are_an_error_with_a_near_name(toolfold: Toolfold) -> None:
+    done = toolfold("tools", "list", "--toolset", "fiel")
+    assert done.code == 4
+    assert "file" in done.err
+
+
+def test_a_call_goes_from_the_command_line_to_a_file_and_back(toolfold: Toolfold) -> None:
+    written = toolfold("call", "write_file", '{"path": "notes/a.txt", "content": "hello\\n"}')
+    assert written.code == 0
+    assert Path("notes/a.txt").read_text() == "hello\n"
+    read = toolfold("call", "read_file", '{"path": "notes/a.txt"}')
+    assert read.json["lines"] == "1\thello"
+
+
+def test_a_call_that_fails_exits_with_one_and_still_prints_json(toolfold: Toolfold) -> None:
+    done = toolfold("call", "read_file", '{"path": "../secret"}')
+    assert done.code == 1
+    assert "error" in done.json
+
+
+def test_a_call_outside_the_granted_toolset_is_refused(toolfold: Toolfold) -> None:
+    done = toolfold("call", "--toolset", "todo", "read_file", '{"path": "a"}')
+    assert done.code == 1
+    assert "not available in this session" in done.json["error"]
+
+
+def test_a_destructive_tool_is_refused_where_nobody_can_be_asked(
+    toolfold: Toolfold, plugins_folder: Path
+) -> None:
+    (plugins_folder / "shop.py").write_text(PLUGIN)
+    done = toolfold("call", "wipe")
+    assert done.code == 1
+    assert "nobody to ask" in done.json["error"]
+
+
+def test_a_secret_of_the_environment_is_not_printed(
+    toolfold: Toolfold, plugins_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "correct-horse-battery")
+    (plugins_folder / "shop.py").write_text(PLUGIN)
+    done = toolfold("call", "leak")
+    assert done.json["error"].startswith("Tool execution failed: ValueError: key is ")
+    assert "correct-horse" not in done.out + done.err
+
+
+def test_plugins_are_listed_with_state_and_error(toolfold: Toolfold, plugins_folder: Path) -> None:
+    assert "no plugins" in toolfold("plugins").out
+    (plugins_folder / "shop.py").write_text(PLUGIN)
+    (plugins_folder / "broken.py").write_text("import a_package_nobody_has")
+    rows = {row["name"]: row for row in toolfold("plugins", "--json").json}
+    assert rows["shop"]["state"] == "loaded"
+    assert rows["shop"]["toolsets"] == ["market"]
+    assert rows["broken"]["state"] == "failed"
+    assert "a_package_nobody_has" in rows["broken"]["error"]
+    assert "a_package_nobody_has" in toolfold("plugins", "list").out
+
+
+def test_a_projects_plugin_loads_only_once_the_folder_is_trusted(toolfold: Toolfold) -> None:
+    folder = Path(".toolfold/plugins")
+    folder.mkdir(parents=True)
+    (folder / "shop.py").write_text(PLUGIN)
+    assert toolfold("plugins", "--json").json[0]["state"] == "untrusted"
+    assert toolfold("tools", "show", "price").code == 4
+
+    assert toolfold("plugins", "trust").code == 0
+    assert toolfold("plugins", "--json").json[0]["state"] == "loaded"
+
+    (folder / "shop.py").write_text(PLUGIN + "\n# changed")
+    changed = toolfold("plugins", "--json").json[0]
+    assert changed["state"] == "untrusted"
+    assert "changed" in changed["error"]
+
+    assert toolfold("plugins", "trust").code == 0
+    assert toolfold("plugins", "untrust").code == 0
+    assert toolfold("plugins", "--json").json[0]["state"] == "untrusted"
+
+
+def test_a_bad_setting_stops_the_command_with_key_file_line_and_near_key(toolfold: Toolfold) -> None:
+    Path("toolfold.yaml").write_text("tools:\n  tool_search:\n    threshold_pc: 5\n")
+    done = toolfold("tools", "list")
+    assert done.code == 3
+    assert "tools.tool_search.threshold_pc is not a setting" in done.err
+    assert "toolfold.yaml" in done.err
+    assert "line 3" in done.err
+    assert "did you mean threshold_pct?" in done.err
+
+
+def test_an_argument_overrides_every_file(toolfold: Toolfold) -> None:
+    Path("toolfold.yaml").write_text("tools:\n  rag_top_k: 3\n")
+    assert toolfold("config", "get", "tools.rag_top_k").out == "3\n"
+    assert toolfold("--set", "tools.rag_top_k=5", "config", "get", "tools.rag_top_k").out == "5\n"
+
+
+def test_demo_shows_tokens_before_and_after(toolfold: Toolfold) -> None:
+    done = toolfold("demo")
+    assert done.code == 0
+    assert "tokens before" in done.out
+    assert "not available in this session" in done.out
+
+
+def test_demo_takes_messages_and_gives_json(toolfold: Toolfold) -> None:
+    (row,) = toolfold("demo", "create an invoice", "--json").json
+    assert row["message"] == "create an invoice"
+    assert row["tokens_sent"] < row["tokens_all"] / 10
+    assert {"read_file", "search_files"} < set(row["selected"])
+    assert any(name.startswith("tallyhouse_") for name in row["selected"])
+
+
+def test_demo_leaves_nothing_behind(toolfold: Toolfold, home: Path) -> None:
+    toolfold("demo")
+    assert not home.exists()
+    assert list(Path().iterdir()) == []
+
+
+def test_text_that_looks_like_markup_is_shown_as_it_is(toolfold: Toolfold, plugins_folder: Path) -> None:
+    source = """
+from toolfold import tool
+
+@tool(emoji="[red]")
+def odd() -> str:
+    "[bold]Loud[/oops]"
+    return ""
+
+def register(plugin):
+    plugin.add(odd)
+"""
+    (plugins_folder / "odd.py").write_text(source)
+    assert "[bold]Loud[/oops]" in toolfold("tools", "list").out
+    assert "[bold]Loud[/oops]" in toolfold("tools", "show", "odd").out
+    assert toolfold("tools", "show", "odd", "--json").json["summary"] == "[bold]Loud[/oops]"

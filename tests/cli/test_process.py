@@ -1,0 +1,97 @@
+"""The installed command as its own process: shells, signals, pipes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+TOOLFOLD = str(Path(sys.executable).with_name("toolfold"))
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    path = f"{Path(TOOLFOLD).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "TOOLFOLD_HOME": str(tmp_path / "home"), "PATH": path}
+
+
+@pytest.mark.parametrize(
+    ("shell", "script"),
+    [
+        (
+            "bash",
+            'eval "$(toolfold completion bash)"; COMP_WORDS=(toolfold pl); COMP_CWORD=1;'
+            ' _toolfold_completion toolfold; echo "${COMPREPLY[@]}"',
+        ),
+        (
+            "zsh",
+            'autoload -U compinit; compinit -u; eval "$(toolfold completion zsh)"; echo $_comps[toolfold]',
+        ),
+        ("fish", "toolfold completion fish | source; complete -C 'toolfold pl'"),
+    ],
+)
+def test_completion_works_in_a_real_shell(shell: str, script: str, environment: dict[str, str]) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    flags = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}[shell]
+    done = subprocess.run(
+        [shell, *flags, "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "plugins" in done.stdout or "_toolfold_completion" in done.stdout, done
+
+
+def test_a_reader_that_goes_away_is_no_error_anyone_sees(environment: dict[str, str]) -> None:
+    command = f"{TOOLFOLD} config schema --json | head -n 1"
+    done = subprocess.run(
+        ["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "{\n"
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_ends_a_running_call_with_130_and_leaves_nothing_behind(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "plugins"
+    folder.mkdir()
+    started, ended = tmp_path / "started", tmp_path / "ended"
+    (folder / "slow.py").write_text(
+        "import asyncio, pathlib\n"
+        "from toolfold import tool\n"
+        "@tool\n"
+        "async def wait_long() -> str:\n"
+        "    'Wait.'\n"
+        f"    pathlib.Path({str(started)!r}).touch()\n"
+        "    try:\n"
+        "        await asyncio.sleep(600)\n"
+        "    finally:\n"
+        f"        pathlib.Path({str(ended)!r}).touch()\n"
+        "def register(plugin): plugin.add(wait_long)\n"
+    )
+    process = subprocess.Popen(
+        [TOOLFOLD, "--set", f"plugins.folder={folder}", "call", "wait_long"],
+        env=environment,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 30
+    while not started.exists() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130, errors
+    assert ended.exists()
+    assert "Traceback" not in errors
