@@ -1,0 +1,22 @@
+"""What a model is sent for a message, before and after, counted in tokens."""
+
+from toolfold import count_tokens, load_config, open_runtime, sample_catalog
+
+
+def main() -> None:
+    config = load_config(overrides=["tools.selection=keyword", "tools.rag_top_k=5"])
+    with open_runtime(config) as runtime:
+        runtime.registry.add_all(sample_catalog())
+        session = runtime.session()
+
+        before = count_tokens(session.definitions())
+        shown = session.definitions("Create an invoice for Halden Ltd over 1,200 euros")
+        print(f"{before:,} tokens before, {count_tokens(shown):,} after")
+        print([definition["function"]["name"] for definition in shown])
+
+        # What is not shown is still granted: a direct call of it takes the same line.
+        print(session.call_sync("almanac_setReminder", {}).text[:120])
+
+
+if __name__ == "__main__":
+    main()

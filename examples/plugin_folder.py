@@ -1,0 +1,37 @@
+"""A plugin is a module with one function, `register(plugin)`; here it lies in the user's folder."""
+
+import tempfile
+from pathlib import Path
+
+from toolfold import load_config, open_runtime
+
+PLUGIN = '''
+from toolfold import tool
+
+@tool
+def shout(text: str) -> str:
+    """Say it louder."""
+    return text.upper() + "!"
+
+def register(plugin):
+    plugin.add(shout)
+    plugin.toolset("voice", tools=["shout"], description="Ways of saying things.")
+    plugin.hook("pre_tool_call", lambda tool, args, context: print(f"about to run {tool.name}"))
+'''
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as home:
+        folder = Path(home) / "plugins"
+        folder.mkdir()
+        (folder / "loud.py").write_text(PLUGIN)
+        config = load_config(overrides=[f"plugins.folder={folder}"])
+        with open_runtime(config) as runtime:
+            for report in runtime.sources:
+                if report.kind != "builtin":
+                    print(report.name, report.state, report.tools, report.toolsets)
+            print(runtime.session(["voice"]).call_sync("shout", {"text": "hello"}).text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Every example runs as it stands and shows what it says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+SHOWS = {
+    "fewer_tools.py": ("tokens before", "tallyhouse_"),
+    "hooks_and_approval.py": ("nobody to ask", "The diary is never deleted.", "deleted: ['draft']"),
+    "parallel_calls.py": ('{"item":"kettle","euros":6}', "tea is in the basket"),
+    "plugin_folder.py": ("loud loaded ('shout',) ('voice',)", "about to run shout", "HELLO!"),
+    "quickstart.py": ('{"city":"Porto","days":3,"highs":[19,20,21],"unit":"celsius"}',),
+    "scoped_sessions.py": ("all of them about parcels", "not available in this session", "no toolset 'flie'"),
+}
+
+
+def test_every_example_is_tried() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(SHOWS)
+
+
+@pytest.mark.parametrize("name", sorted(SHOWS))
+def test_the_example_runs_and_shows_what_it_says(name: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / name)],
+        cwd=tmp_path,
+        env={**os.environ, "TOOLFOLD_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    for text in SHOWS[name]:
+        assert text in done.stdout
