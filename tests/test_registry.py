@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -264,14 +266,16 @@ def test_a_source_that_looks_at_the_registry_meanwhile_leaves_no_half_batch_behi
 
 
 def test_a_slow_source_does_not_keep_others_from_the_registry(registry: Registry) -> None:
-    other_is_done = threading.Event()
+    source_is_open, other_is_done = threading.Event(), threading.Event()
 
     def source() -> Iterator[Tool]:
         yield tool("a")
+        source_is_open.set()
         assert other_is_done.wait(10), "the registry was locked"
         yield tool("b")
 
     def other() -> None:
+        assert source_is_open.wait(10)
         registry.add(tool("c"))
         other_is_done.set()
 
@@ -504,7 +508,16 @@ def test_the_ten_thousandth_snapshot_of_an_unchanged_registry_is_the_first(large
 # Threads
 
 
-def test_threads_that_register_at_once_lose_nothing(registry: Registry) -> None:
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Threads that take turns as often as they can, so that what can interleave does."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_threads_that_register_at_once_lose_nothing(registry: Registry, restless: None) -> None:
     seen: list[Snapshot] = []
     threads, each = 8, 150
 
@@ -554,18 +567,19 @@ def test_no_snapshot_shows_a_part_of_a_batch(registry: Registry) -> None:
     assert len(names(registry)) == 1_200
 
 
-def test_of_threads_that_want_one_name_exactly_one_gets_it(registry: Registry) -> None:
-    winners: list[str] = []
+def test_of_threads_that_want_one_name_exactly_one_gets_it(registry: Registry, restless: None) -> None:
+    winners: list[tuple[str, str]] = []
+    wanted = [f"tool_{number}" for number in range(300)]
 
     def want(toolset: str) -> Callable[[], None]:
         def work() -> None:
-            try:
-                registry.add(tool("search", toolset), override=False)
-            except NameTaken:
-                return
-            winners.append(toolset)
+            for name in wanted:
+                with contextlib.suppress(NameTaken):
+                    registry.add(tool(name, toolset), override=False)
+                    winners.append((name, toolset))
 
         return work
 
-    in_threads(*(want(f"set{number}") for number in range(8)))
-    assert winners == [registry.snapshot()["search"].toolset]
+    in_threads(*(want(f"set{number}") for number in range(6)))
+    assert sorted(winners) == sorted((each.name, each.toolset) for each in registry.snapshot().values())
+    assert registry.snapshot().generation == len(wanted)

@@ -82,6 +82,8 @@ def build_tool(
 class ToolFunction(Generic[P, R]):
     """A function that is also a tool: still callable as it was, `.tool` is what to register."""
 
+    __name__: str
+
     def __init__(self, function: Callable[P, R], options: Mapping[str, Any]) -> None:
         functools.update_wrapper(self, function)
         self.__dict__.pop("tool", None)  # another tool's, where the function was decorated before
@@ -173,6 +175,9 @@ def _object_schema(name: str, parameters: object) -> Any:
         raise InvalidTool(
             f"tool {name!r}: its parameters must have type 'object', not {parameters['type']!r}"
         )
+    if "properties" not in missing and not isinstance(parameters["properties"], Mapping):
+        kind = type(parameters["properties"]).__name__
+        raise InvalidTool(f"tool {name!r}: its properties must be an object, not {kind}")
     try:
         return freeze({**parameters, **missing} if missing else parameters)
     except RecursionError:

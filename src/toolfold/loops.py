@@ -58,18 +58,16 @@ class Loops:
         return await answer if inspect.isawaitable(answer) else answer
 
     async def within(self, seconds: float, function: Callable[..., Any], *parts: Any) -> Any:
-        """`call` for foreign code: it ends in time or is left behind, and can end nothing but itself.
+        """`call` for foreign code: it ends in time, if need be by force, and can end nothing but itself.
 
         Whoever stops waiting also stops the code. Raises OutOfTime, Escaped, or what the code raised.
         """
-        task = asyncio.ensure_future(self._contained(function, *parts))
-        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        task = asyncio.create_task(self._contained(function, *parts))
+        task.add_done_callback(_looked_at)
         try:
             done, _ = await asyncio.wait({task}, timeout=seconds)
         finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task}, timeout=SETTLE_SECONDS)  # a moment to clean up
+            await _stop({task})
         if not done:
             raise OutOfTime
         return _outcome(task)
@@ -195,16 +193,50 @@ class _ThreadLoop:
 
 
 async def _last_moments(loop: asyncio.AbstractEventLoop) -> None:
-    if left := _cancel_others(loop):
-        await asyncio.wait(left, timeout=SETTLE_SECONDS)
-    await asyncio.wait({loop.create_task(loop.shutdown_asyncgens())}, timeout=SETTLE_SECONDS)
+    await _stop(_others(loop))
+    finishing = loop.create_task(loop.shutdown_asyncgens())
+    await asyncio.wait({finishing}, timeout=SETTLE_SECONDS)
+    await _stop({finishing})
 
 
-def _cancel_others(loop: asyncio.AbstractEventLoop) -> set[asyncio.Task[Any]]:
-    others = asyncio.all_tasks(loop) - {asyncio.current_task(loop)}
-    for task in others:
+async def _stop(tasks: set[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, give them a moment to clean up, and close those that will not be cancelled."""
+    left = {task for task in tasks if not task.done()}
+    for task in left:
+        task.add_done_callback(_looked_at)
         task.cancel()
-    return others
+    try:
+        if left:
+            _, left = await asyncio.wait(left, timeout=SETTLE_SECONDS)
+    finally:
+        for task in left:
+            _close(task)
+    if left:
+        await asyncio.wait(left, timeout=SETTLE_SECONDS)
+
+
+def _close(task: asyncio.Task[Any]) -> None:
+    # A pending task keeps `asyncio.run` from ever returning, and that one may be our host's.
+    work = task.get_coro()
+    if not task.done() and isinstance(work, Coroutine):
+        with contextlib.suppress(RuntimeError):  # it ignores even this: nothing can end it
+            work.close()
+        task.cancel()
+
+
+def _looked_at(task: asyncio.Task[Any]) -> None:
+    """Or asyncio would complain that nobody asked how the task ended."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _others(loop: asyncio.AbstractEventLoop) -> set[asyncio.Task[Any]]:
+    return {task for task in asyncio.all_tasks(loop) if task is not asyncio.current_task(loop)}
+
+
+def _cancel_others(loop: asyncio.AbstractEventLoop) -> None:
+    for task in _others(loop):
+        task.cancel()
 
 
 def _outcome(task: asyncio.Future[Any]) -> Any:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,6 +13,15 @@ from toolfold.agent import TodoList
 from toolfold.agent.todo import MOST_ITEMS
 from toolfold.errors import CallError, NeedsAgent
 from toolfold.model import AgentServices
+
+
+@pytest.fixture
+def hasty_threads() -> Iterator[None]:
+    """Threads that take turns so often that a missing lock shows."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
 
 
 def item(name: str, status: str = "pending", content: str = "do it") -> dict[str, str]:
@@ -74,10 +85,17 @@ def test_an_answer_is_a_copy_of_the_plan() -> None:
     assert plan.run({})["todos"] == [item("a")]
 
 
-def test_calls_from_several_threads_lose_nothing() -> None:
+def test_calls_from_several_threads_lose_nothing(hasty_threads: None) -> None:
     plan = TodoList()
+    together = threading.Barrier(8, timeout=30)
+
+    def work(worker: int) -> None:
+        together.wait()
+        for number in range(worker, MOST_ITEMS, 8):
+            plan.run({"todos": [item(str(number))], "merge": True})
+
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda n: plan.run({"todos": [item(str(n))], "merge": True}), range(MOST_ITEMS)))
+        list(pool.map(work, range(8), timeout=60))
     assert sorted(ids(plan.run({})), key=int) == [str(number) for number in range(MOST_ITEMS)]
 
 

@@ -60,6 +60,19 @@ def test_built_in_modules_load_in_order_of_their_names(load: Load, registry: Reg
     assert list(registry.snapshot()) == ["first_a", "last_z", "middle"]
 
 
+def test_the_order_does_not_depend_on_the_folder_a_module_lies_in(
+    load: Load, registry: Registry, tmp_path: Path
+) -> None:
+    further = tmp_path / "further"
+    further.mkdir()
+    (further / "a.py").write_text(GOOD.format(name="a"))
+    load({"b": GOOD.format(name="b"), "__init__": f"__path__.append({str(further)!r})"})
+    places = [str(tmp_path / PACKAGE), str(further)]
+    services = Services(workspace=Workspace(tmp_path))
+    reports = load_builtin(registry, services, package=PACKAGE, path=places)
+    assert [report.name for report in reports] == ["a", "b"]
+
+
 def test_a_module_that_lacks_a_package_is_logged_with_the_reason_and_skipped(
     load: Load, registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:

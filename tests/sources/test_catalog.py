@@ -101,12 +101,12 @@ def test_a_gzipped_catalog_that_ends_too_early_says_at_which_line(tmp_path: Path
         load_catalog(file)
 
 
-def test_a_gzipped_catalog_that_was_damaged_is_refused(tmp_path: Path) -> None:
+def test_a_gzipped_catalog_that_was_damaged_says_at_which_line(tmp_path: Path) -> None:
     file = tmp_path / "catalog.jsonl.gz"
-    damaged = bytearray(gzip.compress("".join(f"{line(f'tool{n}')}\n" for n in range(500)).encode(), mtime=0))
-    damaged[len(damaged) // 2 : len(damaged) // 2 + 40] = b"\xff" * 40
+    damaged = bytearray(gzip.compress(line().encode(), mtime=0))
+    damaged[10] = 0b111  # the first byte after the header: a block of a kind that does not exist
     file.write_bytes(damaged)
-    with pytest.raises(SourceError, match=r"catalog\.jsonl\.gz"):
+    with pytest.raises(SourceError, match=r"catalog\.jsonl\.gz, line 1: .*invalid block type"):
         load_catalog(file)
 
 

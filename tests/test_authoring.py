@@ -1,0 +1,1099 @@
+"""Every way people describe a tool ends in the same Tool, or in an error that says what to change."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import json
+import operator
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
+
+from toolfold.authoring import ToolFunction, build_tool, tool, tool_from_function
+from toolfold.errors import InvalidArguments, InvalidTool
+from toolfold.model import CallContext, Effect, Json, Source, Tool
+
+if TYPE_CHECKING:
+    from somewhere import OnlyForCheckers  # type: ignore[import-not-found]
+
+CONTEXT = CallContext(session_id="session-1", task_id="task-1", user_task="do it")
+PARAMETERS: Json = {
+    "type": "object",
+    "properties": {"q": {"type": "string", "description": "what to find"}},
+    "required": ["q"],
+}
+
+
+def built(schema: Any = None, handler: Any = len, **options: Any) -> Tool:
+    return build_tool(
+        **{"name": "search", "toolset": "web", "schema": schema or {}, "handler": handler, **options}
+    )
+
+
+def called(made: Tool, args: Json | None = None) -> Any:
+    answer = made.handler(args if args is not None else {"q": "x"}, CONTEXT)
+    return asyncio.run(answer) if inspect.iscoroutine(answer) else answer
+
+
+# Schema dialects
+
+DIALECTS: dict[str, Json] = {
+    "openai chat": {
+        "type": "function",
+        "function": {"name": "search", "description": "Find.", "parameters": PARAMETERS},
+    },
+    "openai function": {"name": "search", "description": "Find.", "parameters": PARAMETERS},
+    "openai responses": {
+        "type": "function",
+        "name": "search",
+        "description": "Find.",
+        "parameters": PARAMETERS,
+        "strict": True,
+    },
+    "anthropic": {"name": "search", "description": "Find.", "input_schema": PARAMETERS},
+    "mcp": {"name": "search", "description": "Find.", "inputSchema": PARAMETERS},
+    "mcp inside function": {"function": {"description": "Find.", "inputSchema": PARAMETERS}},
+}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_dialect_gives_the_same_tool(dialect: str) -> None:
+    made = built(DIALECTS[dialect])
+    assert made.definition() == {
+        "type": "function",
+        "function": {"name": "search", "description": "Find.", "parameters": PARAMETERS},
+    }
+
+
+def test_a_bare_json_schema_is_the_parameters() -> None:
+    made = built({**PARAMETERS, "description": "Find."})
+    assert made.description == "Find."
+    assert made.parameters["properties"] == PARAMETERS["properties"]
+    assert made.parameters["required"] == ["q"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "additionalProperties": {"type": "string"}},
+        {"additionalProperties": True},
+        {"type": "object", "minProperties": 1},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"type": "object"}}},
+        {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+    ],
+)
+def test_a_bare_json_schema_without_properties_is_not_lost(schema: Json) -> None:
+    assert built(schema).parameters == {"type": "object", "properties": {}, **schema}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"name": "search"},
+        {"name": "search", "parameters": None},
+        {"type": "function", "function": {"name": "search"}},
+        {"type": "function", "name": "search"},
+        {"parameters": {}},
+        {"parameters": {"type": "object"}},
+        {"inputSchema": {"type": "object", "properties": None}},
+        {"inputSchema": {"type": None, "properties": {}}},
+    ],
+)
+def test_a_tool_without_parameters_takes_an_empty_object(schema: Json) -> None:
+    assert built(schema or {"name": "x"}).parameters == {"type": "object", "properties": {}}
+
+
+def test_everything_else_in_a_schema_passes_through_untouched() -> None:
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/A"}, "b": {"type": ["string", "null"], "x-odd": 1}},
+        "$defs": {"A": {"oneOf": [{"type": "integer"}, {"const": "x"}]}},
+        "additionalProperties": False,
+    }
+    assert json.dumps(built({"parameters": schema}).parameters) == json.dumps(schema)
+
+
+def test_the_given_description_comes_before_that_of_the_schema() -> None:
+    assert built(DIALECTS["mcp"], description="Better.").description == "Better."
+    assert built(DIALECTS["mcp"], description="").description == "Find."
+
+
+@pytest.mark.parametrize("description", [None, 5, ["Find."]])
+def test_a_description_that_is_no_text_is_left_out(description: object) -> None:
+    assert built({"description": description, "parameters": PARAMETERS}).description == ""
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        (5, "the schema must be a mapping, not int"),
+        ("{}", "the schema must be a mapping, not str"),
+        ({"parameters": []}, "its parameters must be a JSON Schema object"),
+        ({"parameters": "object"}, "its parameters must be a JSON Schema object"),
+        ({"parameters": True}, "its parameters must be a JSON Schema object"),
+        ({"parameters": {"type": "array"}}, "its parameters must have type 'object', not 'array'"),
+        ({"parameters": {"properties": ["a"]}}, "its properties must be an object, not list"),
+        ({"parameters": {"properties": {"a": {1, 2}}}}, "its schema is not JSON"),
+        ({"parameters": {"properties": {"a": {"default": float("nan")}}}}, "its schema is not JSON"),
+        ({"parameters": {"properties": {"a": {"default": b"x"}}}}, "its schema is not JSON"),
+    ],
+)
+def test_a_schema_no_model_could_be_sent_is_refused_with_the_reason(schema: Any, reason: str) -> None:
+    with pytest.raises(InvalidTool, match=f"tool 'search': {reason}"):
+        built(schema)
+
+
+def test_a_schema_that_contains_itself_is_refused() -> None:
+    loop: Json = {"type": "object"}
+    loop["properties"] = {"again": loop}
+    with pytest.raises(InvalidTool, match="nested too deeply"):
+        built({"parameters": loop})
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["type", "function", "parameters", "properties", "inputSchema", "x"]),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(json_values)
+def test_whatever_a_server_sends_as_a_schema_is_a_tool_or_refused(schema: Any) -> None:
+    try:
+        made = build_tool(name="x", toolset="t", schema=schema, handler=len)
+    except InvalidTool:
+        return
+    assert made.parameters["type"] == "object"
+    assert isinstance(made.parameters["properties"], dict)
+    json.dumps(made.definition())
+
+
+# The parts of a registration
+
+
+@pytest.mark.parametrize("name", ["", "  ", None, 5])
+def test_a_tool_needs_a_name(name: Any) -> None:
+    with pytest.raises(InvalidTool, match="a tool needs a name"):
+        built(name=name)
+
+
+@pytest.mark.parametrize("toolset", ["", "  ", None, 5])
+def test_a_tool_needs_a_toolset(toolset: Any) -> None:
+    with pytest.raises(InvalidTool, match="tool 'search' needs a toolset"):
+        built(toolset=toolset)
+
+
+def test_every_part_arrives() -> None:
+    def check() -> bool:
+        return True
+
+    made = built(
+        *(DIALECTS["mcp"],),
+        check_fn=check,
+        requires_env=["KEY", "OTHER"],
+        title="Search",
+        emoji="🔎",
+        synonyms=["look up"],
+        effects=["network", Effect.READ],
+        parallel=True,
+        core=True,
+        agent_level=True,
+        timeout=2.5,
+        source=Source("mcp", "brave"),
+    )
+    assert made.check is check
+    assert made.requires_env == ("KEY", "OTHER")
+    assert (made.title, made.emoji, made.synonyms) == ("Search", "🔎", ("look up",))
+    assert made.effects == {Effect.NETWORK, Effect.READ}
+    assert (made.parallel, made.core, made.agent_level, made.timeout) == (True, True, True, 2.5)
+    assert made.source == Source("mcp", "brave")
+
+
+def test_parts_may_be_none_as_other_runtimes_write_it() -> None:
+    made = built(
+        check_fn=None,
+        requires_env=None,
+        is_async=None,
+        description=None,
+        emoji=None,
+        title=None,
+        synonyms=None,
+        effects=None,
+    )
+    assert (made.requires_env, made.synonyms, made.effects) == ((), (), frozenset())
+    assert (made.description, made.emoji, made.title, made.is_async) == ("", "", "", False)
+
+
+@pytest.mark.parametrize("field", ["requires_env", "synonyms", "effects"])
+@pytest.mark.parametrize("words", ["KEY", [1]])
+def test_a_list_of_words_is_neither_one_string_nor_numbers(field: str, words: Any) -> None:
+    with pytest.raises(InvalidTool, match=f"{field} must be a list of strings"):
+        built(**{field: words})
+
+
+def test_an_effect_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(InvalidTool, match=r"'destroys' is not an effect \(.*destructive\)"):
+        built(effects=["destroys"])
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
+def test_a_time_limit_nothing_could_keep_is_refused(timeout: float) -> None:
+    with pytest.raises(InvalidTool, match="its timeout must be more than 0 seconds"):
+        built(timeout=timeout)
+
+
+def test_a_check_that_cannot_be_called_is_refused() -> None:
+    with pytest.raises(InvalidTool, match="its check_fn is not callable"):
+        built(check_fn="ENV_KEY")
+
+
+def test_a_misspelt_part_is_an_error() -> None:
+    with pytest.raises(TypeError, match="chek_fn"):
+        built(chek_fn=len)
+
+
+# Calling conventions
+
+
+class Handlers:
+    def method(self, args: Json) -> Any:
+        return args["q"]
+
+    def method_with_context(self, args: Json, context: CallContext) -> Any:
+        return args["q"], context.session_id
+
+    @staticmethod
+    def static(args: Json) -> Any:
+        return args["q"]
+
+    @classmethod
+    def of_class(cls, args: Json, task_id: str | None = None) -> Any:
+        return args["q"], task_id
+
+
+class Callable1:
+    def __call__(self, args: Json) -> Any:
+        return args["q"]
+
+
+class Callable2:
+    async def __call__(self, args: Json, context: CallContext) -> Any:
+        return args["q"], context.session_id
+
+
+def passes_on(handler: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(handler)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return handler(*args, **kwargs)
+
+    return wrapper
+
+
+def adds_context(handler: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(handler)
+    def wrapper(args: Json, context: CallContext, retries: int = 3) -> Any:
+        return handler(args), context.session_id
+
+    return wrapper
+
+
+def only_args(args: Json) -> Any:
+    return args["q"]
+
+
+def args_and_context(args: Json, context: CallContext) -> Any:
+    return args["q"], context.session_id
+
+
+async def async_args(args: Json) -> Any:
+    return args["q"]
+
+
+async def async_args_and_context(args: Json, context: CallContext) -> Any:
+    return args["q"], context.session_id
+
+
+def with_any_keywords(args: Json, **kw: Any) -> Any:
+    return args["q"], kw
+
+
+def with_task(args: Json, task_id: str | None = None) -> Any:
+    return args["q"], task_id
+
+
+def with_required_task(args: Json, task_id: str) -> Any:
+    return args["q"], task_id
+
+
+def with_words(args: Json, *, user_task: str, session_id: str = "", limit: int = 7) -> Any:
+    return args["q"], user_task, session_id, limit
+
+
+def with_optional_context(args: Json, context: CallContext | None = None) -> Any:
+    return args["q"], context and context.session_id
+
+
+def with_named_context(args: Json, *, context: CallContext) -> Any:
+    return args["q"], context.session_id
+
+
+def with_everything(args: Json, ctx: CallContext, task_id: str, *, context: Any = None, **kw: Any) -> Any:
+    return args["q"], ctx.session_id, task_id, context.session_id, kw
+
+
+def with_unknown_option(args: Json, limit: int = 7) -> Any:
+    return args["q"], limit
+
+
+def with_places(*given: Any) -> Any:
+    return given[0]["q"], given[1].session_id
+
+
+def with_anything(*given: Any, **named: Any) -> Any:
+    return given[0]["q"], given[1].session_id, named
+
+
+def positional_only(args: Json, context: CallContext, /) -> Any:
+    return args["q"], context.session_id
+
+
+def default_args(args: Json | None = None) -> Any:
+    return (args or {})["q"]
+
+
+IDS = {"task_id": "task-1", "user_task": "do it", "session_id": "session-1"}
+
+
+@pytest.mark.parametrize(
+    ("handler", "answer"),
+    [
+        (only_args, "x"),
+        (args_and_context, ("x", "session-1")),
+        (async_args, "x"),
+        (async_args_and_context, ("x", "session-1")),
+        (lambda args: args["q"], "x"),
+        (lambda args, **kw: (args["q"], kw["task_id"]), ("x", "task-1")),
+        (with_any_keywords, ("x", IDS)),
+        (with_task, ("x", "task-1")),
+        (with_required_task, ("x", "task-1")),
+        (with_words, ("x", "do it", "session-1", 7)),
+        (with_optional_context, ("x", "session-1")),
+        (with_named_context, ("x", "session-1")),
+        (with_everything, ("x", "session-1", "task-1", "session-1", {})),
+        (with_unknown_option, ("x", 7)),
+        (with_places, ("x", "session-1")),
+        (with_anything, ("x", "session-1", {})),
+        (positional_only, ("x", "session-1")),
+        (default_args, "x"),
+        (Handlers().method, "x"),
+        (Handlers().method_with_context, ("x", "session-1")),
+        (Handlers.static, "x"),
+        (Handlers.of_class, ("x", "task-1")),
+        (Callable1(), "x"),
+        (Callable2(), ("x", "session-1")),
+        (functools.partial(with_unknown_option, limit=9), ("x", 9)),
+        (functools.partial(args_and_context), ("x", "session-1")),
+        (functools.partial(async_args), "x"),
+        (passes_on(only_args), "x"),
+        (passes_on(args_and_context), ("x", "session-1")),
+        (adds_context(only_args), ("x", "session-1")),
+        (operator.itemgetter("q"), "x"),
+        (len, 1),
+        (dict, {"q": "x"}),
+    ],
+)
+def test_a_handler_is_called_the_way_it_was_written(handler: Callable[..., Any], answer: object) -> None:
+    assert called(built(handler=handler)) == answer
+
+
+@pytest.mark.parametrize(
+    ("handler", "is_async"),
+    [
+        (only_args, False),
+        (async_args, True),
+        (functools.partial(async_args), True),
+        (async_args_and_context, True),
+    ],
+)
+def test_whether_a_handler_is_asynchronous_is_seen(handler: Callable[..., Any], is_async: bool) -> None:
+    assert built(handler=handler).is_async is is_async
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_whether_a_handler_is_asynchronous_can_be_declared(is_async: bool) -> None:
+    assert built(handler=lambda args: async_args(args), is_async=is_async).is_async is is_async
+
+
+def no_arguments() -> None: ...
+def only_named(*, q: str) -> None: ...
+def only_keywords(**kwargs: Any) -> None: ...
+
+
+@pytest.mark.parametrize("handler", [no_arguments, only_named, only_keywords])
+def test_a_handler_that_takes_no_arguments_is_refused(handler: Callable[..., Any]) -> None:
+    with pytest.raises(InvalidTool, match="its handler must accept the arguments as one dict"):
+        built(handler=handler)
+
+
+def three(args: Json, context: CallContext, third: str) -> None: ...
+def unknown_word(args: Json, *, limit: int) -> None: ...
+def third_in_place(args: Json, context: CallContext, third: str, /) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("handler", "parameter"), [(three, "third"), (unknown_word, "limit"), (third_in_place, "third")]
+)
+def test_a_handler_with_a_parameter_nothing_fills_is_refused(
+    handler: Callable[..., Any], parameter: str
+) -> None:
+    with pytest.raises(InvalidTool, match=f"nothing fills the parameter '{parameter}'"):
+        built(handler=handler)
+
+
+@pytest.mark.parametrize("handler", [None, "module.function", {}])
+def test_a_handler_that_cannot_be_called_is_refused(handler: Any) -> None:
+    with pytest.raises(InvalidTool, match="its handler is not callable"):
+        built(handler=handler)
+
+
+# Derived from typed functions
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Street(BaseModel):
+    """Where someone lives."""
+
+    name: str = Field(description="without the number")
+    number: int = 1
+
+
+class Person(BaseModel):
+    street: Street
+    friends: list[Person] = []
+
+
+class Range(TypedDict):
+    low: int
+    high: int
+
+
+@dataclass
+class Point:
+    x: float
+    y: float = 0.0
+
+
+def schema_of(function: Callable[..., Any]) -> Json:
+    parameters: Json = json.loads(json.dumps(tool_from_function(function).parameters))
+    return parameters
+
+
+def property_of(function: Callable[..., Any], name: str) -> Json:
+    found: Json = schema_of(function)["properties"][name]
+    return found
+
+
+def google(place: str, days: int = 3) -> None:
+    """Forecast the weather.
+
+    Only for places on land.
+
+    Args:
+        place: The town, with
+            its country.
+        days (int): How many days.
+
+    Returns:
+        Nothing.
+    """
+
+
+def numpy_style(place: str, days: int = 3) -> None:
+    """Forecast the weather.
+
+    Only for places on land.
+
+    Parameters
+    ----------
+    place : str
+        The town, with
+        its country.
+    days : int, optional
+        How many days.
+
+    Returns
+    -------
+    None
+        Nothing.
+    """
+
+
+def rest(place: str, days: int = 3) -> None:
+    """Forecast the weather.
+
+    Only for places on land.
+
+    :param place: The town, with
+        its country.
+    :param int days: How many days.
+    :returns: Nothing.
+    """
+
+
+@pytest.mark.parametrize("function", [google, numpy_style, rest])
+def test_every_docstring_style_gives_the_same_descriptions(function: Callable[..., Any]) -> None:
+    made = tool_from_function(function)
+    assert made.description == "Forecast the weather.\n\nOnly for places on land."
+    assert made.parameters == {
+        "type": "object",
+        "properties": {
+            "place": {"type": "string", "description": "The town, with its country."},
+            "days": {"type": "integer", "default": 3, "description": "How many days."},
+        },
+        "required": ["place"],
+        "additionalProperties": False,
+    }
+
+
+def test_parameters_that_share_a_line_of_the_docstring_share_its_description() -> None:
+    def move(x: float, y: float) -> None:
+        """Move.
+
+        Parameters
+        ----------
+        x, y : float
+            Where to.
+        """
+
+    assert {property_of(move, name)["description"] for name in "xy"} == {"Where to."}
+
+
+def test_a_function_without_a_docstring_is_a_tool_without_a_description() -> None:
+    def bare(a: int) -> int:
+        return a
+
+    made = tool_from_function(bare)
+    assert made.description == ""
+    assert made.parameters["properties"] == {"a": {"type": "integer"}}
+
+
+def test_a_docstring_that_names_other_parameters_adds_none() -> None:
+    def changed(new: int) -> None:
+        """Do.
+
+        Args:
+            old: gone
+        """
+
+    assert schema_of(changed)["properties"] == {"new": {"type": "integer"}}
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.text(max_size=80)
+    | st.lists(
+        st.sampled_from(
+            [
+                "Args:",
+                "a: x",
+                "  a: x",
+                ":param",
+                ":param a:",
+                ":x y z: t",
+                "---",
+                "",
+                "@param a:",
+                "Parameters",
+                "a : int",
+            ]
+        ),
+        max_size=8,
+    ).map("\n".join)
+)
+def test_no_docstring_keeps_a_function_from_being_a_tool(text: str) -> None:
+    def function(a: int) -> int:
+        return a
+
+    function.__doc__ = text
+    assert called(tool_from_function(function), {"a": 5}) == 5
+
+
+def typed(  # type: ignore[no-untyped-def]
+    text: str,
+    choice: Literal["a", "b"],
+    maybe: Optional[int],  # noqa: UP045  (as people still write it)
+    maybe_new: int | None = None,
+    many: list[str] = [],  # noqa: B006
+    table: dict[str, float] | None = None,
+    colour: Colour = Colour.RED,
+    when: date | None = None,
+    file: Path = Path("x"),
+    bounded: Annotated[int, Field(ge=1, le=9, description="from one to nine")] = 5,
+    anything: Any = None,
+    untyped=0,
+) -> Any:
+    return locals()
+
+
+@pytest.mark.parametrize(
+    ("name", "schema"),
+    [
+        ("text", {"type": "string"}),
+        ("choice", {"type": "string", "enum": ["a", "b"]}),
+        ("maybe", {"anyOf": [{"type": "integer"}, {"type": "null"}]}),
+        ("maybe_new", {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None}),
+        ("many", {"type": "array", "items": {"type": "string"}, "default": []}),
+        (
+            "table",
+            {
+                "anyOf": [{"type": "object", "additionalProperties": {"type": "number"}}, {"type": "null"}],
+                "default": None,
+            },
+        ),
+        ("colour", {"$ref": "#/$defs/Colour", "default": "red"}),
+        ("when", {"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}], "default": None}),
+        ("file", {"type": "string", "format": "path", "default": "x"}),
+        (
+            "bounded",
+            {"type": "integer", "minimum": 1, "maximum": 9, "description": "from one to nine", "default": 5},
+        ),
+        ("anything", {"default": None}),
+        ("untyped", {"default": 0}),
+    ],
+)
+def test_a_type_becomes_the_schema_a_model_understands(name: str, schema: Json) -> None:
+    assert property_of(typed, name) == schema
+
+
+def test_exactly_the_parameters_without_a_default_are_required() -> None:
+    assert schema_of(typed)["required"] == ["text", "choice", "maybe"]
+
+
+def test_a_function_receives_values_of_the_types_it_declared() -> None:
+    received = called(
+        tool_from_function(typed),
+        {"text": "t", "choice": "b", "maybe": None, "colour": "blue", "when": "2026-01-02", "file": "a/b"},
+    )
+    assert (received["colour"], received["when"], received["file"]) == (
+        *(Colour.BLUE, date(2026, 1, 2), Path("a/b")),
+    )
+    assert (received["many"], received["bounded"], received["untyped"]) == ([], 5, 0)
+
+
+def nested(person: Person, span: Range, points: list[Point]) -> Any:
+    """Nested.
+
+    Args:
+        person: who
+    """
+    return person, span, points
+
+
+def test_nested_models_are_described_and_received_as_models() -> None:
+    schema = schema_of(nested)
+    assert schema["properties"]["person"] == {"$ref": "#/$defs/Person", "description": "who"}
+    assert schema["$defs"]["Street"] == {
+        "type": "object",
+        "description": "Where someone lives.",
+        "properties": {
+            "name": {"type": "string", "description": "without the number"},
+            "number": {"type": "integer", "default": 1},
+        },
+        "required": ["name"],
+    }
+    person, span, points = called(
+        tool_from_function(nested),
+        {"person": {"street": {"name": "A"}}, "span": {"low": 1, "high": 2}, "points": [{"x": 1}]},
+    )
+    assert person == Person(street=Street(name="A"))
+    assert span == {"low": 1, "high": 2}
+    assert points == [Point(1.0)]
+
+
+def test_no_title_is_made_up_from_a_name() -> None:
+    assert '"title"' not in json.dumps([schema_of(nested), schema_of(typed)])
+
+
+def test_a_parameter_called_title_is_not_lost() -> None:
+    def post(title: str) -> str:
+        return title
+
+    assert schema_of(post)["properties"] == {"title": {"type": "string"}}
+    assert called(tool_from_function(post), {"title": "x"}) == "x"
+
+
+def test_what_the_author_wrote_into_a_field_comes_before_the_docstring() -> None:
+    def both(a: Annotated[int, Field(description="for the model")]) -> None:
+        """Do.
+
+        Args:
+            a: for people
+        """
+
+    assert property_of(both, "a")["description"] == "for the model"
+
+
+def test_a_field_may_stand_in_the_place_of_the_default() -> None:
+    def old(
+        a: int = Field(7, ge=1, description="seven"),
+        b: str = Field(description="needed"),
+        c: list[int] = Field(default_factory=list),  # noqa: B008
+    ) -> Any:
+        return a, b, c
+
+    assert schema_of(old)["required"] == ["b"]
+    assert property_of(old, "a") == {"type": "integer", "default": 7, "minimum": 1, "description": "seven"}
+    assert called(tool_from_function(old), {"b": "x"}) == (7, "x", [])
+
+
+def test_a_default_that_has_no_place_in_json_is_used_and_not_shown() -> None:
+    missing = object()
+
+    def find(a: Any = missing) -> bool:
+        return a is missing
+
+    assert property_of(find, "a") == {}
+    assert called(tool_from_function(find), {}) is True
+
+
+def test_a_default_that_a_function_changes_is_fresh_in_the_next_call() -> None:
+    def collect(item: int, into: list[int] = []) -> list[int]:  # noqa: B006
+        into.append(item)
+        return into
+
+    made = tool_from_function(collect)
+    assert [called(made, {"item": 1}), called(made, {"item": 2})] == [[1], [2]]
+
+
+ODD_NAMES = [
+    *("json", "schema", "dict", "copy", "model_x", "model_config", "model_fields", "p0", "p1", "self", "cls"),
+    *(
+        "args",
+        "kwargs",
+        "context",
+        "name",
+        "function",
+        "type",
+        "id",
+        "_private",
+        "__dunder",
+        "größe",
+        "values",
+    ),
+    *("validate", "construct", "register", "title", "description", "properties", "default", "call", "field"),
+]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_a_parameter_may_have_any_name(name: str) -> None:
+    space: dict[str, Any] = {}
+    exec(f"def odd(first: int, {name}: str = 'd') -> tuple:\n    return first, {name}", space)
+    made = tool_from_function(space["odd"])
+    assert set(made.parameters["properties"]) == {"first", name}
+    assert called(made, {"first": 1, name: "x"}) == (1, "x")
+    assert called(made, {"first": 1}) == (1, "d")
+
+
+def add(a: int, b: int = 1) -> int:
+    """Add."""
+    return a + b
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        ({}, "at /a: Field required"),
+        ({"a": "many"}, "at /a: Input should be a valid integer"),
+        ({"a": 1, "c": 2}, "at /c: Extra inputs are not permitted"),
+        ({"p0": 1}, "at /a: Field required; at /p0: Extra inputs are not permitted"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_and_nothing_runs(args: Json, problem: str) -> None:
+    ran: list[object] = []
+
+    def add(a: int, b: int = 1) -> None:
+        ran.append((a, b))
+
+    with pytest.raises(InvalidArguments) as caught:
+        called(tool_from_function(add), args)
+    assert str(caught.value).startswith(f"'add' was not invoked: {problem}")
+    assert "p1" not in str(caught.value)
+    assert ran == []
+
+
+def test_a_refusal_does_not_repeat_the_value_that_was_refused() -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        called(tool_from_function(add), {"a": "hunter2"})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_an_error_of_the_function_itself_is_not_taken_for_bad_arguments() -> None:
+    def strict(a: int) -> Street:
+        return Street.model_validate({"number": a})
+
+    with pytest.raises(ValueError, match="validation error for Street"):
+        called(tool_from_function(strict), {"a": 1})
+
+
+async def async_add(a: int, b: int = 1) -> int:
+    """Add, later."""
+    await asyncio.sleep(0)
+    return a + b
+
+
+def test_an_asynchronous_function_is_an_asynchronous_tool() -> None:
+    made = tool_from_function(async_add)
+    assert made.is_async
+    assert made.description == "Add, later."
+    assert called(made, {"a": 1, "b": 2}) == 3
+
+
+# The context
+
+
+def takes_context(a: int, context: CallContext) -> Any:
+    return a, context.session_id
+
+
+def takes_context_by_any_name(where: CallContext, a: int) -> Any:
+    return a, where.session_id
+
+
+def takes_context_maybe(a: int, context: CallContext | None = None) -> Any:
+    return a, context and context.session_id
+
+
+def takes_context_annotated(a: int, *, context: Annotated[CallContext, "note"]) -> Any:
+    return a, context.session_id
+
+
+@pytest.mark.parametrize(
+    "function", [takes_context, takes_context_by_any_name, takes_context_maybe, takes_context_annotated]
+)
+def test_the_context_is_filled_in_and_not_shown_to_the_model(function: Callable[..., Any]) -> None:
+    made = tool_from_function(function)
+    assert made.parameters["properties"] == {"a": {"type": "integer"}}
+    assert called(made, {"a": 1}) == (1, "session-1")
+
+
+def test_a_model_cannot_fill_in_the_context_itself() -> None:
+    with pytest.raises(InvalidArguments):
+        called(tool_from_function(takes_context), {"a": 1, "context": {"session_id": "other"}})
+
+
+# The decorator
+
+
+@tool
+def plain(a: int) -> int:
+    """Twice."""
+    return 2 * a
+
+
+@tool(
+    name="renamed",
+    toolset="math",
+    description="Better.",
+    emoji="➕",
+    synonyms=["plus"],
+    effects=["read"],
+    parallel=True,
+    requires_env=["KEY"],
+    timeout=3,
+)
+def with_options(a: int) -> int:
+    """Worse."""
+    return a
+
+
+def test_a_decorated_function_is_still_the_function() -> None:
+    assert plain(4) == 8
+    assert plain.__name__ == "plain"
+    assert plain.__doc__ == "Twice."
+    assert inspect.signature(plain) == inspect.signature(plain.__wrapped__)  # type: ignore[attr-defined]
+
+
+def test_a_decorated_function_is_a_tool_of_its_own_name() -> None:
+    made = plain.tool
+    assert (made.name, made.toolset, made.description) == ("plain", "user", "Twice.")
+    assert called(made, {"a": 4}) == 8
+
+
+def test_the_decorator_takes_the_parts_of_a_registration() -> None:
+    made = with_options.tool
+    assert (made.name, made.toolset, made.description, made.emoji) == ("renamed", "math", "Better.", "➕")
+    assert (made.synonyms, made.effects, made.parallel) == (("plus",), frozenset({Effect.READ}), True)
+    assert (made.requires_env, made.timeout) == (("KEY",), 3)
+
+
+def test_a_decorated_function_is_the_same_tool_every_time() -> None:
+    assert plain.tool is plain.tool
+
+
+def test_a_function_decorated_again_is_another_tool() -> None:
+    first = plain.tool
+    again = tool(name="again")(plain)
+    assert again.tool.name == "again"
+    assert called(again.tool, {"a": 4}) == 8
+    assert plain.tool is first
+
+
+def test_decorating_costs_an_import_nothing() -> None:
+    program = """
+import sys
+from toolfold.authoring import tool
+@tool
+def f(a: int) -> int:
+    return a
+print(sorted({"pydantic", "docstring_parser"} & set(sys.modules)))
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert told.stdout == "[]\n"
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.total = 0
+
+    def plain_method(self, by: int) -> int:
+        """Count."""
+        self.total += by
+        return self.total
+
+    @tool
+    def count(self, by: int) -> int:
+        """Count."""
+        self.total += by
+        return self.total
+
+    @tool(name="later")
+    async def count_later(self, by: int) -> int:
+        self.total += by
+        return self.total
+
+    @staticmethod
+    @tool
+    def alone(a: int) -> int:
+        return a
+
+
+def test_a_bound_method_is_a_tool_that_acts_on_its_object() -> None:
+    counter = Counter()
+    made = tool_from_function(counter.plain_method)
+    assert (made.name, made.description) == ("plain_method", "Count.")
+    assert made.parameters["properties"] == {"by": {"type": "integer"}}
+    assert called(made, {"by": 2}) == counter.total == 2
+
+
+def test_a_decorated_method_is_a_tool_that_acts_on_its_object() -> None:
+    one, other = Counter(), Counter()
+    assert one.count(1) == 1
+    assert one.count.tool.parameters["properties"] == {"by": {"type": "integer"}}
+    assert called(one.count.tool, {"by": 2}) == one.total == 3
+    assert other.total == 0
+
+
+def test_a_decorated_asynchronous_method_keeps_its_options() -> None:
+    made = Counter().count_later.tool
+    assert (made.name, made.is_async) == ("later", True)
+    assert called(made, {"by": 2}) == 2
+
+
+def test_a_decorated_static_method_is_a_tool() -> None:
+    assert called(Counter.alone.tool, {"a": 1}) == called(Counter().alone.tool, {"a": 1}) == 1
+
+
+def test_a_decorated_method_of_the_class_is_still_the_function() -> None:
+    assert isinstance(Counter.count, ToolFunction)
+    assert Counter.count(Counter(), 5) == 5
+
+
+# Functions that cannot be tools
+
+
+def starred(*values: int) -> None: ...
+def double_starred(**values: int) -> None: ...
+def in_place(value: int, /) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "parameter"), [(starred, "values"), (double_starred, "values"), (in_place, "value")]
+)
+def test_a_parameter_that_has_no_name_to_pass_is_refused(
+    function: Callable[..., Any], parameter: str
+) -> None:
+    with pytest.raises(InvalidTool, match=f"no model can fill '{parameter}'"):
+        tool_from_function(function)
+
+
+class Opaque:
+    pass
+
+
+def opaque(a: Opaque) -> None: ...
+def callback(a: Callable[[int], int]) -> None: ...
+def wrong_bound(a: Annotated[Opaque, Field(ge=1)]) -> None: ...
+
+
+def unknown_type(a: Any) -> None: ...
+
+
+unknown_type.__annotations__["a"] = "NoSuchType"
+
+
+def broken_type(a: Any) -> None: ...
+
+
+broken_type.__annotations__["a"] = "list["
+
+
+@pytest.mark.parametrize(
+    "function",
+    [opaque, callback, wrong_bound, unknown_type, broken_type, functools.partial(add, b=1), dict],
+)
+def test_a_function_whose_parameters_cannot_be_described_is_refused(function: Callable[..., Any]) -> None:
+    with pytest.raises(InvalidTool, match="its parameters cannot be described: "):
+        tool_from_function(function)
+
+
+def returns_what_only_checkers_know(a: int) -> OnlyForCheckers:
+    return a
+
+
+def test_what_a_function_returns_need_not_be_known() -> None:
+    assert called(tool_from_function(returns_what_only_checkers_know), {"a": 3}) == 3
+
+
+def test_a_wrapped_function_is_described_by_what_it_wraps() -> None:
+    made = tool_from_function(passes_on(google))
+    assert made.name == "google"
+    assert set(made.parameters["properties"]) == {"place", "days"}

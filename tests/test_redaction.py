@@ -1,0 +1,158 @@
+"""No secret survives in what people and models read, and no text makes looking for one slow."""
+
+from __future__ import annotations
+
+import json
+import string
+import time
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolfold.redaction import HIDDEN, Redaction
+
+ALPHABET = string.ascii_letters + string.digits + " .,:;-_=+/%&\"'\\@#!\n\t\0é"
+SECRETS = st.lists(
+    st.text(ALPHABET, min_size=8, max_size=60).filter(lambda s: "\0" not in s), min_size=1, max_size=4
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(SECRETS, st.lists(st.text(ALPHABET, max_size=300), min_size=1, max_size=12), st.data())
+def test_no_secret_value_survives_wherever_it_stands(
+    secrets: list[str], pieces: list[str], data: st.DataObject
+) -> None:
+    text = ""
+    for piece in pieces:
+        text += piece + data.draw(st.sampled_from(secrets))
+    shown = Redaction(secrets, longest=400)(text)
+    assert not any(secret in shown for secret in secrets)
+
+
+def test_no_part_of_a_secret_is_left_where_the_text_is_cut() -> None:
+    secret = "Kq7wZx3vT9nB2mLs8Yp4Rd6Hf1Jc5Gg0"
+    parts = [secret[start : start + 6] for start in range(len(secret) - 6)]
+    for before in range(260):
+        shown = Redaction([secret], longest=200)("x" * before + f" {secret}" * 200)
+        assert len(shown) <= 200 + len("… (cut)")
+        assert not any(part in shown for part in parts)
+
+
+def test_a_secret_longer_than_what_is_shown_is_still_known() -> None:
+    secret = "".join(f"{number:05}" for number in range(1000))
+    shown = Redaction([secret], longest=100)("the key was " + secret + " and more")
+    assert shown.startswith(f"the key was {HIDDEN}")
+    assert "00001" not in shown
+
+
+def test_a_secret_taken_apart_by_null_characters_is_not_put_together_again() -> None:
+    secret = "Kq7wZx3vT9nB"
+    shown = Redaction([secret])("\0".join(secret) + "\0" * 5000 + secret)
+    assert secret not in shown
+
+
+def test_of_two_secrets_where_one_begins_the_other_neither_leaves_a_rest() -> None:
+    assert Redaction(["abcdefgh", "abcdefghijkl"])("abcdefghijkl") == HIDDEN
+
+
+def test_an_empty_secret_hides_nothing() -> None:
+    assert Redaction([""])("plain") == "plain"
+
+
+def test_a_secret_of_bytes_that_are_no_text_does_no_harm() -> None:
+    secret = b"caf\xe9-secret".decode("utf-8", "surrogateescape")
+    assert secret not in Redaction([secret])(f"<{secret}>")
+
+
+@pytest.mark.parametrize("secret", ['pa"ss\\word\n1', "p@ss/w rd?&1", "geheim-ü-123"])
+def test_a_secret_is_known_in_json_in_a_literal_and_in_an_address(secret: str) -> None:
+    redact = Redaction([secret])
+    for spelling in (json.dumps({"k": secret}), repr([secret]), f"http://h/?q={quote(secret, safe='')}"):
+        shown = redact(spelling)
+        assert HIDDEN in shown
+        assert json.dumps(secret)[1:-1] not in shown
+        assert repr(secret)[1:-1] not in shown
+        assert quote(secret, safe="") not in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "token"),
+    [
+        ("key sk-abcdefghijklmnop1234 end", "sk-abcdefghijklmnop1234"),
+        ("sk-proj-" + "a1B2" * 20, "a1B2"),
+        ("ghp_" + "a" * 36, "aaaa"),
+        ("github_pat_" + "b" * 40, "bbbb"),
+        ("xoxb-123456789012-abcdef", "123456789012"),
+        ("AKIAIOSFODNN7EXAMPLE", "IOSFODNN7"),
+        ("AIza" + "c" * 35, "cccc"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl", "c2lnbmF0dXJl"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA\n-----END", "MIIEpAIBAAKCAQEA"),
+        ("Authorization: Bearer abc.def-ghi_jkl", "abc.def-ghi_jkl"),
+        ("authorization: basic dXNlcjpwYXNzd29yZA==", "dXNlcjpwYXNzd29yZA"),
+        ("postgres://user:hunter22@db.example/x", "hunter22"),
+        ("API_KEY=hunter22", "hunter22"),
+        ("my_service_token: 'hunter22'", "hunter22"),
+        ('{"password": "hunter22"}', "hunter22"),
+        ("aws_secret_access_key = hunter22/x+y", "hunter22"),
+        ('{"accessToken":"hunter22","apiKey":"hunter23"}', "hunter2"),
+        ("https://h/path?api_key=hunter22&page=2", "hunter22"),
+    ],
+)
+def test_a_token_of_a_known_shape_is_hidden_though_nobody_declared_it(text: str, token: str) -> None:
+    shown = Redaction()(text)
+    assert token not in shown
+    assert HIDDEN in shown
+
+
+def test_what_stands_around_a_token_stays_readable() -> None:
+    shown = Redaction()("GET https://h/path?api_key=hunter22&page=2 failed: token: abcdef, try again")
+    assert shown == f"GET https://h/path?api_key={HIDDEN}&page=2 failed: token: {HIDDEN}, try again"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FileNotFoundError: [Errno 2] No such file or directory: '/tmp/keys/token.txt'",
+        "max_tokens must be positive",
+        "KeyError: 'monkey'",
+        "the task-force asked for a token of friendship",
+        "https://example.org:8080/a@b",
+        "connect to db:5432 failed",
+    ],
+)
+def test_ordinary_messages_are_left_alone(text: str) -> None:
+    assert Redaction(["unrelated-secret"])(text) == text
+
+
+def test_a_token_cut_by_the_bound_is_hidden_whole() -> None:
+    for before in range(40, 60):
+        shown = Redaction(longest=60)("x" * before + " sk-" + "Zq9" * 40)
+        assert "Zq9" not in shown
+
+
+def test_hiding_is_stable() -> None:
+    redact = Redaction(["Kq7wZx3vT9nB"])
+    once = redact("password=Kq7wZx3vT9nB and Bearer Kq7wZx3vT9nB")
+    assert redact(once) == once
+    assert "Kq7" not in once
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["a", "a_", "a-", "eyJ-", "eyJaaaaaaaa.", "sk-", "token", "token=", "bearer ", "a://", "a://b:",
+     "-----BEGIN ", "password'", "-----BEGIN PRIVATE KEY-----", "AKIA", " ", "\0", "secret_secret_", ":@"],
+)  # fmt: skip
+def test_a_megabyte_made_to_be_slow_is_read_in_no_time(piece: str) -> None:
+    redact = Redaction([f"secret-number-{number}" for number in range(50)])
+    text = piece * (1_000_000 // len(piece))
+    started = time.monotonic()
+    shown = redact(text)
+    assert time.monotonic() - started < 5
+    assert len(shown) < 2_100
+
+
+def test_a_long_text_is_cut_and_says_so() -> None:
+    assert Redaction(longest=10)("abcdefghijklmno") == "abcdefghij… (cut)"
+    assert Redaction(longest=10)("abcdefghij") == "abcdefghij"

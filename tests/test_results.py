@@ -1,0 +1,450 @@
+"""A model always receives well-formed JSON, and never more of it than it can take."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import enum
+import json
+import os
+import stat
+import subprocess
+import sys
+import threading
+import time
+import types
+import uuid
+from collections import UserDict, UserList, deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pydantic
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolfold.results import KEPT_SECONDS, Results, render
+
+SESSION = "session-1"
+
+
+def refuse(constant: str) -> NoReturn:
+    raise AssertionError(f"{constant} is not JSON")
+
+
+def loaded(value: object) -> Any:
+    """The value after a strict reader has read what was rendered of it."""
+    text = render(value)
+    text.encode("utf-8")  # half a surrogate pair would fail here
+    answer = json.loads(text, parse_constant=refuse)
+    assert isinstance(answer, (dict, list))
+    json.dumps(answer, ensure_ascii=False).encode("utf-8")  # and so would one hidden in an escape
+    return answer
+
+
+# -- any value ------------------------------------------------------------------------------------------
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@dataclasses.dataclass
+class Point:
+    x: object
+    y: object = None
+
+
+class Model(pydantic.BaseModel):
+    when: datetime.date = datetime.date(2030, 1, 2)
+    ratio: float = 0.5
+
+
+class Unspeakable:
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
+
+    def __hash__(self) -> int:
+        return 7
+
+
+class Impostor:
+    """As a proxy behaves whose real object is not there."""
+
+    def __getattribute__(self, name: str) -> NoReturn:
+        raise RuntimeError("nothing behind this proxy")
+
+
+class BrokenMapping(dict[str, object]):
+    def items(self) -> NoReturn:
+        raise KeyError("gone")
+
+
+class Recursing:
+    def model_dump(self, **_: object) -> Recursing:
+        return Recursing()
+
+
+def looped() -> list[object]:
+    inner: list[object] = []
+    inner += [inner, inner, {"again": inner}]
+    return inner
+
+
+def deep(levels: int) -> object:
+    value: object = "bottom"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+ODDITIES: tuple[Callable[[], object], ...] = (
+    lambda: 10**5000,
+    lambda: -(10**4999),
+    lambda: decimal.Decimal("1.5"),
+    lambda: complex(1, 2),
+    lambda: uuid.UUID(int=5),
+    lambda: Path("/a"),
+    lambda: Colour.RED,
+    lambda: Model,
+    lambda: Model(ratio=float("nan")),
+    lambda: Point,
+    Unspeakable,
+    Impostor,
+    lambda: BrokenMapping(a=1),
+    Recursing,
+    object,
+    lambda: len,
+    lambda: ValueError("x"),
+    lambda: ...,
+    lambda: range(3),
+    lambda: deque([1, b"2"]),
+    lambda: UserDict({"a": {1}}),
+    lambda: UserList([1]),
+    lambda: types.MappingProxyType({"a": float("inf")}),
+    lambda: {"a": 1}.keys(),
+    lambda: memoryview(b"view"),
+    lambda: bytearray(b"\xff"),
+    lambda: datetime.datetime(2030, 1, 1),
+    lambda: '{"a": "\\ud800"}',
+    lambda: '{"a": NaN}',
+    lambda: '{"a": 1e999, "b": "\\udfff"}',
+    lambda: "[" * 5000,
+    lambda: '{"a":',
+    lambda: "\ufeff{}",
+    looped,
+    lambda: deep(3000),
+    lambda: deep(80),
+    lambda: Point(Unspeakable(), looped()),
+)
+KEYS = st.one_of(st.text(max_size=3), st.integers(), st.none(), st.binary(max_size=2))
+ANYTHING = st.recursive(
+    st.one_of(
+        st.floats(),
+        st.integers(),
+        st.text(st.characters()),
+        st.binary(max_size=8),
+        st.integers(0, len(ODDITIES) - 1).map(lambda place: ODDITIES[place]()),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.tuples(inner, inner),
+        st.builds(Point, inner),
+        st.dictionaries(KEYS, inner, max_size=3),
+        st.sets(st.one_of(st.integers(), st.text(max_size=3), st.floats()), max_size=3),
+    ),
+    max_leaves=5,
+)
+
+
+@pytest.mark.parametrize("made", ODDITIES)
+def test_an_odd_value_renders_as_json_that_every_reader_takes(made: Callable[[], object]) -> None:
+    for value in (made(), [made(), made()], {"a": made()}, Point(made())):
+        loaded(value)
+
+
+@settings(max_examples=200, deadline=None)
+@given(ANYTHING)
+def test_any_value_at_all_renders_as_json_that_every_reader_takes(value: object) -> None:
+    loaded(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [
+        ({"a": 1}, {"a": 1}),
+        ("plain", {"result": "plain"}),
+        (None, {"result": None}),
+        ([1, 2], {"result": [1, 2]}),
+        (5, {"result": 5}),
+        ({"n": float("nan")}, {"n": None}),
+        ({1: "one", None: 2}, {"1": "one", "null": 2}),
+        ({"a": b"bytes"}, {"a": "bytes"}),
+        ({"a": {3, 1, 2}}, {"a": [1, 2, 3]}),
+        (types.MappingProxyType({"a": 1}), {"a": 1}),
+        ({"a": UserDict({"b": 1})}, {"a": {"b": 1}}),
+        ({"a": deque([1, 2])}, {"a": [1, 2]}),
+        ({"a": (1, 2)}, {"a": [1, 2]}),
+        (Point(1, [Point(2)]), {"result": {"x": 1, "y": [{"x": 2, "y": None}]}}),
+        (Point(float("nan")), {"result": {"x": None, "y": None}}),
+        (Model(), {"result": {"when": "2030-01-02", "ratio": 0.5}}),
+        ({"p": Path("/a/b")}, {"p": "/a/b"}),
+        ("half a pair: \ud800", {"result": "half a pair: \ufffd"}),
+        ('{"a":"\\ud800"}', {"a": "\ufffd"}),
+        ('{"a":"\\ud83d\\ude00"}', {"a": "😀"}),
+    ],
+)
+def test_a_value_renders_as_what_a_reader_expects(value: object, meant: object) -> None:
+    assert loaded(value) == meant
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}', " [1, 2] ", "{}", '{"a": {"b": "\\u00e9"}}'])
+def test_text_that_is_a_json_object_or_array_stays_as_it_is(text: str) -> None:
+    assert render(text) == text
+
+
+@pytest.mark.parametrize("text", ["5", '"quoted"', "true", "null", "{'a': 1}", '{"a": NaN}', "{"])
+def test_other_text_is_a_result_word_for_word(text: str) -> None:
+    assert loaded(text) == {"result": text}
+
+
+def test_a_value_that_contains_itself_is_cut_where_it_begins_again() -> None:
+    value: dict[str, object] = {"name": "a"}
+    value["self"] = value
+    assert loaded(value) == {"name": "a", "self": "… (contains itself)"}
+
+
+def test_a_value_shared_but_not_circular_is_shown_each_time() -> None:
+    shared = [1]
+    assert loaded({"a": shared, "b": shared, "n": float("inf")}) == {"a": [1], "b": [1], "n": None}
+
+
+def test_one_part_that_cannot_be_shown_does_not_take_the_others_with_it() -> None:
+    answer = loaded({"good": 1, "bad": Unspeakable()})
+    assert answer == {"good": 1, "bad": "… (Unspeakable cannot be shown: RuntimeError)"}
+
+
+def test_a_dense_web_of_objects_ends(in_time: Callable[[Callable[[], object]], None]) -> None:
+    web = [Point(None) for _ in range(40)]
+    for point in web:
+        point.x = web
+    in_time(lambda: render(web))
+
+
+@pytest.fixture
+def in_time() -> Callable[[Callable[[], object]], None]:
+    def run(call: Callable[[], object]) -> None:
+        thread = threading.Thread(target=call, daemon=True)
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive(), "it did not end"
+
+    return run
+
+
+# -- results too large ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "results"
+
+
+@pytest.fixture
+def results(folder: Path) -> Results:
+    return Results(folder, max_chars=1_000)
+
+
+def bounded(results: Results, value: object, reader: str | None = "read_file") -> tuple[Any, Path | None]:
+    text, stored = results.bounded(render(value), name="probe", session_id=SESSION, reader=reader)
+    return json.loads(text), stored
+
+
+def test_a_result_that_fits_is_handed_on_word_for_word(results: Results, folder: Path) -> None:
+    text = render("a" * 900)
+    assert results.bounded(text, name="probe", session_id=SESSION, reader=None) == (text, None)
+    assert not folder.exists()
+
+
+def test_a_result_too_large_shows_its_head_and_tail_and_how_to_read_the_rest(results: Results) -> None:
+    lines = "\n".join(f"line {number}" for number in range(1, 1001))
+    answer, stored = bounded(results, lines)
+    assert answer["truncated"] is True
+    assert answer["characters"] == len(render(lines))
+    assert "line 1\nline 2\n" in answer["head"]
+    assert "line 999\nline 1000" in answer["tail"]
+    assert answer["stored"] == str(stored)
+    assert answer["note"] == "read the rest with read_file(path, offset, limit)"
+
+
+def test_a_session_without_a_reader_is_told_so(results: Results) -> None:
+    answer, _ = bounded(results, "a" * 5000, reader=None)
+    assert "a file reader, which this session was not given" in answer["note"]
+
+
+def test_the_whole_of_a_large_result_lies_in_the_file_in_lines(results: Results) -> None:
+    lines = [f"line {number}" for number in range(1, 1001)]
+    answer, stored = bounded(results, "\n".join(lines))
+    assert stored is not None
+    kept = stored.read_text(encoding="utf-8")
+    assert all(line in kept.splitlines() for line in lines[1:-1])
+    assert answer["lines"] == kept.count("\n") + 1
+
+
+def test_no_stored_line_is_longer_than_a_reader_shows(results: Results) -> None:
+    _, stored = bounded(results, {"blob": "x" * 50_000, "list": list(range(5000))})
+    assert stored is not None
+    kept = stored.read_text(encoding="utf-8")
+    assert max(map(len, kept.split("\n"))) <= 1_500
+    assert kept.count("x") == 50_000
+
+
+def test_a_backslash_before_an_n_is_no_line_break(results: Results) -> None:
+    _, stored = bounded(results, {"path": "C:\\new\\table", "text": "a\tb\r\nc", "rest": "x" * 2000})
+    assert stored is not None
+    kept = stored.read_text(encoding="utf-8")
+    assert r'"C:\\new\\table"' in kept
+    assert "a\tb\nc" in kept
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40),
+    st.sampled_from([1_000, 1_500, 10_000]),
+)
+def test_what_a_model_receives_of_a_large_result_is_never_above_the_bound(piece: str, most: int) -> None:
+    folder = Path("/dev/null/nowhere")  # cannot be made: the bound holds with and without a file
+    text, stored = Results(folder, max_chars=most).bounded(
+        render(piece * (most // len(piece) + 1)), name="probe", session_id=SESSION, reader="read_file"
+    )
+    assert stored is None
+    assert len(text) <= most
+    json.loads(text)
+
+
+@pytest.mark.parametrize("piece", ["a", "\x00", "\\", '"', "\n", "é", "😀", "\x7f"])
+def test_a_stored_result_too_stays_below_the_smallest_bound(results: Results, piece: str) -> None:
+    text, stored = results.bounded(
+        render(piece * 3000), name="p" * 64, session_id=SESSION, reader="read_file"
+    )
+    assert stored is not None
+    assert len(text) <= 1_000
+    json.loads(text)
+
+
+def test_half_a_surrogate_pair_in_a_large_result_is_stored_as_a_replacement(results: Results) -> None:
+    text, stored = results.bounded(
+        render('{"a": "\\ud800' + "x" * 5000 + '"}'), name="probe", session_id=SESSION, reader=None
+    )
+    assert stored is not None
+    assert "\ufffd" in stored.read_text(encoding="utf-8")
+    text.encode("utf-8")
+
+
+def test_stored_results_are_for_their_owner_only(results: Results, folder: Path) -> None:
+    before = os.umask(0)
+    try:
+        _, stored = bounded(results, "a" * 5000)
+    finally:
+        os.umask(before)
+    assert stored is not None
+    assert stored.parent == folder / SESSION == results.folder(SESSION)
+    assert stat.S_IMODE(stored.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(stored.stat().st_mode) == 0o600
+
+
+def test_each_session_has_a_folder_of_its_own(results: Results) -> None:
+    stored = [
+        results.bounded(render("a" * 5000), name="probe", session_id=session, reader=None)[1]
+        for session in ("one", "two")
+    ]
+    assert [path.parent.name for path in stored if path] == ["one", "two"]
+
+
+def test_two_large_results_of_one_tool_do_not_overwrite_each_other(results: Results) -> None:
+    first, second = bounded(results, "a" * 5000)[1], bounded(results, "b" * 5000)[1]
+    assert first is not None
+    assert second is not None
+    assert "a" * 100 in first.read_text()
+    assert "b" * 100 in second.read_text()
+
+
+def test_where_nothing_can_be_kept_the_model_still_gets_head_and_tail(results: Results, folder: Path) -> None:
+    folder.parent.mkdir(parents=True)
+    folder.write_text("a file where the folder should be")
+    answer, stored = bounded(results, "a" * 5000)
+    assert stored is None
+    assert answer["head"]
+    assert answer["tail"]
+    assert "could not be kept" in answer["note"]
+
+
+def test_a_result_that_the_disk_cannot_take_leaves_no_half_file(folder: Path, tmp_path: Path) -> None:
+    script = f"""
+import resource, signal
+from pathlib import Path
+from toolfold.results import Results
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+text = '{{"a": "' + "x" * 500_000 + '"}}'
+print(Results(Path({str(folder)!r}), max_chars=1000).bounded(text, name="p", session_id="s", reader=None)[1])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "None", done.stderr
+    assert list((folder / "s").iterdir()) == []
+
+
+# -- what is forgotten ----------------------------------------------------------------------------------
+
+
+def test_only_what_nobody_will_ask_for_is_forgotten(results: Results, folder: Path) -> None:
+    old, fresh = folder / "old", folder / "fresh"
+    for each in (old, fresh):
+        each.mkdir(parents=True)
+        (each / "result.txt").write_text("text")
+    long_ago = time.time() - KEPT_SECONDS - 60
+    os.utime(old, (long_ago, long_ago))
+    results.prune()
+    assert not old.exists()
+    assert (fresh / "result.txt").read_text() == "text"
+
+
+def test_forgetting_does_not_follow_links_out_of_the_folder(
+    results: Results, folder: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious.txt").write_text("precious")
+    folder.mkdir(parents=True)
+    (folder / "link").symlink_to(outside)
+    long_ago = time.time() - KEPT_SECONDS - 60
+    os.utime(outside, (long_ago, long_ago))
+    os.utime(folder / "link", (long_ago, long_ago), follow_symlinks=False)
+    results.prune()
+    assert (outside / "precious.txt").read_text() == "precious"
+
+
+def test_forgetting_where_nothing_was_ever_kept_does_nothing(results: Results, folder: Path) -> None:
+    results.prune()
+    assert not folder.exists()
+
+
+def test_several_may_forget_at_the_same_time(results: Results, folder: Path) -> None:
+    long_ago = time.time() - KEPT_SECONDS - 60
+    for number in range(300):
+        (folder / str(number)).mkdir(parents=True)
+        os.utime(folder / str(number), (long_ago, long_ago))
+    together = threading.Barrier(4)
+
+    def forget(_: int) -> None:
+        together.wait(10)
+        results.prune()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(forget, range(4)))
+    assert list(folder.iterdir()) == []
