@@ -573,3 +573,41 @@ def test_the_file_tools_work_in_the_project(runtime: Runtime, tmp_path: Path, ho
     assert (tmp_path / "note.txt").read_text() == "hello\n"
     assert "1\\thello" in call("read_file", {"path": "note.txt"})
     assert "outside the workspace" in call("read_file", {"path": str(home / "outside.txt")})
+
+
+class TestItsOwnFolders:
+    """With the runtime's settings and state inside the workspace, as with a workspace at home."""
+
+    @pytest.fixture
+    def around(self, opened: Opened, home: Path) -> Runtime:
+        (home / "config.yaml").write_text("log_level: error\n")
+        (home / "notes.txt").write_text("of the person")
+        return opened({"files": {"extra_roots": [str(home.parent)]}})
+
+    @pytest.mark.parametrize(
+        "inside", ["config.yaml", "plugins/evil.py", "state/trust.json", "cache/x", "state/results/a/b.txt"]
+    )
+    def test_the_runtimes_own_settings_and_state_cannot_be_written(
+        self, around: Runtime, home: Path, inside: str
+    ) -> None:
+        before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+        answer = around.handle_function_call("write_file", {"path": str(home / inside), "content": "x"})
+        assert "runtime's own" in json.loads(answer)["error"]
+        assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
+
+    def test_the_runtimes_own_settings_and_state_cannot_be_read_or_searched(
+        self, around: Runtime, home: Path
+    ) -> None:
+        read = around.handle_function_call("read_file", {"path": str(home / "config.yaml")})
+        assert "runtime's own" in json.loads(read)["error"]
+        search = {"pattern": "log_level", "path": str(home.parent)}
+        found = json.loads(around.handle_function_call("search_files", search))["matches"]
+        assert [match for match in found if match["file"].startswith(str(home))] == []
+
+    def test_a_link_is_no_way_to_the_runtimes_own_files(
+        self, around: Runtime, home: Path, tmp_path: Path
+    ) -> None:
+        (tmp_path / "link").symlink_to(home)
+        answer = around.handle_function_call("write_file", {"path": "link/config.yaml", "content": "x"})
+        assert "error" in json.loads(answer)
+        assert (home / "config.yaml").read_text() == "log_level: error\n"

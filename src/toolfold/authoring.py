@@ -14,9 +14,11 @@ from types import FunctionType, MethodType, SimpleNamespace
 from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints, overload
 
 from toolfold.errors import InvalidArguments, InvalidTool
-from toolfold.model import Adapt, CallContext, Check, Effect, Handler, Json, Source, Tool, freeze
+from toolfold.model import Adapt, CallContext, Check, Effect, Handler, Json, Source, Tool, encodable, freeze
 
 log = logging.getLogger(__name__)
+
+NO_TOOLSET = "user"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,7 +62,7 @@ def build_tool(
     return Tool(
         name=name,
         toolset=toolset,
-        description=description or said,
+        description=encodable(description or said),
         parameters=parameters,
         handler=_uniform(name, handler),
         title=title or "",
@@ -111,7 +113,7 @@ def tool(function: Callable[P, R], /) -> ToolFunction[P, R]: ...
 def tool(
     *,
     name: str | None = None,
-    toolset: str = "user",
+    toolset: str = NO_TOOLSET,
     description: str | None = None,
     title: str = "",
     emoji: str = "",
@@ -133,7 +135,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 
 def tool_from_function(
-    function: Callable[..., Any], *, name: str | None = None, toolset: str = "user", **options: Any
+    function: Callable[..., Any], *, name: str | None = None, toolset: str = NO_TOOLSET, **options: Any
 ) -> Tool:
     """The tool that a typed function describes, at once."""
     chosen = name or str(getattr(function, "__name__", type(function).__name__))

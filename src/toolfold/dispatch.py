@@ -20,9 +20,9 @@ from toolfold.approval import Approval
 from toolfold.errors import CallError, ToolFailed
 from toolfold.hooks import Hooks
 from toolfold.loops import Escaped, Loops, OutOfTime
-from toolfold.model import CallContext, Handler, Json, Tool, ToolCall, ToolResult
+from toolfold.model import CallContext, Handler, Json, Tool, ToolCall, ToolResult, encodable
 from toolfold.redaction import Redaction
-from toolfold.results import Results, encodable, render
+from toolfold.results import Results, render
 from toolfold.turn import Turn, unwrap
 from toolfold.validation import Validation, parse_arguments
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 import threading
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,6 +22,9 @@ BRIDGE_SEARCH = "tool_search"
 BRIDGE_DESCRIBE = "tool_describe"
 BRIDGE_CALL = "tool_call"
 BRIDGE_NAMES = frozenset({BRIDGE_SEARCH, BRIDGE_DESCRIBE, BRIDGE_CALL})
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Effect(StrEnum):
@@ -75,15 +79,22 @@ _TEXT = (str, bytes, bytearray, memoryview)
 def freeze(value: Any) -> Any:
     """A read-only copy of a JSON value: later changes to the original do not reach it."""
     kind = type(value)
-    if kind is str or kind is bool or kind is int or value is None:
+    if kind is str:
+        return value if value.isascii() else encodable(value)
+    if kind is bool or kind is int or value is None:
         return value
     if kind is dict or isinstance(value, Mapping):  # the exact type first: ten thousand schemas pass here
-        return FrozenDict({str(key): freeze(each) for key, each in value.items()})
+        return FrozenDict({freeze(str(key)): freeze(each) for key, each in value.items()})
     if kind is list or (isinstance(value, Sequence) and not isinstance(value, _TEXT)):
         return FrozenList([freeze(each) for each in value])
     if isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise TypeError(f"{value!r} has no place in JSON")
+
+
+def encodable(text: str) -> str:
+    """Without halves of surrogate pairs, which no provider's encoder takes."""
+    return _SURROGATE.sub("\ufffd", text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from toolfold.model import Json
+from toolfold.model import Json, encodable
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,6 @@ MOST_TAMED = 1_000_000
 _LARGEST_INTEGER = 14_000  # bits; Python refuses to write much longer ones in decimal
 _LINE = 1_500
 _ESCAPE = re.compile(r"\\r\\n|\\.")  # pairs, so that the n of an escaped backslash and an n is left alone
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _HALF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -43,11 +42,6 @@ def render(value: Any) -> str:
     except Exception:  # NaN, odd keys, cycles, or anything at all that a foreign object's methods raise
         text = _dumped(_Taming()(shaped))
     return encodable(text)
-
-
-def encodable(text: str) -> str:
-    """The text without lone surrogates, which neither a provider's encoder nor a terminal takes."""
-    return _SURROGATE.sub("\ufffd", text)
 
 
 def _dumped(value: Any) -> str:

@@ -44,7 +44,7 @@ def open_runtime(config: Config | None = None, *, approver: Approver | None = No
     loops = Loops()
     registry = Registry()
     hooks = Hooks(loops)
-    services = Services(workspace=Workspace(config.workspace, config.files.extra_roots))
+    services = Services(workspace=_workspace(config))
     reports = load_builtin(registry, services)
     plugged, toolsets = _plugins(config, registry, hooks)
     dispatch = Dispatch(
@@ -250,6 +250,13 @@ class RuntimeRegistry:
     def dispatch(self, name: str, args: Json | str | None = None, **options: Any) -> str:
         """Run one call through the one line and give the JSON text for the model."""
         return self._runtime.handle_function_call(name, args, **options)
+
+
+def _workspace(config: Config) -> Workspace:
+    """Where the file tools work. What steers the runtime itself is out of their reach wherever it lies."""
+    paths = config.paths
+    private = (paths.config_dir, paths.state_dir, paths.cache_dir, paths.user_file, config.plugins_folder)
+    return Workspace(config.workspace, config.files.extra_roots, private=private)
 
 
 def _plugins(config: Config, registry: Registry, hooks: Hooks) -> tuple[list[SourceReport], list[Toolset]]:

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from urllib.parse import unquote
 
 from toolfold.errors import InvalidArguments, shown
-from toolfold.model import Json, Tool
+from toolfold.model import Json, Tool, encodable
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,6 @@ LARGEST_TEXT = 10_000_000
 DEEPEST = 64
 _SHOWN_SCHEMA = 4_000
 _KINDS = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,5})?")
 
@@ -106,7 +105,7 @@ def _as_json(tool: Tool, value: Any, path: str = "", depth: int = 0) -> Any:
         return [_as_json(tool, each, f"{path}/{place}", depth + 1) for place, each in enumerate(value)]
     if value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    if isinstance(value, str) and not _SURROGATE.search(value):
+    if isinstance(value, str) and encodable(value) == value:
         return value
     raise _invalid(tool, f"at {shown(path) or '/'}: {_kind_in_words(value)} is not JSON")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +12,7 @@ from toolfold.cli.show import NotFound, as_json, out, plain, table
 from toolfold.errors import did_you_mean, nearest
 
 if TYPE_CHECKING:
+    from toolfold.availability import Status
     from toolfold.model import Tool
     from toolfold.runtime import Runtime
 
@@ -61,7 +62,7 @@ def show_tool(settings: Settings, name: str, as_json_: bool) -> None:
 
     with settings.runtime() as runtime:
         tool = _found(runtime, name)
-        row = _row(runtime, tool)
+        (row,) = _rows(runtime, [tool])
         row |= {"definition": tool.definition()["function"], "tokens": count_tokens([tool.definition()])}
     if as_json_:
         as_json(row)
@@ -109,12 +110,16 @@ def _write_disabled(runtime: Runtime, names: Iterable[str]) -> None:
 def _tool_rows(runtime: Runtime, toolset: str | None) -> list[dict[str, Any]]:
     snapshot = runtime.registry.snapshot()
     chosen = set(runtime.resolve_toolset(toolset)) if toolset else set(snapshot)
-    return [_row(runtime, tool) for tool in snapshot.ordered if tool.name in chosen]
+    return _rows(runtime, [tool for tool in snapshot.ordered if tool.name in chosen])
 
 
-def _row(runtime: Runtime, tool: Tool) -> dict[str, Any]:
-    status = runtime.statuses([tool.name])[tool.name]
-    off = tool.name in runtime.switched_off()
+def _rows(runtime: Runtime, tools: Sequence[Tool]) -> list[dict[str, Any]]:
+    statuses = runtime.statuses(tool.name for tool in tools)
+    off = runtime.switched_off()
+    return [_row(runtime, tool, statuses[tool.name], off=tool.name in off) for tool in tools]
+
+
+def _row(runtime: Runtime, tool: Tool, status: Status, *, off: bool) -> dict[str, Any]:
     return {
         "name": tool.name,
         "toolset": tool.toolset,

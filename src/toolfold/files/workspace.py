@@ -51,9 +51,10 @@ class Written:
 class Workspace:
     """One root that relative paths start from, and further folders that may be named by absolute paths."""
 
-    def __init__(self, root: Path, extra_roots: Sequence[Path] = ()) -> None:
+    def __init__(self, root: Path, extra_roots: Sequence[Path] = (), *, private: Sequence[Path] = ()) -> None:
         self.root = _real(root)
         self.roots = (self.root, *map(_real, extra_roots))
+        self._private = tuple(map(_real, private))
 
     def resolve(self, path: str | Path, also: Sequence[Path] = ()) -> Path:
         """The real path behind what a model wrote, if it lies inside; it need not exist."""
@@ -61,6 +62,7 @@ class Workspace:
         named = self._absolute(path)
         real = _real(named)
         if _root_of(real, roots):
+            self._refuse_private(real, also)
             return real
         if _root_of(Path(os.path.normpath(named)), roots):
             raise CallError(
@@ -79,6 +81,7 @@ class Workspace:
         roots = self._roots(also)
         target = self.resolve(path, also)
         with self._explained(target, roots), _opened_parent(target, roots) as parent:
+            self._refuse_private(_path_of(parent) or target.parent, also)
             self._require_file(_status(target.name, parent), target, roots)
             descriptor = os.open(target.name, _READ, dir_fd=parent)
             try:
@@ -98,6 +101,7 @@ class Workspace:
             self._explained(target, self.roots),
             _opened_parent(target, self.roots, create=make_parents) as parent,
         ):
+            self._refuse_private(_path_of(parent) or target.parent)
             existing = self._replaceable(target, parent)
             _replace(parent, target.name, data, existing)
         return Written(target, created=existing is None)
@@ -124,14 +128,32 @@ class Workspace:
                     continue
                 visited.add(folder)
                 found = _list(folder, roots)
-                yield from (path for path in found.files if path not in known)
-                pending.extend(each for each in reversed(found.folders) if each.name not in skip)
+                yield from (
+                    path for path in found.files if path not in known and not self._is_private(path, also)
+                )
+                pending.extend(
+                    each
+                    for each in reversed(found.folders)
+                    if each.name not in skip and not self._is_private(each, also)
+                )
                 for target in _elsewhere(found.links, roots, known, skip):
                     known.add(target)
-                    places.append(target)
+                    if not self._is_private(target, also):
+                        places.append(target)
 
     def _roots(self, also: Sequence[Path]) -> tuple[Path, ...]:
         return (*self.roots, *map(_real, also))
+
+    def _is_private(self, path: Path, also: Sequence[Path] = ()) -> bool:
+        """Whether a real path is the runtime's own, and not lent to this session."""
+        return bool(_root_of(path, self._private)) and not _root_of(path, [_real(each) for each in also])
+
+    def _refuse_private(self, path: Path, also: Sequence[Path] = ()) -> None:
+        if self._is_private(path, also):
+            raise CallError(
+                f"{_quoted(path)} holds the runtime's own settings and state, which the file tools cannot"
+                " read or change. Use another path."
+            )
 
     def _absolute(self, path: str | Path) -> str:
         text = os.fspath(path)

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from toolfold.authoring import ToolFunction, build_tool
+from toolfold.authoring import NO_TOOLSET, ToolFunction, build_tool
 from toolfold.errors import SourceError
 from toolfold.hooks import POST, PRE, Hooks
 from toolfold.model import Source, Tool
@@ -48,7 +48,9 @@ class Plugin:
         value = tool.tool if isinstance(tool, ToolFunction) else tool
         if not isinstance(value, Tool):
             raise SourceError(f"expected a Tool or a @tool function, not {type(value).__name__}")
-        self._tools.append(replace(value, source=Source("plugin", self.name), core=False))
+        toolset = self.name if value.toolset == NO_TOOLSET else value.toolset
+        source = Source("plugin", self.name)
+        self._tools.append(replace(value, toolset=toolset, source=source, core=False))
 
     def hook(self, event: str, hook: Callable[..., Any]) -> None:
         """Bring a `pre_tool_call` or `post_tool_call` hook."""

@@ -1,0 +1,161 @@
+"""A tool that can destroy runs only when somebody says plainly yes, in time, to exactly that call."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from toolfold.approval import Approval
+from toolfold.authoring import build_tool
+from toolfold.errors import Refused
+from toolfold.loops import Loops
+from toolfold.model import ApprovalRequest, CallContext, Effect, Json, Tool
+
+CONTEXT = CallContext(session_id="session-1")
+NO = "It was not invoked; do not try it again unasked."
+
+
+def tool_with(*effects: Effect) -> Tool:
+    return build_tool(name="probe", toolset="t", schema={}, handler=lambda args: args, effects=effects)
+
+
+DESTROYER = tool_with(Effect.WRITE, Effect.DESTRUCTIVE)
+
+
+@pytest.fixture
+async def loops() -> AsyncIterator[Loops]:
+    made = Loops()
+    yield made
+    made.close()
+
+
+async def refusal(approval: Approval, args: Json | None = None) -> str:
+    with pytest.raises(Refused) as caught:
+        await approval.require(DESTROYER, args or {}, CONTEXT)
+    return str(caught.value)
+
+
+async def test_nobody_to_ask_means_no(loops: Loops) -> None:
+    assert await refusal(Approval(None, loops)) == (
+        f"'probe' was refused: it can destroy data and there is nobody to ask. {NO}"
+    )
+
+
+@pytest.mark.parametrize("effect", [each for each in Effect if each is not Effect.DESTRUCTIVE])
+async def test_a_tool_that_destroys_nothing_runs_unasked(loops: Loops, effect: Effect) -> None:
+    asked: list[ApprovalRequest] = []
+
+    def refuse(request: ApprovalRequest) -> bool:
+        asked.append(request)
+        return False
+
+    await Approval(refuse, loops).require(tool_with(effect), {}, CONTEXT)
+    assert asked == []
+
+
+async def test_a_plain_yes_lets_the_call_run(loops: Loops) -> None:
+    await Approval(lambda _: True, loops).require(DESTROYER, {}, CONTEXT)
+
+
+async def test_an_async_approver_is_awaited(loops: Loops) -> None:
+    async def yes(_: ApprovalRequest) -> bool:
+        await asyncio.sleep(0)
+        return True
+
+    async def no(_: ApprovalRequest) -> bool:
+        await asyncio.sleep(0)
+        return False
+
+    await Approval(yes, loops).require(DESTROYER, {}, CONTEXT)
+    assert "the person asked said no" in await refusal(Approval(no, loops))
+
+
+@pytest.mark.parametrize("answer", [False, None, 0, 1, "yes", "y", "true", [True], {"ok": True}, object()])
+async def test_anything_but_a_plain_yes_is_a_no(loops: Loops, answer: Any) -> None:
+    assert await refusal(Approval(lambda _: answer, loops)) == (
+        f"'probe' was refused: the person asked said no. {NO}"
+    )
+
+
+async def test_the_person_is_asked_about_the_tool_and_its_arguments(loops: Loops) -> None:
+    asked: list[ApprovalRequest] = []
+
+    def approve(request: ApprovalRequest) -> bool:
+        asked.append(request)
+        return True
+
+    await Approval(approve, loops).require(DESTROYER, {"path": "a"}, CONTEXT)
+    assert asked == [
+        ApprovalRequest(DESTROYER, {"path": "a"}, "probe declares that it can destroy data", "session-1")
+    ]
+
+
+async def test_an_approver_cannot_change_arguments_by_changing_what_it_was_given(loops: Loops) -> None:
+    def meddle(request: ApprovalRequest) -> bool:
+        request.args["paths"].append("/")
+        return True
+
+    args = {"paths": ["a"]}
+    await Approval(meddle, loops).require(DESTROYER, args, CONTEXT)
+    assert args == {"paths": ["a"]}
+
+
+@pytest.mark.parametrize(
+    "raised", [ValueError("x"), SystemExit(0), asyncio.CancelledError(), EOFError(), TimeoutError()]
+)
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_question_that_fails_in_whatever_way_means_no(
+    loops: Loops, raised: BaseException, is_async: bool
+) -> None:
+    def fail(_: ApprovalRequest) -> bool:
+        raise raised
+
+    async def fail_later(_: ApprovalRequest) -> bool:
+        raise raised
+
+    assert await refusal(Approval(fail_later if is_async else fail, loops)) == (
+        f"'probe' was refused: the question could not be asked. {NO}"
+    )
+
+
+async def test_no_answer_in_time_means_no(loops: Loops) -> None:
+    go_on = threading.Event()
+
+    def hang(_: ApprovalRequest) -> bool:
+        return go_on.wait(30)
+
+    assert await refusal(Approval(hang, loops, timeout=0.05)) == (
+        f"'probe' was refused: nobody answered within 0.05 s. {NO}"
+    )
+    go_on.set()
+
+
+async def test_an_approver_that_will_not_be_cancelled_cannot_hold_up_the_call(
+    loops: Loops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(_: ApprovalRequest) -> bool:
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                continue
+
+    monkeypatch.setattr("toolfold.loops.SETTLE_SECONDS", 0.05)
+    async with asyncio.timeout(20):
+        assert "nobody answered" in await refusal(Approval(hang, loops, timeout=0.05))
+
+
+async def test_a_yes_that_comes_too_late_is_not_heard(loops: Loops, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def late(_: ApprovalRequest) -> bool:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return True
+        return True
+
+    monkeypatch.setattr("toolfold.loops.SETTLE_SECONDS", 5)
+    assert "nobody answered" in await refusal(Approval(late, loops, timeout=0.01))

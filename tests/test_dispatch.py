@@ -1,0 +1,996 @@
+"""The line: its order, what every failure becomes, its limits, and calls side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from tests.conftest import Opened
+from toolfold.approval import Approval
+from toolfold.dispatch import Dispatch
+from toolfold.errors import CallError, InvalidArguments, Refused
+from toolfold.hooks import POST, PRE, Hooks
+from toolfold.loops import Loops
+from toolfold.model import ApprovalRequest, Approver, CallContext, Effect, Json, Tool, ToolCall, ToolResult
+from toolfold.redaction import HIDDEN, Redaction
+from toolfold.registry import Registry
+from toolfold.results import Results
+from toolfold.tools.agent import tools as agent_tools
+from toolfold.turn import Turn
+from toolfold.validation import Validation
+
+SECRET = "Kq7wZx3vT9nB2mLs8Yp4"
+COUNT = {"properties": {"n": {"type": "integer"}}}
+
+
+@dataclass
+class Line:
+    """A real dispatch over a few tools, and a record of what happened."""
+
+    folder: Path
+    loops: Loops = field(default_factory=Loops)
+    registry: Registry = field(default_factory=Registry)
+    events: list[tuple[str, Any]] = field(default_factory=list)
+    approver: Approver | None = None
+    granted: frozenset[str] | None = None
+    timeout: float = 10
+    hook_timeout: float = 10
+    max_parallel: int = 8
+    max_chars: int = 50_000
+
+    def __post_init__(self) -> None:
+        self.hooks = Hooks(self.loops, timeout=self.hook_timeout)
+
+    def add(self, handler: Callable[..., Any], name: str = "probe", **options: Any) -> Tool:
+        schema = options.pop("schema", {"properties": {}})
+        return self.registry.register(name=name, toolset="t", schema=schema, handler=handler, **options)
+
+    def recording(self, name: str = "probe", answer: Any = "done", **options: Any) -> Tool:
+        def handler(args: Json, _context: CallContext) -> Any:
+            self.events.append(("run", args))
+            return answer
+
+        return self.add(handler, name, **options)
+
+    @property
+    def dispatch(self) -> Dispatch:
+        return Dispatch(
+            hooks=self.hooks,
+            validate=Validation(),
+            approval=Approval(self.approver, self.loops, timeout=10),
+            loops=self.loops,
+            results=Results(self.folder, max_chars=self.max_chars),
+            redact=Redaction([SECRET]),
+            timeout=self.timeout,
+            max_parallel=self.max_parallel,
+        )
+
+    @property
+    def turn(self) -> Turn:
+        snapshot = self.registry.snapshot()
+        granted = frozenset(snapshot) if self.granted is None else self.granted
+        return Turn(snapshot, granted, {}, [tool for tool in snapshot.ordered if tool.name in granted])
+
+    async def call(self, name: str = "probe", arguments: Any = None, **context: Any) -> ToolResult:
+        call = ToolCall(name, arguments, "call-1")
+        result = await self.dispatch(self.turn, call, CallContext(session_id="session-1", **context))
+        assert result.call_id == "call-1"
+        json.loads(result.text).keys()  # always an object
+        return result
+
+    async def error(self, name: str = "probe", arguments: Any = None) -> str:
+        """The error of a call that must fail, checked to be the same for model and caller."""
+        result = await self.call(name, arguments)
+        assert not result.ok
+        assert json.loads(result.text)["error"] == result.error
+        assert result.error is not None
+        return result.error
+
+    async def all(self, *calls: ToolCall) -> list[ToolResult]:
+        return await self.dispatch.all(self.turn, calls, CallContext(session_id="session-1"))
+
+
+@pytest.fixture
+async def line(tmp_path: Path) -> AsyncIterator[Line]:
+    made = Line(tmp_path / "results")
+    yield made
+    made.loops.close()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolfold.loops.SETTLE_SECONDS", 0.05)
+
+
+# -- the order ------------------------------------------------------------------------------------------
+
+
+def record_everything(line: Line) -> None:
+    line.recording(schema=COUNT, effects=[Effect.DESTRUCTIVE])
+
+    def before(tool: Tool, args: Json, _context: CallContext) -> None:
+        line.events.append((f"before {tool.name}", args))
+
+    def approve(request: ApprovalRequest) -> bool:
+        line.events.append(("approve", request.args))
+        return True
+
+    def after(_tool: Tool, args: Json, result: ToolResult, _context: CallContext) -> None:
+        line.events.append((f"after {result.value}", args))
+
+    line.hooks.add(PRE, before)
+    line.approver = approve
+    line.hooks.add(POST, after)
+
+
+async def test_a_call_passes_every_station_in_the_order_of_the_line(line: Line) -> None:
+    record_everything(line)
+    result = await line.call("tool_call", {"name": "probe", "arguments": '{"n": "5"}'})
+    assert result.text == '{"result":"done"}'
+    assert line.events == [
+        ("before probe", {"n": "5"}),  # unwrapped, found, not yet read
+        ("approve", {"n": 5}),  # judges what will run
+        ("run", {"n": 5}),
+        ("after done", {"n": 5}),
+    ]
+
+
+async def test_a_call_outside_the_scope_ends_before_any_hook_hears_of_it(line: Line) -> None:
+    record_everything(line)
+    line.granted = frozenset()
+    for name, arguments in (("probe", {"n": 1}), ("tool_call", {"name": "probe", "arguments": {"n": 1}})):
+        assert "is not available in this session" in await line.error(name, arguments)
+    assert line.events == []
+
+
+async def test_arguments_that_do_not_fit_end_before_anybody_is_asked(line: Line) -> None:
+    record_everything(line)
+    assert "'probe' was not invoked" in await line.error(arguments={"n": "five"})
+    assert line.events == [("before probe", {"n": "five"})]
+
+
+async def test_arguments_that_are_no_json_end_before_any_hook(line: Line) -> None:
+    record_everything(line)
+    assert "not valid JSON" in await line.error(arguments="{")
+    assert line.events == []
+
+
+async def test_a_no_ends_the_call_before_it_runs(line: Line) -> None:
+    record_everything(line)
+    line.approver = lambda _: False
+    assert "the person asked said no" in await line.error(arguments={"n": 5})
+    assert line.events == [("before probe", {"n": 5})]
+
+
+async def test_nobody_to_ask_means_no_and_nothing_runs(line: Line) -> None:
+    line.recording(effects=["destructive"])
+    assert "there is nobody to ask" in await line.error()
+    assert line.events == []
+
+
+async def test_a_truthy_answer_is_no_yes_and_nothing_runs(line: Line) -> None:
+    line.recording(effects=["destructive"])
+    answer: Any = "yes"
+    line.approver = lambda _: answer
+    assert "the person asked said no" in await line.error()
+    assert line.events == []
+
+
+async def test_an_approver_that_fails_means_no_and_nothing_runs(line: Line) -> None:
+    def fail(_: ApprovalRequest) -> bool:
+        raise SystemExit
+
+    line.recording(effects=["destructive"])
+    line.approver = fail
+    assert "the question could not be asked" in await line.error()
+    assert line.events == []
+
+
+async def test_a_misused_bridge_runs_nothing(line: Line) -> None:
+    record_everything(line)
+    assert "call it directly" in await line.error("tool_call", {"name": "tool_call", "arguments": {}})
+    assert "put n inside" in await line.error("tool_call", {"name": "probe", "n": 1})
+    assert line.events == []
+
+
+async def test_through_the_bridge_and_directly_a_call_is_the_same(line: Line) -> None:
+    record_everything(line)
+    direct = await line.call("probe", {"n": 5})
+    events = list(line.events)
+    line.events.clear()
+    bridged = await line.call("tool_call", {"name": "probe", "arguments": {"n": 5}})
+    assert (bridged.text, bridged.name) == (direct.text, direct.name)
+    assert line.events == events
+
+
+# -- hooks in the line ----------------------------------------------------------------------------------
+
+
+def failing(*_: object) -> NoReturn:
+    raise ValueError("broken")
+
+
+async def test_a_failing_hook_before_a_call_refuses_it_and_the_tool_does_not_run(line: Line) -> None:
+    record_everything(line)
+    line.hooks.add(PRE, failing)
+    assert await line.error(arguments={"n": 1}) == (
+        "'probe' was refused: the check 'failing' failed: ValueError. It was not invoked."
+    )
+    assert [event for event, _ in line.events] == ["before probe"]
+
+
+async def test_a_hanging_hook_before_a_call_refuses_it_and_the_tool_does_not_run(tmp_path: Path) -> None:
+    line = Line(tmp_path, hook_timeout=0.02)
+    line.recording()
+    go_on = threading.Event()
+    line.hooks.add(PRE, lambda *_: go_on.wait(30))
+    assert "did not answer within 0.02 s" in await line.error()
+    go_on.set()
+    assert line.events == []
+
+
+async def test_a_hook_that_refuses_is_quoted_to_the_model_with_its_details(line: Line) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise Refused("only on weekdays", next_day="Monday")
+
+    line.recording()
+    line.hooks.add(PRE, refuse)
+    result = await line.call()
+    assert json.loads(result.text) == {"error": "only on weekdays", "next_day": "Monday"}
+    assert line.events == []
+
+
+async def test_arguments_that_a_hook_rewrote_are_read_and_judged_like_any_others(line: Line) -> None:
+    record_everything(line)
+    line.hooks.add(PRE, lambda *_: {"n": "7"})
+    await line.call(arguments={"n": 1})
+    assert line.events[1:3] == [("approve", {"n": 7}), ("run", {"n": 7})]
+
+
+async def test_arguments_that_a_hook_rewrote_wrongly_are_refused(line: Line) -> None:
+    record_everything(line)
+    line.hooks.add(PRE, lambda *_: {"n": "seven"})
+    assert "'probe' was not invoked" in await line.error(arguments={"n": 1})
+    assert [event for event, _ in line.events] == ["before probe"]
+
+
+async def test_nobody_can_change_arguments_by_changing_what_they_were_given(line: Line) -> None:
+    given: list[Json] = []
+
+    def before(_tool: Tool, args: Json, _context: CallContext) -> Json:
+        rewritten = {"paths": [*args["paths"], "b"]}
+        given.append(rewritten)
+        args["paths"].append("evil, before")
+        return rewritten
+
+    def approve(request: ApprovalRequest) -> bool:
+        given[0]["paths"].append("evil, kept from before")
+        request.args["paths"].append("evil, approving")
+        return True
+
+    def handler(args: Json, _context: CallContext) -> str:
+        line.events.append(("run", list(args["paths"])))
+        args["paths"].append("evil, running")
+        return "done"
+
+    line.add(handler, effects=["destructive"], schema={"properties": {"paths": {"type": "array"}}})
+    line.hooks.add(PRE, before)
+    line.approver = approve
+    line.hooks.add(POST, lambda _tool, args, _result, _context: line.events.append(("after", args)))
+    mine = {"paths": ["a"]}
+    await line.call(arguments=mine)
+    assert line.events == [("run", ["a", "b"]), ("after", {"paths": ["a", "b"]})]
+    assert mine == {"paths": ["a"]}
+
+
+async def test_a_hook_after_a_call_transforms_the_result(line: Line) -> None:
+    line.recording(answer={"n": 1})
+    line.hooks.add(POST, lambda _tool, _args, result, _context: {"n": result.value["n"] + 1})
+    line.hooks.add(POST, lambda _tool, _args, result, _context: [json.loads(result.text)["n"]])
+    result = await line.call()
+    assert (result.text, result.value, result.ok) == ('{"result":[2]}', [2], True)
+
+
+async def test_a_failing_hook_after_a_call_leaves_the_result(line: Line) -> None:
+    line.recording(answer={"n": 1})
+    line.hooks.add(POST, failing)
+    assert (await line.call()).text == '{"n":1}'
+
+
+async def test_a_hook_after_a_call_may_answer_with_a_result_and_the_model_still_gets_json(line: Line) -> None:
+    line.recording()
+    line.hooks.add(
+        POST, lambda *_: ToolResult(call_id="someone else's", name="other", text="not { json", error="no")
+    )
+    result = await line.call()
+    assert (result.name, result.error) == ("probe", "no")
+    assert json.loads(result.text) == {"result": "not { json"}
+
+
+async def test_a_hook_that_returns_the_result_it_was_given_changes_nothing(line: Line) -> None:
+    line.recording(answer={"n": 1})
+    before = await line.call()
+    line.hooks.add(POST, lambda _tool, _args, result, _context: result)
+    assert replace(await line.call(), milliseconds=0) == replace(before, milliseconds=0)
+
+
+async def test_a_result_that_a_hook_made_too_large_is_bounded_like_any_other(line: Line) -> None:
+    line.recording()
+    line.max_chars = 1_000
+    line.hooks.add(POST, lambda *_: "x" * 5_000)
+    result = await line.call()
+    assert len(result.text) <= 1_000
+    assert result.stored is not None
+
+
+async def test_hooks_after_a_call_see_a_failed_call_too(line: Line) -> None:
+    line.add(failing)
+    line.hooks.add(POST, lambda _tool, _args, result, _context: line.events.append(("after", result.error)))
+    await line.call()
+    assert line.events == [("after", "Tool execution failed: ValueError: broken")]
+
+
+# -- what failures become -------------------------------------------------------------------------------
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class SilentRefusal(CallError):
+    def __init__(self) -> None:  # and it forgets to call its parent's
+        pass
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+EXCEPTIONS: list[tuple[BaseException, str]] = [
+    (ValueError("bad value"), "Tool execution failed: ValueError: bad value"),
+    (KeyError("name"), "Tool execution failed: KeyError: 'name'"),
+    (Exception(), "Tool execution failed: Exception: "),
+    (TimeoutError("database"), "Tool execution failed: TimeoutError: database"),
+    (SystemExit(3), "Tool execution failed: SystemExit: 3"),
+    (asyncio.CancelledError(), "Tool execution failed: CancelledError: "),
+    (GeneratorExit("x"), "Tool execution failed: GeneratorExit: x"),
+    (BaseException("base"), "Tool execution failed: BaseException: base"),
+    (RecursionError("deep"), "Tool execution failed: RecursionError: deep"),
+    (MemoryError(), "Tool execution failed: MemoryError: "),
+    (StopAsyncIteration("s"), "Tool execution failed: StopAsyncIteration: s"),
+    (
+        BaseExceptionGroup("g", [SystemExit()]),
+        "Tool execution failed: BaseExceptionGroup: g (1 sub-exception)",
+    ),
+    (Silent(), "Tool execution failed: Silent: (no message)"),
+    (CallError("no such file"), "no such file"),
+    (InvalidArguments("not like this"), "not like this"),
+    (SilentRefusal(), "(no message)"),
+    (ValueError("half \ud800 a pair"), "Tool execution failed: ValueError: half \ufffd a pair"),
+]
+
+
+@pytest.mark.parametrize(("raised", "said"), EXCEPTIONS, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_whatever_a_handler_raises_becomes_an_error_the_model_can_read(
+    line: Line, raised: BaseException, said: str, is_async: bool
+) -> None:
+    def fail(_: Json) -> NoReturn:
+        raise raised
+
+    async def fail_later(_: Json) -> NoReturn:
+        raise raised
+
+    line.add(fail_later if is_async else fail)
+    assert await line.error() == said
+
+
+async def test_a_blocking_handler_that_raises_keyboard_interrupt_stops_only_itself(
+    line: Line,
+) -> None:
+    def fail(_: Json) -> NoReturn:
+        raise KeyboardInterrupt
+
+    line.add(fail)
+    assert await line.error() == "Tool execution failed: KeyboardInterrupt: "
+
+
+async def test_the_error_for_the_model_is_exactly_the_promised_json(line: Line) -> None:
+    line.add(failing)
+    assert (await line.call()).text == '{"error":"Tool execution failed: ValueError: broken"}'
+
+
+async def test_a_failure_that_is_not_the_handlers_says_so(
+    line: Line, caplog: pytest.LogCaptureFixture
+) -> None:
+    line.recording()
+
+    class Broken(Validation):
+        def __call__(self, tool: Tool, arguments: Any) -> Json:
+            raise RuntimeError("validator broke")
+
+    dispatch = replace(line.dispatch, validate=Broken())
+    result = await dispatch(line.turn, ToolCall("probe", {}, "id"), CallContext(session_id="s"))
+    assert result.text == '{"error":"Error executing probe: validator broke"}'
+    assert line.events == []
+    assert "dispatching 'probe' failed" in caplog.text
+
+
+async def test_a_huge_message_is_cut(line: Line) -> None:
+    def fail(_: Json) -> NoReturn:
+        raise ValueError("x" * 10_000_000)
+
+    line.add(fail)
+    said = await line.error()
+    assert said.startswith("Tool execution failed: ValueError: xxx")
+    assert len(said) < 2_100
+
+
+async def test_a_huge_name_is_cut(line: Line) -> None:
+    assert len(await line.error("n" * 1_000_000)) < 2_100
+
+
+async def test_secrets_in_messages_are_hidden(line: Line) -> None:
+    def fail(_: Json) -> NoReturn:
+        raise ValueError(f"GET https://api/?key={SECRET} with token=hunter2222 failed")
+
+    line.add(fail)
+    result = await line.call()
+    assert SECRET not in result.text
+    assert "hunter2222" not in result.text
+    assert result.error == (
+        f"Tool execution failed: ValueError: GET https://api/?key={HIDDEN} with token={HIDDEN} failed"
+    )
+
+
+async def test_secrets_among_refused_arguments_are_hidden(line: Line) -> None:
+    line.recording(schema=COUNT)
+    assert SECRET not in (await line.call(arguments={"n": SECRET})).text
+
+
+async def test_details_too_large_for_the_model_are_left_out_and_the_error_stays(line: Line) -> None:
+    def fail(_: Json) -> NoReturn:
+        raise CallError("too much", listing=list(range(100_000)))
+
+    line.add(fail)
+    assert json.loads((await line.call()).text) == {"error": "too much"}
+
+
+async def test_details_cannot_replace_the_error(line: Line) -> None:
+    def fail(_: Json) -> NoReturn:
+        raise CallError("the message", error=SECRET, hint="try again")
+
+    line.add(fail)
+    assert json.loads((await line.call()).text) == {"error": "the message", "hint": "try again"}
+
+
+async def test_refused_arguments_come_with_the_schema(line: Line) -> None:
+    line.recording(schema={"properties": {"n": {"type": "integer"}}, "required": ["n"]})
+    answer = json.loads((await line.call()).text)
+    assert answer["parameters"]["required"] == ["n"]
+    assert "was not invoked" in answer["error"]
+
+
+@pytest.mark.parametrize("name", [None, 5, ["probe"], {}])
+async def test_a_call_whose_name_is_no_text_is_an_error_like_any_other(line: Line, name: Any) -> None:
+    line.recording()
+    assert "a call needs the name of a tool" in await line.error(name)
+    assert line.events == []
+
+
+@pytest.mark.parametrize("name", ["todo", "memory", "session_search", "delegate_task"])
+async def test_an_agents_own_tool_without_an_agent_is_a_clear_error(line: Line, name: str) -> None:
+    services: Any = None
+    line.registry.add_all(agent_tools(services))
+    needed = {"memory": {"action": "add"}, "session_search": {"query": "q"}, "delegate_task": {"goal": "g"}}
+    assert await line.error(name, needed.get(name)) == (
+        f"'{name}' is run by the agent itself, and this session has no agent that offers it."
+    )
+
+
+async def test_a_handler_of_any_kind_answers(line: Line) -> None:
+    async def later(args: Json) -> Json:
+        await asyncio.sleep(0)
+        return {"via": "async"}
+
+    line.add(later, "async_one")
+    line.add(lambda args: later(args), "returns_awaitable")
+    line.add(lambda args: later(args), "declared_async", is_async=True)
+    line.add(lambda args: {"via": "async"}, "only_says_it_is_async", is_async=True)
+    line.add(later, "only_says_it_is_not", is_async=False)
+    for name in line.registry.snapshot():
+        assert (await line.call(name)).text == '{"via":"async"}', name
+
+
+async def test_a_result_that_cannot_be_shown_is_still_json(line: Line) -> None:
+    line.recording(answer={"bad": object, "worse": Silent(), "number": float("nan"), "half": "\ud800"})
+    answer = json.loads((await line.call()).text)
+    assert answer["number"] is None
+    assert answer["half"] == "\ufffd"
+
+
+async def test_the_handler_is_told_of_its_call(line: Line) -> None:
+    told: list[CallContext] = []
+    line.add(lambda args, context: told.append(context))
+    await line.call(task_id="task-1", user_task="tidy up")
+    assert (told[0].session_id, told[0].call_id) == ("session-1", "call-1")
+    assert (told[0].task_id, told[0].user_task) == ("task-1", "tidy up")
+
+
+# -- time -----------------------------------------------------------------------------------------------
+
+
+async def test_an_async_handler_out_of_time_is_cancelled_and_cleans_up(line: Line) -> None:
+    async def endless(_args: Json, context: CallContext) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            line.events.append(("cleaned up", context.session_id))
+
+    line.add(endless, timeout=0.02)
+    assert await line.error() == "Tool execution failed: Timeout: 'probe' did not end within 0.02 s."
+    assert line.events == [("cleaned up", "session-1")]
+
+
+async def test_a_blocking_handler_out_of_time_is_told_and_nobody_waits_for_it(line: Line) -> None:
+    noticed = threading.Event()
+
+    def endless(_args: Json, context: CallContext) -> None:
+        if context.cancelled.wait(10):
+            noticed.set()
+
+    line.add(endless, timeout=0.02)
+    assert await line.error() == "Tool execution failed: Timeout: 'probe' did not end within 0.02 s."
+    assert await asyncio.to_thread(noticed.wait, 10)
+
+
+async def test_a_blocking_handler_that_notices_nothing_holds_up_nobody(line: Line) -> None:
+    go_on = threading.Event()
+    line.add(lambda args: go_on.wait(30), timeout=0.02)
+    async with asyncio.timeout(10):
+        assert "did not end within" in await line.error()
+    go_on.set()
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_handler_that_will_not_be_cancelled_holds_up_nobody(line: Line) -> None:
+    async def endless(_: Json) -> None:
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                continue
+
+    line.add(endless, timeout=0.02)
+    before = asyncio.all_tasks()
+    async with asyncio.timeout(10):
+        assert "did not end within 0.02 s" in await line.error()
+    assert asyncio.all_tasks() == before
+
+
+async def test_an_answer_that_comes_too_late_is_not_given(line: Line) -> None:
+    async def late(_: Json) -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "too late"
+        return "never"
+
+    line.add(late, timeout=0.02)
+    assert "did not end within" in await line.error()
+
+
+async def test_a_tool_without_a_limit_of_its_own_has_the_configured_one(line: Line) -> None:
+    line.timeout = 0.02
+    line.add(lambda args, context: context.cancelled.wait(10))
+    assert "did not end within 0.02 s" in await line.error()
+
+
+async def test_a_tool_with_a_longer_limit_of_its_own_has_that(line: Line) -> None:
+    async def waits(_: Json) -> str:
+        await asyncio.sleep(0.05)
+        return "in time"
+
+    line.timeout = 0.01
+    line.add(waits, timeout=10)
+    assert (await line.call()).text == '{"result":"in time"}'
+
+
+# -- cancellation ---------------------------------------------------------------------------------------
+
+
+async def test_cancelling_a_call_cancels_an_async_handler(line: Line) -> None:
+    inside = asyncio.Event()
+
+    async def endless(_args: Json, context: CallContext) -> None:
+        inside.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            line.events.append(("cleaned up", None))
+
+    line.add(endless)
+    line.hooks.add(POST, lambda *_: line.events.append(("after", None)))
+    task = asyncio.create_task(line.call())
+    await asyncio.wait_for(inside.wait(), 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert line.events == [("cleaned up", None)]
+
+
+async def test_cancelling_a_call_tells_a_blocking_handler(line: Line) -> None:
+    inside, noticed = threading.Event(), threading.Event()
+
+    def endless(_args: Json, context: CallContext) -> None:
+        inside.set()
+        if context.cancelled.wait(10):
+            noticed.set()
+
+    line.add(endless)
+    task = asyncio.create_task(line.call())
+    assert await asyncio.to_thread(inside.wait, 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await asyncio.to_thread(noticed.wait, 10)
+
+
+async def test_cancelling_while_somebody_is_asked_runs_nothing(line: Line) -> None:
+    inside = asyncio.Event()
+
+    async def think(_: ApprovalRequest) -> bool:
+        inside.set()
+        await asyncio.Event().wait()
+        return True
+
+    line.recording(effects=["destructive"])
+    line.approver = think
+    task = asyncio.create_task(line.call())
+    await asyncio.wait_for(inside.wait(), 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert line.events == []
+
+
+async def test_cancelling_a_reply_cancels_all_of_its_calls(line: Line) -> None:
+    running: list[str] = []
+    both = asyncio.Event()
+
+    async def endless(args: Json) -> None:
+        running.append("in")
+        if len(running) == 2:
+            both.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            line.events.append(("cleaned up", None))
+
+    line.add(endless, parallel=True)
+    line.recording("later")
+    task = asyncio.create_task(line.all(ToolCall("probe"), ToolCall("probe"), ToolCall("later")))
+    await asyncio.wait_for(both.wait(), 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert line.events == [("cleaned up", None)] * 2  # and `later` never ran
+
+
+# -- size -----------------------------------------------------------------------------------------------
+
+
+async def test_a_result_too_large_is_stored_and_shown_in_part(line: Line) -> None:
+    lines = "\n".join(f"line {number}" for number in range(1, 20_001))
+    line.recording(answer=lines)
+    line.recording("read_file")
+    result = await line.call()
+    answer = json.loads(result.text)
+    assert result.ok
+    assert len(result.text) <= line.max_chars
+    assert "line 1\n" in answer["head"]
+    assert "line 20000" in answer["tail"]
+    assert "read_file(path, offset, limit)" in answer["note"]
+    assert result.stored == Path(answer["stored"])
+    assert "line 10000" in result.stored.read_text()
+    assert result.stored.parent == line.folder / "session-1"
+    assert stat.S_IMODE(result.stored.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(result.stored.stat().st_mode) == 0o600
+    assert result.value == lines
+
+
+async def test_a_session_that_was_not_granted_the_reader_is_not_sent_to_it(line: Line) -> None:
+    line.recording(answer="x" * 100_000)
+    line.recording("read_file")
+    line.granted = frozenset({"probe"})
+    assert "read_file" not in json.loads((await line.call()).text)["note"]
+
+
+async def test_a_result_that_fits_writes_nothing(line: Line) -> None:
+    line.recording(answer="x" * 1_000)
+    result = await line.call()
+    assert result.stored is None
+    assert not line.folder.exists()
+
+
+# -- side by side ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_parallel_tools_run_side_by_side(line: Line, is_async: bool) -> None:
+    together = threading.Barrier(3)
+    met = asyncio.Barrier(3)
+
+    def meet(_: Json) -> str:
+        together.wait(10)
+        return "met"
+
+    async def meet_async(_: Json) -> str:
+        await asyncio.wait_for(met.wait(), 10)
+        return "met"
+
+    line.add(meet_async if is_async else meet, parallel=True)
+    results = await line.all(*[ToolCall("probe") for _ in range(3)])
+    assert [result.text for result in results] == ['{"result":"met"}'] * 3
+
+
+@dataclass
+class Crowd:
+    """A handler that notes how many calls of it run at the same moment."""
+
+    now: int = 0
+    seen: list[int] = field(default_factory=list)
+
+    async def __call__(self, _: Json) -> None:
+        self.now += 1
+        self.seen.append(self.now)
+        for _turn in range(20):  # whoever may run beside us gets the chance
+            await asyncio.sleep(0)
+        self.now -= 1
+
+
+async def test_an_exclusive_tool_runs_alone(line: Line) -> None:
+    crowd = Crowd()
+    line.add(crowd, "shared", parallel=True)
+    line.add(crowd, "alone")
+    names = ["shared", "alone", "alone", "shared", "shared", "alone"]
+    results = await line.all(*[ToolCall(name) for name in names])
+    assert [result.name for result in results] == names
+    assert crowd.seen == [1, 1, 1, 1, 2, 1]  # only the two neighbours that share met each other
+
+
+async def test_calls_of_exclusive_tools_run_in_the_order_of_the_reply(line: Line) -> None:
+    line.recording(schema={"properties": {"n": {"type": "integer"}}})
+    await line.all(*[ToolCall("probe", {"n": number}) for number in range(20)])
+    assert line.events == [("run", {"n": number}) for number in range(20)]
+
+
+async def test_a_call_behind_an_exclusive_one_waits_for_it(line: Line) -> None:
+    async def slow(_: Json) -> None:
+        for _turn in range(20):
+            await asyncio.sleep(0)
+        line.events.append(("slow ended", None))
+
+    line.add(slow, "slow")
+    line.recording("shared", parallel=True)
+    await line.all(ToolCall("slow"), ToolCall("shared"))
+    assert [event for event, _ in line.events] == ["slow ended", "run"]
+
+
+async def test_through_the_bridge_an_exclusive_tool_is_exclusive_too(line: Line) -> None:
+    crowd = Crowd()
+    line.add(crowd, "alone")
+    await line.all(*[ToolCall("tool_call", {"name": "alone", "arguments": {}}) for _ in range(4)])
+    assert crowd.seen == [1, 1, 1, 1]
+
+
+async def test_results_stand_in_the_order_of_the_calls_whoever_ends_first(line: Line) -> None:
+    ended: list[int] = []
+    gates = [asyncio.Event() for _ in range(4)]
+    gates[3].set()
+
+    async def backwards(args: Json) -> int:
+        await asyncio.wait_for(gates[args["n"]].wait(), 10)
+        ended.append(args["n"])
+        gates[args["n"] - 1].set()
+        return int(args["n"])
+
+    line.add(backwards, parallel=True, schema=COUNT)
+    results = await line.all(*[ToolCall("probe", {"n": number}, f"id-{number}") for number in range(4)])
+    assert ended == [3, 2, 1, 0]
+    assert [(result.call_id, result.value) for result in results] == [
+        ("id-0", 0),
+        ("id-1", 1),
+        ("id-2", 2),
+        ("id-3", 3),
+    ]
+
+
+async def test_no_more_calls_run_at_once_than_configured(line: Line) -> None:
+    line.max_parallel = 3
+    inside, peak = 0, 0
+    full = asyncio.Event()
+
+    async def count(_: Json) -> None:
+        nonlocal inside, peak
+        inside += 1
+        peak = max(peak, inside)
+        if inside == 3:
+            full.set()
+        await asyncio.wait_for(full.wait(), 10)
+        for _turn in range(10):
+            await asyncio.sleep(0)
+        inside -= 1
+
+    line.add(count, parallel=True)
+    results = await line.all(*[ToolCall("probe") for _ in range(12)])
+    assert all(result.ok for result in results)
+    assert peak == 3
+
+
+async def test_one_failing_call_does_not_disturb_the_others(line: Line) -> None:
+    async def cancels_itself(_: Json) -> None:
+        raise asyncio.CancelledError
+
+    def exits(_: Json) -> NoReturn:
+        raise SystemExit(1)
+
+    nothing: Any = None
+    line.recording("good", parallel=True)
+    line.add(failing, "fails", parallel=True)
+    line.add(cancels_itself, "cancels", parallel=True)
+    line.add(exits, "exits", parallel=True)
+    line.add(lambda args, context: context.cancelled.wait(10), "hangs", parallel=True, timeout=0.02)
+    names = ["good", "fails", "good", "cancels", "exits", "hangs", "missing", nothing, "good"]
+    results = await line.all(*[ToolCall(name) for name in names])
+    assert [result.ok for result in results] == [name == "good" for name in names]
+
+
+async def test_a_hook_that_cancels_itself_for_one_call_does_not_disturb_the_others(line: Line) -> None:
+    async def moody(_tool: Tool, args: Json, _context: CallContext) -> None:
+        if args["n"] == 1:
+            raise asyncio.CancelledError
+
+    line.recording(schema=COUNT, parallel=True)
+    line.hooks.add(PRE, moody)
+    results = await line.all(*[ToolCall("probe", {"n": number}) for number in range(3)])
+    assert [result.ok for result in results] == [True, False, True]
+
+
+async def test_a_call_out_of_time_does_not_tell_its_neighbours_to_stop(line: Line) -> None:
+    seen: list[bool] = []
+    over = threading.Event()
+
+    def patient(_args: Json, context: CallContext) -> None:
+        over.wait(10)
+        seen.append(context.cancelled.is_set())
+
+    def endless(_args: Json, context: CallContext) -> None:
+        context.cancelled.wait(10)
+        over.set()
+
+    line.add(patient, "patient", parallel=True)
+    line.add(endless, "endless", parallel=True, timeout=0.02)
+    results = await line.all(ToolCall("patient"), ToolCall("endless"))
+    assert [result.ok for result in results] == [True, False]
+    assert seen == [False]
+
+
+async def test_a_reply_without_calls_has_no_results(line: Line) -> None:
+    assert await line.all() == []
+
+
+# -- from the outside -----------------------------------------------------------------------------------
+
+
+def test_a_cached_async_client_lives_on_between_synchronous_calls(opened: Opened) -> None:
+    runtime = opened()
+    cached: dict[str, asyncio.Event] = {}
+
+    async def use(_: Json) -> str:
+        client = cached.setdefault("client", asyncio.Event())
+        asyncio.get_running_loop().call_soon(client.set)
+        await asyncio.wait_for(client.wait(), 10)  # an event of another loop would raise here
+        client.clear()
+        return "used"
+
+    runtime.registry.register(name="client", toolset="t", schema={}, handler=use)
+    session = runtime.session(["t"])
+    assert [session.call_sync("client").text for _ in range(3)] == ['{"result":"used"}'] * 3
+
+
+async def test_a_synchronous_call_inside_a_running_loop_is_answered(opened: Opened) -> None:
+    runtime = opened()
+    runtime.registry.register(name="probe", toolset="t", schema={}, handler=lambda args: "done")
+    assert runtime.session(["t"]).call_sync("probe").text == '{"result":"done"}'
+
+
+def test_synchronous_calls_from_many_threads_are_all_answered(opened: Opened) -> None:
+    runtime = opened()
+
+    async def double(args: Json) -> int:
+        await asyncio.sleep(0)
+        return int(args["n"]) * 2
+
+    runtime.registry.register(name="double", toolset="t", schema=COUNT, handler=double)
+    session = runtime.session(["t"])
+    answers: dict[int, Any] = {}
+
+    def work(number: int) -> None:
+        answers[number] = session.call_sync("double", {"n": number}).value
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert answers == {number: number * 2 for number in range(16)}
+
+
+def test_ctrl_c_stops_a_running_tool_of_either_kind_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    script = """
+        import asyncio, gc, os, threading
+        from toolfold import load_config, open_runtime
+
+        told = threading.Event()
+
+        async def endless(args):
+            try:
+                await asyncio.Event().wait()
+            finally:
+                print("async cleaned up", flush=True)
+
+        def blocking(args, context):
+            print("ready", flush=True)
+            if context.cancelled.wait(30):
+                told.set()
+
+        from toolfold import ToolCall
+        with open_runtime(load_config()) as runtime:
+            for name, handler in {"endless": endless, "blocking": blocking}.items():
+                runtime.registry.register(name=name, toolset="t", schema={}, handler=handler, parallel=True)
+            try:
+                runtime.session(["t"]).call_all_sync([ToolCall("endless"), ToolCall("blocking")])
+            except KeyboardInterrupt:
+                print("told", told.wait(10), flush=True)
+        for thread in threading.enumerate():
+            if thread is not threading.main_thread():
+                thread.join(10)
+        gc.collect()
+        print("threads", len(threading.enumerate()), "tasks", len(os.listdir("/proc/self/task")), flush=True)
+    """
+    env = {"TOOLFOLD_HOME": str(tmp_path / "home"), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    process = subprocess.Popen(
+        [sys.executable, "-X", "dev", "-W", "error::ResourceWarning", "-c", textwrap.dedent(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+        cwd=tmp_path,
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert (process.returncode, err) == (0, "")
+    assert out == "async cleaned up\ntold True\nthreads 1 tasks 1\n"
+
+
+async def test_a_call_says_how_long_it_took(line: Line) -> None:
+    line.recording()
+    assert 0 < (await line.call()).milliseconds < 10_000

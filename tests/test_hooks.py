@@ -1,0 +1,278 @@
+"""A hook before a call may stop or change it; a hook after it may change only what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from toolfold.authoring import build_tool
+from toolfold.errors import Refused, ToolfoldError
+from toolfold.hooks import POST, PRE, Hooks
+from toolfold.loops import Loops
+from toolfold.model import CallContext, Json, ToolResult
+
+TOOL = build_tool(name="probe", toolset="t", schema={}, handler=lambda args: args)
+CONTEXT = CallContext(session_id="s", call_id="c")
+RESULT = ToolResult(call_id="c", name="probe", text="{}", value={"n": 1})
+
+
+@pytest.fixture
+async def loops() -> AsyncIterator[Loops]:
+    made = Loops()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def hooks(loops: Loops) -> Hooks:
+    return Hooks(loops, timeout=10)
+
+
+@pytest.fixture
+def hasty(loops: Loops, monkeypatch: pytest.MonkeyPatch) -> Hooks:
+    """Hooks whose time is short."""
+    monkeypatch.setattr("toolfold.loops.SETTLE_SECONDS", 0.05)
+    return Hooks(loops, timeout=0.05)
+
+
+async def refusal(hooks: Hooks, args: Json | None = None) -> str:
+    with pytest.raises(Refused) as caught:
+        await hooks.before(TOOL, args or {}, CONTEXT)
+    return str(caught.value)
+
+
+async def after(hooks: Hooks, args: Json | None = None, result: ToolResult = RESULT) -> ToolResult:
+    def reshape(so_far: ToolResult, wanted: Any) -> ToolResult:
+        return replace(so_far, value=wanted)
+
+    return await hooks.after(TOOL, args or {}, result, CONTEXT, reshape)
+
+
+# -- before ---------------------------------------------------------------------------------------------
+
+
+async def test_without_hooks_the_arguments_go_on_as_they_are(hooks: Hooks) -> None:
+    assert await hooks.before(TOOL, {"a": 1}, CONTEXT) == {"a": 1}
+
+
+async def test_a_hook_is_told_the_tool_the_arguments_and_the_call(hooks: Hooks) -> None:
+    told: list[object] = []
+    hooks.add(PRE, lambda tool, args, context: told.extend([tool, args, context]))
+    await hooks.before(TOOL, {"a": 1}, CONTEXT)
+    assert told == [TOOL, {"a": 1}, CONTEXT]
+
+
+async def test_hooks_run_in_the_order_they_were_added_each_on_what_the_last_one_made(hooks: Hooks) -> None:
+    hooks.add(PRE, lambda _tool, args, _context: {"seen": [*args["seen"], "first"]})
+
+    async def second(_tool: object, args: Json, _context: object) -> Json:
+        return {"seen": [*args["seen"], "second"]}
+
+    hooks.add(PRE, second)
+    assert await hooks.before(TOOL, {"seen": []}, CONTEXT) == {"seen": ["first", "second"]}
+
+
+async def test_a_hook_that_refuses_says_why_and_no_later_hook_is_asked(hooks: Hooks) -> None:
+    asked: list[str] = []
+
+    def refuse(*_: object) -> None:
+        raise Refused("not on a Sunday")
+
+    hooks.add(PRE, refuse)
+    hooks.add(PRE, lambda *_: asked.append("later"))
+    assert await refusal(hooks) == "not on a Sunday"
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [ValueError("x"), SystemExit(0), asyncio.CancelledError(), KeyError(), TimeoutError()],
+)
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_hook_that_fails_in_whatever_way_refuses(
+    hooks: Hooks, raised: BaseException, is_async: bool
+) -> None:
+    asked: list[str] = []
+
+    def fail(*_: object) -> None:
+        raise raised
+
+    async def fail_later(*_: object) -> None:
+        raise raised
+
+    hooks.add(PRE, fail_later if is_async else fail)
+    hooks.add(PRE, lambda *_: asked.append("later"))
+    name = "fail_later" if is_async else "fail"
+    assert await refusal(hooks) == (
+        f"'probe' was refused: the check '{name}' failed: {type(raised).__name__}. It was not invoked."
+    )
+    assert asked == []
+
+
+async def test_why_a_hook_failed_is_logged_for_people_and_not_told_to_the_model(
+    hooks: Hooks, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("internal address 10.0.0.1")
+
+    hooks.add(PRE, fail)
+    assert "10.0.0.1" not in await refusal(hooks)
+    assert "10.0.0.1" in caplog.text
+
+
+@pytest.mark.parametrize("answer", [True, False, 0, "go on", ["a"], ("a", 1), object()])
+async def test_an_answer_that_is_neither_nothing_nor_arguments_refuses(hooks: Hooks, answer: object) -> None:
+    hooks.add(PRE, lambda *_: answer)
+    assert f"answered with {type(answer).__name__} instead of arguments" in await refusal(hooks)
+
+
+async def test_an_empty_object_is_arguments(hooks: Hooks) -> None:
+    hooks.add(PRE, lambda *_: {})
+    assert await hooks.before(TOOL, {"a": 1}, CONTEXT) == {}
+
+
+async def test_a_blocking_hook_that_hangs_refuses(hasty: Hooks) -> None:
+    go_on = threading.Event()
+
+    def hang(*_: object) -> None:
+        go_on.wait(30)
+
+    hasty.add(PRE, hang)
+    assert await refusal(hasty) == (
+        "'probe' was refused: the check 'hang' did not answer within 0.05 s. It was not invoked."
+    )
+    go_on.set()
+
+
+async def test_an_async_hook_that_hangs_refuses_though_it_will_not_be_cancelled(hasty: Hooks) -> None:
+    async def hang(*_: object) -> None:
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                continue
+
+    hasty.add(PRE, hang)
+    async with asyncio.timeout(20):
+        assert "did not answer" in await refusal(hasty)
+
+
+async def test_a_hook_cannot_change_arguments_by_changing_what_it_was_given(hooks: Hooks) -> None:
+    def meddle(_tool: object, args: Json, _context: object) -> None:
+        args["path"] = "/etc/passwd"
+        args["nested"]["list"].append("evil")
+
+    hooks.add(PRE, meddle)
+    args = {"path": "a", "nested": {"list": []}}
+    assert await hooks.before(TOOL, args, CONTEXT) == {"path": "a", "nested": {"list": []}}
+    assert args == {"path": "a", "nested": {"list": []}}
+
+
+async def test_cancelling_the_caller_is_no_refusal(hooks: Hooks) -> None:
+    inside = asyncio.Event()
+
+    async def wait(*_: object) -> None:
+        inside.set()
+        await asyncio.Event().wait()
+
+    hooks.add(PRE, wait)
+    task = asyncio.create_task(hooks.before(TOOL, {}, CONTEXT))
+    await asyncio.wait_for(inside.wait(), 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+# -- after ----------------------------------------------------------------------------------------------
+
+
+async def test_a_hook_after_a_call_may_replace_the_result(hooks: Hooks) -> None:
+    hooks.add(POST, lambda _tool, _args, result, _context: {"n": result.value["n"] + 1})
+    assert (await after(hooks)).value == {"n": 2}
+
+
+async def test_each_hook_after_a_call_is_given_what_the_last_one_made(hooks: Hooks) -> None:
+    hooks.add(POST, lambda *_: "without the secret")
+    hooks.add(POST, lambda _tool, _args, result, _context: f"{result.value}, signed")
+    assert (await after(hooks)).value == "without the secret, signed"
+
+
+async def test_a_hook_after_a_call_that_answers_nothing_leaves_the_result(hooks: Hooks) -> None:
+    told: list[object] = []
+    hooks.add(POST, lambda tool, args, result, context: told.extend([tool, args, result, context]))
+    assert await after(hooks, {"a": 1}) is RESULT
+    assert told == [TOOL, {"a": 1}, RESULT, CONTEXT]
+
+
+@pytest.mark.parametrize("raised", [ValueError("x"), SystemExit(0), asyncio.CancelledError(), Refused("no")])
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_hook_after_a_call_that_fails_is_logged_and_the_result_stands(
+    hooks: Hooks, raised: BaseException, is_async: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise raised
+
+    async def fail_later(*_: object) -> None:
+        raise raised
+
+    hooks.add(POST, lambda *_: "made before")
+    hooks.add(POST, fail_later if is_async else fail)
+    hooks.add(POST, lambda _tool, _args, result, _context: f"{result.value}, and after")
+    assert (await after(hooks)).value == "made before, and after"
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+
+async def test_a_hook_after_a_call_that_hangs_is_left_behind_and_the_result_stands(hasty: Hooks) -> None:
+    go_on = threading.Event()
+    hasty.add(POST, lambda *_: go_on.wait(30))
+    assert await after(hasty) is RESULT
+    go_on.set()
+
+
+async def test_a_hook_after_a_call_gets_arguments_of_its_own(hooks: Hooks) -> None:
+    def meddle(_tool: object, args: Json, _result: object, _context: object) -> None:
+        args["nested"].clear()
+
+    seen: list[Json] = []
+    hooks.add(POST, meddle)
+    hooks.add(POST, lambda _tool, args, _result, _context: seen.append(args))
+    await after(hooks, {"nested": {"a": 1}})
+    assert seen == [{"nested": {"a": 1}}]
+
+
+# -- adding ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("event", "hook", "problem"),
+    [
+        ("pre_tool", lambda: None, "there is no hook 'pre_tool'; use pre_tool_call or post_tool_call"),
+        (PRE, "not callable", "a hook must be callable, not str"),
+    ],
+)
+def test_a_hook_that_could_never_run_is_refused_when_it_is_added(
+    event: str, hook: Callable[..., Any], problem: str
+) -> None:
+    with pytest.raises(ToolfoldError, match=problem):
+        Hooks(Loops()).add(event, hook)
+
+
+async def test_a_hook_added_while_a_call_runs_waits_for_the_next_call(hooks: Hooks) -> None:
+    ran: list[str] = []
+
+    def first(*_: object) -> None:
+        ran.append("first")
+        if len(ran) == 1:
+            hooks.add(PRE, lambda *_: ran.append("second"))
+
+    hooks.add(PRE, first)
+    await hooks.before(TOOL, {}, CONTEXT)
+    assert ran == ["first"]
+    await hooks.before(TOOL, {}, CONTEXT)
+    assert ran == ["first", "first", "second"]

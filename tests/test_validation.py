@@ -1,0 +1,552 @@
+"""Whatever a model writes becomes arguments that fit the schema, or a refusal it can act on."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import http.server
+import json
+import math
+import threading
+import weakref
+from collections import UserDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from toolfold.authoring import build_tool
+from toolfold.errors import InvalidArguments
+from toolfold.model import Json, Tool
+from toolfold.validation import DEEPEST, LARGEST_TEXT, Validation, parse_arguments
+
+modest = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def tool_taking(schema: object, **more: object) -> Tool:
+    """A tool with one argument, `x`, that this schema describes."""
+    parameters = {"type": "object", "properties": {"x": schema}, **more}
+    return build_tool(name="probe", toolset="t", schema={"parameters": parameters}, handler=lambda args: args)
+
+
+def read(schema: object, value: object, **more: object) -> Any:
+    """What becomes of `x` on its way to the handler."""
+    return Validation()(tool_taking(schema, **more), {"x": value})["x"]
+
+
+def refused(tool: Tool, arguments: Any) -> str:
+    with pytest.raises(InvalidArguments) as caught:
+        Validation()(tool, arguments)
+    return str(caught.value)
+
+
+def in_time(call: Callable[[], object], seconds: float = 20) -> None:
+    """Fail, instead of hanging the tests, where a call does not end."""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert not thread.is_alive(), "it did not end"
+
+
+# -- any JSON against any schema ------------------------------------------------------------------------
+
+TEXTS = st.one_of(
+    st.text(st.characters(), max_size=6),
+    st.sampled_from(
+        ["5", "-3", "5.0", "1e3", "1e999", "true", "False", "null", "", " 7 ", "nan", "Infinity"]
+    ),
+    st.sampled_from(
+        ['{"a": "1"}', "[1, 2]", '["5"]', "[1e999]", "[NaN]", "{", '"5"', "[" * 2000, "9" * 5000]
+    ),
+)
+NUMBERS = st.one_of(
+    st.integers(-(10**30), 10**30), st.floats(allow_nan=False, allow_infinity=False, width=32).map(float)
+)
+SCALARS = st.one_of(st.none(), st.booleans(), NUMBERS, st.integers(-3, 9).map(float), TEXTS)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["a", "b", "c"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+KINDS = ["string", "integer", "number", "boolean", "null", "array", "object"]
+PLAIN_SCHEMAS = st.one_of(
+    st.booleans(),
+    st.builds(dict),
+    st.sampled_from(KINDS).map(lambda kind: {"type": kind}),
+    st.lists(st.sampled_from(KINDS), min_size=1, max_size=3, unique=True).map(lambda kinds: {"type": kinds}),
+    st.lists(SCALARS.filter(lambda v: v == v), min_size=1, max_size=3).map(lambda values: {"enum": values}),
+    st.integers(0, 9).map(lambda number: {"const": number}),
+    st.integers(-2, 9).map(lambda number: {"type": "number", "minimum": number}),
+    st.sampled_from(["#/$defs/d", "#", "#/$defs/missing", "#anchor", "other.json#/a"]).map(
+        lambda reference: {"$ref": reference}
+    ),
+)
+SCHEMAS = st.recursive(
+    PLAIN_SCHEMAS,
+    lambda inner: st.one_of(
+        st.builds(lambda s: {"type": "array", "items": s}, inner),
+        st.builds(lambda s, t: {"type": "array", "prefixItems": [s], "items": t}, inner, inner),
+        st.builds(lambda s, t: {"type": "object", "properties": {"a": s, "b": t}}, inner, inner),
+        st.builds(lambda s: {"type": "object", "additionalProperties": s}, inner),
+        st.lists(inner, min_size=1, max_size=3).map(lambda them: {"anyOf": them}),
+        st.lists(inner, min_size=1, max_size=3).map(lambda them: {"oneOf": them}),
+        st.lists(inner, min_size=1, max_size=2).map(lambda them: {"allOf": them}),
+        st.builds(lambda s: {"not": s}, inner),
+    ),
+    max_leaves=5,
+)
+
+
+def compiled(tool: Tool) -> Any | None:
+    def refuse(uri: str) -> Any:
+        raise ValueError(uri)
+
+    try:
+        schema = copy.deepcopy(tool.parameters)
+        return jsonschema_rs.validator_for(schema, retriever=refuse, validate_formats=False)
+    except ValueError:
+        return None
+
+
+def unchanged(before: Any, after: Any) -> bool:
+    """The same JSON, where 5.0 and 5 are one number."""
+    if isinstance(before, dict):
+        return (
+            isinstance(after, dict)
+            and before.keys() == after.keys()
+            and all(unchanged(before[key], after[key]) for key in before)
+        )
+    if isinstance(before, list):
+        return isinstance(after, list) and len(before) == len(after) and all(map(unchanged, before, after))
+    if isinstance(before, float):
+        return type(after) in (int, float) and after == before
+    return type(before) is type(after) and bool(before == after)
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, (dict, list)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from leaves(each)
+    else:
+        yield value
+
+
+@modest
+@given(SCHEMAS, SCHEMAS, VALUES)
+def test_any_json_against_any_schema_gives_arguments_that_fit_or_invalid_arguments(
+    schema: object, other: object, value: object
+) -> None:
+    tool = tool_taking(schema, **{"$defs": {"d": other}})
+    validate = Validation()
+    try:
+        args = validate(tool, {"x": value})
+    except InvalidArguments:
+        return
+    validator = compiled(tool)
+    assert validator is None or validator.is_valid(args)
+
+
+@modest
+@given(SCHEMAS, SCHEMAS, VALUES)
+def test_a_value_that_already_fits_is_left_as_it_is(schema: object, other: object, value: object) -> None:
+    tool = tool_taking(schema, **{"$defs": {"d": other}})
+    validator = compiled(tool)
+    try:
+        fits = validator is not None and validator.is_valid({"x": value})
+    except ValueError:  # half a surrogate pair
+        return
+    if fits and not any(isinstance(leaf, str) and not encodes(leaf) for leaf in leaves(value)):
+        assert unchanged({"x": value}, Validation()(tool, {"x": value}))
+
+
+def encodes(text: str) -> bool:
+    return not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+@modest
+@given(SCHEMAS, SCHEMAS, VALUES)
+def test_reading_arguments_twice_is_the_same_as_reading_them_once(
+    schema: object, other: object, value: object
+) -> None:
+    tool, validate = tool_taking(schema, **{"$defs": {"d": other}}), Validation()
+    if compiled(tool) is None:
+        return  # nothing says what fits, so every text may be read once more
+    try:
+        once = validate(tool, {"x": value})
+    except InvalidArguments:
+        return
+    twice = validate(tool, once)
+    assert json.dumps(twice) == json.dumps(once)
+
+
+@modest
+@given(SCHEMAS, st.recursive(st.one_of(st.floats(), TEXTS), lambda inner: st.lists(inner, max_size=3)))
+def test_no_infinity_and_no_nan_reaches_a_handler(schema: object, value: object) -> None:
+    try:
+        args = Validation()(tool_taking(schema), {"x": value})
+    except InvalidArguments:
+        return
+    assert all(math.isfinite(leaf) for leaf in leaves(args) if isinstance(leaf, float))
+
+
+@modest
+@given(SCHEMAS, VALUES)
+def test_json_text_and_the_value_it_stands_for_are_read_alike(schema: object, value: object) -> None:
+    tool, validate = tool_taking(schema), Validation()
+    try:
+        expected = validate(tool, {"x": value})
+    except InvalidArguments:
+        with pytest.raises(InvalidArguments):
+            validate(tool, json.dumps({"x": value}))
+    else:
+        assert json.dumps(validate(tool, json.dumps({"x": value}))) == json.dumps(expected)
+
+
+# -- coercion -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schema", "written", "meant"),
+    [
+        ({"type": "integer"}, "5", 5),
+        ({"type": "integer"}, " -12 ", -12),
+        ({"type": "integer"}, "+7", 7),
+        ({"type": "integer"}, "5.0", 5),
+        ({"type": "integer"}, "1e3", 1000),
+        ({"type": "integer"}, 5.0, 5),
+        ({"type": "number"}, "5", 5),
+        ({"type": "number"}, "2.5", 2.5),
+        ({"type": "number"}, ".5", 0.5),
+        ({"type": "boolean"}, "true", True),
+        ({"type": "boolean"}, "False", False),
+        ({"type": "null"}, "null", None),
+        ({"type": ["integer", "null"]}, "", None),
+        ({"type": ["integer", "null"]}, "8", 8),
+        ({"type": "object"}, '{"a": 1}', {"a": 1}),
+        ({"type": "array"}, "[1, 2]", [1, 2]),
+        ({"type": "array", "items": {"type": "integer"}}, '["1", "2"]', [1, 2]),
+        ({"type": "array", "items": {"type": "boolean"}}, ["true", False], [True, False]),
+        ({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "null"}]}, ["1", ""], [1, None]),
+        ({"type": "object", "properties": {"n": {"type": "integer"}}}, {"n": "5"}, {"n": 5}),
+        ({"type": "object", "additionalProperties": {"type": "number"}}, {"k": "5"}, {"k": 5}),
+        ({"type": "object", "properties": {"n": {"type": "integer"}}}, '{"n": "5"}', {"n": 5}),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "5", 5),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "null", None),
+        ({"oneOf": [{"type": "boolean"}, {"type": "array"}]}, "true", True),
+        ({"allOf": [{"type": "integer"}, {"minimum": 3}]}, "5", 5),
+        ({"type": "integer", "anyOf": [{"minimum": 5}, {"maximum": 1}]}, "5", 5),
+        ({"enum": [1, 2]}, "2", 2),
+        ({"enum": [True]}, "true", True),
+        ({"type": ["string", "integer"], "enum": [1, 2]}, "2", 2),
+        ({"const": 3}, "3", 3),
+        ({"$ref": "#/$defs/count"}, "5", 5),
+        ({"$ref": "#/properties/x/anyOf/0", "anyOf": [{"type": "integer"}]}, "5", 5),
+        ({"$ref": "#/$defs/odd%20name~1part"}, "5", 5),
+        ({"type": "array", "items": {"$ref": "#/$defs/tree"}}, [{"n": "1", "of": [{"n": "2"}]}],
+         [{"n": 1, "of": [{"n": 2}]}]),
+    ],
+)  # fmt: skip
+def test_text_is_read_as_what_the_schema_means(schema: Json, written: object, meant: object) -> None:
+    definitions = {
+        "count": {"type": "integer"},
+        "odd name/part": {"type": "integer"},
+        "tree": {
+            "type": "object",
+            "properties": {
+                "n": {"type": "integer"},
+                "of": {"type": "array", "items": {"$ref": "#/$defs/tree"}},
+            },
+        },
+    }
+    args = read(schema, written, **{"$defs": definitions})
+    assert unchanged(meant, args), args
+
+
+def test_an_object_that_fits_one_alternative_only_after_reading_is_read_by_that_one() -> None:
+    alternatives = [
+        {
+            "type": "object",
+            "properties": {"kind": {"const": kind}, name: {"type": "integer"}},
+            "required": ["kind", name],
+            "additionalProperties": False,
+        }
+        for kind, name in (("circle", "radius"), ("square", "side"))
+    ]
+    assert read({"anyOf": alternatives}, {"kind": "square", "side": "5"}) == {"kind": "square", "side": 5}
+
+
+@pytest.mark.parametrize(
+    ("schema", "written"),
+    [
+        ({"type": "string"}, "5"),
+        ({"type": "string"}, "true"),
+        ({"type": "string"}, '{"a": 1}'),
+        ({"type": ["integer", "string"]}, "5"),
+        ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "5"),
+        ({"anyOf": [{"type": "integer"}, {"description": "or anything"}]}, "5"),
+        ({"anyOf": [{"type": "integer"}, True]}, "5"),
+        ({"enum": ["5", 5]}, "5"),
+        ({}, "5"),
+        ({"description": "anything"}, "[1]"),
+        ({"$ref": "#/$defs/missing"}, "5"),
+    ],
+)
+def test_text_stays_text_where_text_is_welcome(schema: Json, written: str) -> None:
+    assert read(schema, written) == written
+
+
+@pytest.mark.parametrize("written", ["five", "1.5", "1e999", "nan", "inf", "0x10", "1_000", "٥", ""])
+def test_text_that_is_no_integer_is_refused_and_not_guessed_at(written: str) -> None:
+    assert "was not invoked" in refused(tool_taking({"type": "integer"}), {"x": written})
+
+
+@pytest.mark.parametrize("written", ["1e999", "-1e999", "nan", "Infinity", "inf"])
+def test_a_number_too_large_for_a_number_is_refused(written: str) -> None:
+    assert "was not invoked" in refused(tool_taking({"type": "number"}), {"x": written})
+
+
+@pytest.mark.parametrize("written", ["yes", "1", "on", "T"])
+def test_only_true_and_false_are_booleans(written: str) -> None:
+    assert "was not invoked" in refused(tool_taking({"type": "boolean"}), {"x": written})
+
+
+def test_one_wrong_argument_does_not_spoil_how_the_others_are_read() -> None:
+    tool = build_tool(
+        name="two",
+        toolset="t",
+        schema={"properties": {"n": {"type": "integer"}, "s": {"type": "string"}}},
+        handler=lambda args: args,
+    )
+    assert Validation()(tool, {"n": "5", "s": "5"}) == {"n": 5, "s": "5"}
+
+
+def test_what_the_handler_gets_shares_nothing_with_what_the_caller_holds() -> None:
+    given = {"x": {"list": [1]}}
+    args = Validation()(tool_taking({"type": "object"}), given)
+    given["x"]["list"].append(2)
+    assert args == {"x": {"list": [1]}}
+
+
+# -- what providers send --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [None, "", "  ", "null", "{}", '"{}"', '""'])
+def test_no_arguments_in_any_spelling_are_an_empty_object(arguments: str | None) -> None:
+    assert parse_arguments("probe", arguments) == {}
+
+
+def test_arguments_encoded_twice_are_decoded_twice() -> None:
+    assert parse_arguments("probe", json.dumps(json.dumps({"x": 1}))) == {"x": 1}
+
+
+@pytest.mark.parametrize("arguments", ["[1]", "5", "true", '"text"', "{", "{'x': 1}", '{"x": NaN}'])
+def test_text_that_is_no_json_object_is_refused(arguments: str) -> None:
+    with pytest.raises(InvalidArguments, match="'probe' was not invoked"):
+        parse_arguments("probe", arguments)
+
+
+def test_text_nested_without_end_is_refused() -> None:
+    with pytest.raises(InvalidArguments, match="not valid JSON"):
+        parse_arguments("probe", "[" * 100_000)
+
+
+def test_a_number_of_more_digits_than_python_reads_is_refused() -> None:
+    with pytest.raises(InvalidArguments, match="not valid JSON"):
+        parse_arguments("probe", '{"x": ' + "9" * 5000 + "}")
+    assert "was not invoked" in refused(tool_taking({"type": "integer"}), {"x": "9" * 5000})
+
+
+def test_text_longer_than_any_call_is_refused_unread() -> None:
+    with pytest.raises(InvalidArguments, match="characters long"):
+        parse_arguments("probe", '"' + "a" * LARGEST_TEXT + '"')
+
+
+def test_a_mapping_of_another_kind_is_read_as_an_object() -> None:
+    arguments: Any = UserDict({"x": UserDict({"y": "5"})})
+    inner = {"type": "object", "properties": {"y": {"type": "integer"}}}
+    assert Validation()(tool_taking(inner), arguments) == {"x": {"y": 5}}
+
+
+@pytest.mark.parametrize(
+    "value", [b"bytes", {1, 2}, object(), Path("a"), float("nan"), [float("inf")], "\ud800", {"\udfff": 1}]
+)
+def test_what_is_not_json_is_refused_at_its_place(value: object) -> None:
+    message = refused(tool_taking({}), {"x": value})
+    assert "at /x" in message
+    assert "is not JSON" in message
+
+
+def test_json_text_inside_an_argument_is_held_to_json_too() -> None:
+    assert "is not JSON" in refused(tool_taking({"type": "array"}), {"x": '["\\ud800"]'})
+    assert "is not JSON" in refused(tool_taking({"type": "array"}), {"x": "[1e999]"})
+
+
+def test_arguments_nested_too_deeply_are_refused_with_the_limit() -> None:
+    nested: Any = {}
+    for _ in range(DEEPEST + 1):
+        nested = {"a": nested}
+    assert f"more than {DEEPEST} levels deep" in refused(tool_taking({}), {"x": nested})
+    assert f"more than {DEEPEST} levels deep" in refused(
+        tool_taking({"type": "object"}), {"x": json.dumps(nested)}
+    )
+
+
+def test_a_structure_that_contains_itself_is_refused() -> None:
+    looped: Any = []
+    looped.append(looped)
+    assert "levels deep" in refused(tool_taking({}), {"x": looped})
+
+
+# -- what the model is told -----------------------------------------------------------------------------
+
+
+def test_a_missing_argument_is_named_and_the_schema_is_shown() -> None:
+    tool = tool_taking({"type": "string"}, required=["x"])
+    with pytest.raises(InvalidArguments) as caught:
+        Validation()(tool, {})
+    assert str(caught.value) == "'probe' was not invoked: at /: \"x\" is a required property."
+    assert caught.value.details == {"parameters": tool.parameters}
+
+
+def test_a_value_outside_an_enumeration_is_refused_and_the_choices_are_named() -> None:
+    assert '"fast" is not one of "slow" or "steady"' in refused(
+        tool_taking({"enum": ["slow", "steady"]}), {"x": "fast"}
+    )
+
+
+def test_the_offending_place_is_named() -> None:
+    inner = {"type": "array", "items": {"type": "object", "properties": {"n": {"type": "integer"}}}}
+    assert "at /x/1/n:" in refused(tool_taking(inner), {"x": [{"n": 1}, {"n": "one"}]})
+
+
+def test_a_schema_too_long_to_show_is_left_out() -> None:
+    tool = tool_taking({"type": "string", "description": "a" * 10_000}, required=["x"])
+    with pytest.raises(InvalidArguments) as caught:
+        Validation()(tool, {})
+    assert caught.value.details == {}
+
+
+def test_many_mistakes_over_long_values_make_a_short_message() -> None:
+    message = refused(tool_taking({"type": "array", "items": {"type": "integer"}}), {"x": ["a" * 5000] * 500})
+    assert len(message) < 1_000
+
+
+# -- hostile schemas ------------------------------------------------------------------------------------
+
+
+class _Counting(http.server.BaseHTTPRequestHandler):
+    asked: list[str]
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        self.send_error(404)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def web() -> Iterator[tuple[str, list[str]]]:
+    """The address of a real server, and what it was asked for."""
+    asked: list[str] = []
+    handler = type("Handler", (_Counting,), {"asked": asked})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", asked
+        server.shutdown()
+        thread.join()
+
+
+def test_a_remote_reference_is_never_requested_and_the_tool_stays_usable(web: tuple[str, list[str]]) -> None:
+    address, asked = web
+    assert read({"$ref": f"{address}/schema.json"}, "text") == "text"
+    assert asked == []
+
+
+def test_a_reference_to_a_file_is_not_opened(tmp_path: Path) -> None:
+    file = tmp_path / "schema.json"
+    file.write_text('{"type": "integer"}')
+    assert read({"$ref": file.as_uri()}, "text") == "text"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "nonsense"},
+        {"pattern": "("},
+        {"items": [{"type": "integer"}]},
+        {"minimum": True},
+        {"$ref": 5},
+        {"$ref": "#/$defs/missing"},
+        {"anyOf": "text"},
+        {"properties": [], "additionalProperties": 7},
+        {"type": [1, None]},
+    ],
+)
+def test_a_broken_schema_leaves_its_tool_usable(schema: Json) -> None:
+    assert read(schema, {"a": "5"}) == {"a": "5"}
+
+
+def test_a_schema_that_is_only_itself_takes_what_its_tool_takes() -> None:
+    assert read({"$ref": "#"}, {"x": {"a": "5"}}) == {"x": {"a": "5"}}
+    assert read({"$ref": "#/properties/x"}, {"a": "5"}) == {"a": "5"}
+
+
+def test_alternatives_that_refer_to_each_other_in_circles_are_followed_once() -> None:
+    names = [f"d{number}" for number in range(40)]
+    everyone = {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in names]}
+    tool = tool_taking(
+        {"type": "array", "items": everyone}, **{"$defs": dict.fromkeys(names, everyone), "required": ["x"]}
+    )
+    in_time(lambda: Validation()(tool, {"x": [{"a": ["5"] * 50}] * 50}))
+
+
+def test_a_long_chain_of_references_does_not_exhaust_the_stack() -> None:
+    chain: Json = {f"d{number}": {"$ref": f"#/$defs/d{number + 1}"} for number in range(3000)}
+    chain["d3000"] = {"type": "integer"}
+    message = refused(tool_taking({"$ref": "#/$defs/d0"}, **{"$defs": chain}), {"x": "five"})
+    assert "was not invoked" in message
+
+
+def test_a_pattern_made_to_explode_does_not_hang_the_call() -> None:
+    tool = tool_taking({"type": "string", "pattern": "^(a+)+$"})
+    in_time(lambda: refused(tool, {"x": "a" * 60 + "!"}))
+
+
+def test_a_schema_is_compiled_once(caplog: pytest.LogCaptureFixture) -> None:
+    validate, tool = Validation(), tool_taking({"type": "nonsense"})
+    validate(tool, {"x": 1})
+    validate(tool, {"x": 1})
+    assert sum("cannot be checked" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_a_tool_that_is_gone_is_not_kept_alive_by_its_schema() -> None:
+    validate, tool = Validation(), tool_taking({"type": "integer"})
+    validate(tool, {"x": 1})
+    gone = weakref.ref(tool)
+    del tool
+    gc.collect()
+    assert gone() is None
+
+
+def test_many_threads_may_validate_with_one_validation() -> None:
+    validate, tool, read_ = Validation(), tool_taking({"type": "integer"}), []
+    barrier = threading.Barrier(8)
+
+    def work() -> None:
+        barrier.wait(10)
+        read_.append(validate(tool, {"x": "5"}))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert read_ == [{"x": 5}] * 8
