@@ -34,7 +34,7 @@ clean:
 $(VENV)/bin/python:
 	@echo "setting up $(VENV) with $(PYTHON)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Toolfold needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
-	@$(PYTHON) -m venv $(VENV) || { echo "the venv module is missing; on Debian: apt-get install python3-venv"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || sh scripts/make_venv.sh $(PYTHON) $(VENV)
 
 $(VENV)/.runtime: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing packages"

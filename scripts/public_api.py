@@ -29,12 +29,18 @@ def describe() -> Iterator[str]:
 
 
 def members(cls: type) -> Iterator[str]:
-    """The public members a class defines itself."""
+    """What a class shows of itself: its fields, its public methods, and how it is made."""
+    for name, kind in vars(cls).get("__annotations__", {}).items():
+        if not name.startswith("_"):
+            yield f"{name}: {kind}"
     for name, value in vars(cls).items():
-        if name.startswith(("_", "model_")):
+        if name != "__init__" and name.startswith(("_", "model_")):
             continue
         function = inspect.unwrap(value) if callable(value) else value
-        yield f"{name}{inspect.signature(function)}" if inspect.isfunction(function) else name
+        if inspect.isfunction(function):
+            yield f"{name}{inspect.signature(function)}"
+        elif name not in vars(cls).get("__annotations__", {}):
+            yield name
 
 
 def main() -> int:

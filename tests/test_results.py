@@ -232,7 +232,7 @@ def test_one_part_that_cannot_be_shown_does_not_take_the_others_with_it() -> Non
 def test_a_dense_web_of_objects_ends(in_time: Callable[[Callable[[], object]], None]) -> None:
     web = [Point(None) for _ in range(40)]
     for point in web:
-        point.x = web
+        point.x = list(web)
     in_time(lambda: render(web))
 
 
@@ -335,6 +335,16 @@ def test_a_stored_result_too_stays_below_the_smallest_bound(results: Results, pi
     assert stored is not None
     assert len(text) <= 1_000
     json.loads(text)
+
+
+def test_a_long_way_to_the_file_leaves_less_room_for_the_rest(tmp_path: Path) -> None:
+    folder = tmp_path / ("d" * 200) / ("e" * 200) / ("f" * 150)
+    text, stored = Results(folder, max_chars=1_000).bounded(
+        render("a" * 3000), name="probe", session_id=SESSION, reader="read_file"
+    )
+    assert stored is not None
+    assert len(text) <= 1_000
+    assert json.loads(text)["stored"] == str(stored)
 
 
 def test_half_a_surrogate_pair_in_a_large_result_is_stored_as_a_replacement(results: Results) -> None:

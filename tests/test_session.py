@@ -300,11 +300,14 @@ class TestTheTurn:
         assert not (await session.call("alpha_go")).ok
         assert (ran, stolen) == (["alpha_go"], [])
 
-    async def test_a_call_without_a_turn_begins_one(self, three: Runtime, ran: list[str]) -> None:
+    async def test_a_call_outside_of_a_turn_sees_the_tools_there_are_now(
+        self, three: Runtime, ran: list[str]
+    ) -> None:
         session = three.session(["alpha"])
         assert (await session.call("alpha_go")).ok
         three.registry.add(recording("alpha_late", "alpha", ran))
-        assert not (await session.call("alpha_late")).ok
+        assert (await session.call("alpha_late")).ok
+        assert ran == ["alpha_go", "alpha_late"]
 
     async def test_a_tool_that_cannot_work_now_is_neither_shown_nor_run(
         self, three: Runtime, ran: list[str]
@@ -322,7 +325,6 @@ class TestTheTurn:
     ) -> None:
         three.registry.add(recording("broken", "alpha", ran, check_fn=lambda: False))
         session = three.session(["alpha"])
-        session.assemble_for(through)
         result = session.call_sync(through, {"name": "broken"} if through == "tool_call" else {})
         assert result.error == "'broken' cannot be used right now: its check said no."
         assert ran == []
@@ -331,9 +333,17 @@ class TestTheTurn:
         checked: list[str] = []
         three.registry.add(recording("probed", "alpha", ran, check_fn=lambda: checked.append("probed")))
         session = three.session(["alpha"])
-        session.assemble_for("alpha_go")
         assert session.call_sync("alpha_go").ok
         assert checked == []
+
+    def test_a_direct_call_opens_no_way_to_tools_that_were_not_checked(
+        self, three: Runtime, ran: list[str]
+    ) -> None:
+        three.registry.add(recording("broken", "alpha", ran, check_fn=lambda: False))
+        session = three.session(["alpha"])
+        assert session.call_sync("alpha_go").ok
+        assert "cannot be used right now" in (session.call_sync("broken").error or "")
+        assert ran == ["alpha_go"]
 
     def test_a_description_mentions_only_tools_that_are_there(self, runtime: Runtime) -> None:
         def describe(session: Session) -> str:

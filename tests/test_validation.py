@@ -301,6 +301,14 @@ def test_text_stays_text_where_text_is_welcome(schema: Json, written: str) -> No
     assert read(schema, written) == written
 
 
+def test_an_object_that_already_fits_one_alternative_is_not_read_by_the_other() -> None:
+    alternatives = [
+        {"type": "object", "properties": {name: {"type": "integer"}}, "required": [name]}
+        for name in ("radius", "side")
+    ]
+    assert read({"anyOf": alternatives}, {"side": 5, "radius": "5"}) == {"side": 5, "radius": "5"}
+
+
 @pytest.mark.parametrize("written", ["five", "1.5", "1e999", "nan", "inf", "0x10", "1_000", "٥", ""])
 def test_text_that_is_no_integer_is_refused_and_not_guessed_at(written: str) -> None:
     assert "was not invoked" in refused(tool_taking({"type": "integer"}), {"x": written})

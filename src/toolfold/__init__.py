@@ -9,44 +9,88 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from toolfold.agent import LocalAgent
-    from toolfold.authoring import ToolFunction, build_tool, tool
-    from toolfold.config import Config
+    from toolfold.agent import (
+        LocalAgent,
+    )
+    from toolfold.authoring import (
+        ToolFunction,
+        build_tool,
+        tool,
+    )
+    from toolfold.availability import (
+        Status,
+    )
+    from toolfold.config import (
+        Config,
+    )
     from toolfold.config import load as load_config
     from toolfold.errors import (
+        BridgeMisuse,
         CallError,
         ConfigError,
         InvalidArguments,
         InvalidTool,
         NameTaken,
+        NeedsAgent,
         OutOfScope,
         Refused,
         RegistryError,
         ReservedName,
         SourceError,
+        ToolFailed,
         ToolfoldError,
         UnknownToolset,
     )
     from toolfold.model import (
+        Adapt,
+        AgentServices,
         ApprovalRequest,
+        Approver,
         CallContext,
         Effect,
+        PostToolCall,
+        PreToolCall,
         Source,
         Tool,
         ToolCall,
         ToolResult,
     )
-    from toolfold.registry import Registry, Snapshot
-    from toolfold.runtime import Runtime, open_runtime
-    from toolfold.scope import Scope, Toolset
-    from toolfold.session import Session
-    from toolfold.sources import Plugin, load_catalog, sample_catalog
-    from toolfold.turn import Turn, count_tokens
+    from toolfold.registry import (
+        Registry,
+        Snapshot,
+    )
+    from toolfold.runtime import (
+        Runtime,
+        RuntimeRegistry,
+        open_runtime,
+    )
+    from toolfold.scope import (
+        Scope,
+        Toolset,
+        Toolsets,
+    )
+    from toolfold.session import (
+        Session,
+    )
+    from toolfold.sources import (
+        Plugin,
+        SourceReport,
+        load_catalog,
+        sample_catalog,
+    )
+    from toolfold.turn import (
+        Turn,
+        count_tokens,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Adapt",
+    "AgentServices",
     "ApprovalRequest",
+    "Approver",
+    "BridgeMisuse",
     "CallContext",
     "CallError",
     "Config",
@@ -56,24 +100,32 @@ __all__ = [
     "InvalidTool",
     "LocalAgent",
     "NameTaken",
+    "NeedsAgent",
     "OutOfScope",
     "Plugin",
+    "PostToolCall",
+    "PreToolCall",
     "Refused",
     "Registry",
     "RegistryError",
     "ReservedName",
     "Runtime",
+    "RuntimeRegistry",
     "Scope",
     "Session",
     "Snapshot",
     "Source",
     "SourceError",
+    "SourceReport",
+    "Status",
     "Tool",
     "ToolCall",
+    "ToolFailed",
     "ToolFunction",
     "ToolResult",
     "ToolfoldError",
     "Toolset",
+    "Toolsets",
     "Turn",
     "UnknownToolset",
     "build_tool",
@@ -87,17 +139,55 @@ __all__ = [
 
 _HOMES = {
     "toolfold.agent": ("LocalAgent",),
-    "toolfold.authoring": ("ToolFunction", "build_tool", "tool"),
-    "toolfold.config": ("Config", "load_config"),
-    "toolfold.model": (
-        *("ApprovalRequest", "CallContext", "Effect", "Source", "Tool", "ToolCall", "ToolResult"),
+    "toolfold.authoring": (
+        "ToolFunction",
+        "build_tool",
+        "tool",
     ),
-    "toolfold.registry": ("Registry", "Snapshot"),
-    "toolfold.runtime": ("Runtime", "open_runtime"),
-    "toolfold.scope": ("Scope", "Toolset"),
+    "toolfold.availability": ("Status",),
+    "toolfold.config": (
+        "Config",
+        "load_config",
+    ),
+    "toolfold.model": (
+        "Adapt",
+        "AgentServices",
+        "ApprovalRequest",
+        "Approver",
+        "CallContext",
+        "Effect",
+        "PostToolCall",
+        "PreToolCall",
+        "Source",
+        "Tool",
+        "ToolCall",
+        "ToolResult",
+    ),
+    "toolfold.registry": (
+        "Registry",
+        "Snapshot",
+    ),
+    "toolfold.runtime": (
+        "Runtime",
+        "RuntimeRegistry",
+        "open_runtime",
+    ),
+    "toolfold.scope": (
+        "Scope",
+        "Toolset",
+        "Toolsets",
+    ),
     "toolfold.session": ("Session",),
-    "toolfold.sources": ("Plugin", "load_catalog", "sample_catalog"),
-    "toolfold.turn": ("Turn", "count_tokens"),
+    "toolfold.sources": (
+        "Plugin",
+        "SourceReport",
+        "load_catalog",
+        "sample_catalog",
+    ),
+    "toolfold.turn": (
+        "Turn",
+        "count_tokens",
+    ),
 }
 
 

@@ -1,6 +1,7 @@
 """The line every tool call takes, from what a model wrote to what it gets back.
 
-Its order is a safety property, so it is written out once, in `_line`, and read from top to bottom.
+Its order is a safety property, so it is written out once, in `_line`, and read from top to bottom; the
+unwrapping of bridge calls stands before it, so that errors name the real tool.
 Every surface reaches a tool through here; there is no second way in.
 """
 
@@ -17,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from toolfold.approval import Approval
-from toolfold.errors import CallError, ToolFailed
+from toolfold.errors import CallError, ToolFailed, said
 from toolfold.hooks import Hooks
 from toolfold.loops import Escaped, Loops, OutOfTime
 from toolfold.model import CallContext, Handler, Json, Tool, ToolCall, ToolResult, encodable
@@ -55,7 +56,7 @@ class Dispatch:
             result = self._failure(call, error)
         except Exception as error:
             log.exception("dispatching %r failed", call.name)
-            result = self._failed(call, f"Error executing {call.name}: {_said(error)}")
+            result = self._failed(call, f"Error executing {call.name}: {said(error)}")
         return replace(result, milliseconds=(time.perf_counter() - started) * 1000)
 
     async def _line(self, turn: Turn, call: ToolCall, context: CallContext) -> ToolResult:
@@ -70,13 +71,13 @@ class Dispatch:
     async def all(self, turn: Turn, calls: Sequence[ToolCall], context: CallContext) -> list[ToolResult]:
         """Run the calls of one model reply: side by side where the tools allow it, results in order."""
         results: dict[int, ToolResult] = {}
+        width = asyncio.Semaphore(self.max_parallel)
+
+        async def one(place: int) -> None:
+            async with width:
+                results[place] = await self(turn, calls[place], _own_context(context))
+
         for group in self._groups(turn, calls):
-            width = asyncio.Semaphore(self.max_parallel)
-
-            async def one(place: int, width: asyncio.Semaphore = width) -> None:
-                async with width:
-                    results[place] = await self(turn, calls[place], _own_context(context))
-
             async with asyncio.TaskGroup() as tasks:
                 for place in group:
                     tasks.create_task(one(place))
@@ -106,7 +107,7 @@ class Dispatch:
         except Exception as error:
             log.info("tool %r raised", tool.name, exc_info=True)
             cause = error.original if isinstance(error, Escaped) else error
-            return self._failed(call, f"Tool execution failed: {type(cause).__name__}: {_said(cause)}")
+            return self._failed(call, f"Tool execution failed: {type(cause).__name__}: {said(cause)}")
         return self._success(turn, tool, call.id, value, context)
 
     async def _bounded(self, tool: Tool, args: Json, context: CallContext) -> Any:
@@ -137,7 +138,7 @@ class Dispatch:
         return await self.hooks.after(tool, args, result, context, reshape)
 
     def _success(self, turn: Turn, tool: Tool, call_id: str, value: Any, context: CallContext) -> ToolResult:
-        reader = READER if READER in turn.granted else None
+        reader = READER if READER in turn.granted and READER not in turn.unavailable else None
         text, stored = self.results.bounded(
             render(value), name=tool.name, session_id=context.session_id, reader=reader
         )
@@ -145,10 +146,12 @@ class Dispatch:
 
     def _failure(self, call: ToolCall, error: CallError) -> ToolResult:
         """What the model is told of an error that was written for it."""
-        result = self._failed(call, _said(error))
-        said = {"error": result.error}
-        text = render(said | getattr(error, "details", {}) | said)
-        return replace(result, text=text) if len(text) <= LONGEST_FAILURE else result
+        result = self._failed(call, said(error))
+        message = {"error": result.error}
+        text = render(message | getattr(error, "details", {}) | message)
+        if len(text) > LONGEST_FAILURE or self.redact(text) != text:
+            return result  # the details are a courtesy: not at the price of a secret or a flood
+        return replace(result, text=text)
 
     def _failed(self, call: ToolCall, message: str) -> ToolResult:
         message = encodable(self.redact(message))
@@ -170,10 +173,3 @@ def _own_context(context: CallContext) -> CallContext:
 async def _awaited(handler: Handler, args: Json, context: CallContext) -> Any:
     answer = handler(args, context)
     return await answer if inspect.isawaitable(answer) else answer
-
-
-def _said(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:
-        return "(no message)"

@@ -264,9 +264,16 @@ def _beside(work: Coroutine[Any, Any, T]) -> T:
 
     copied = contextvars.copy_context()
     thread = threading.Thread(target=copied.run, args=(run,), name="toolfold-bridge", daemon=True)
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
     thread.start()
     try:
-        _join(thread, loop)
+        # Our own cancellation cannot reach us while we wait, so we look for it and pass it on.
+        while thread.is_alive():
+            thread.join(_LOOK_SECONDS)
+            if task and task.cancelling() > before:
+                before = task.cancelling()
+                loop.interrupt()
     except BaseException:
         loop.interrupt()
         thread.join(SETTLE_SECONDS)
@@ -274,14 +281,3 @@ def _beside(work: Coroutine[Any, Any, T]) -> T:
     if problem:
         raise problem[0]
     return outcome[0]
-
-
-def _join(thread: threading.Thread, loop: _ThreadLoop) -> None:
-    """Wait for the thread. Our own cancellation cannot reach us here, so we look for it and pass it on."""
-    task = asyncio.current_task()
-    before = task.cancelling() if task else 0
-    while thread.is_alive():
-        thread.join(_LOOK_SECONDS)
-        if task and task.cancelling() > before:
-            before = task.cancelling()
-            loop.interrupt()

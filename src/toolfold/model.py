@@ -143,7 +143,7 @@ Definition = Json
 class Adapt(Protocol):
     """Rewrites a tool's own definition once it is known which tools stand beside it."""
 
-    def __call__(self, definition: Definition, present: frozenset[str]) -> Definition: ...
+    def __call__(self, definition: Definition, present: frozenset[str], /) -> Definition: ...
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
@@ -223,14 +223,14 @@ class PreToolCall(Protocol):
     """A `pre_tool_call` hook: return None to go on, new arguments to rewrite, or raise Refused."""
 
     def __call__(
-        self, tool: Tool, args: Json, context: CallContext
+        self, tool: Tool, args: Json, context: CallContext, /
     ) -> Json | Awaitable[Json | None] | None: ...
 
 
 class PostToolCall(Protocol):
     """A `post_tool_call` hook: return None to leave the result, or the value that replaces it."""
 
-    def __call__(self, tool: Tool, args: Json, result: ToolResult, context: CallContext) -> Any: ...
+    def __call__(self, tool: Tool, args: Json, result: ToolResult, context: CallContext, /) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,4 +243,7 @@ class ApprovalRequest:
     session_id: str
 
 
-Approver = Callable[[ApprovalRequest], bool | Awaitable[bool]]
+class Approver(Protocol):
+    """Somebody who can be asked. Only a plain True is a yes."""
+
+    def __call__(self, request: ApprovalRequest, /) -> bool | Awaitable[bool]: ...

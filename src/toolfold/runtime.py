@@ -18,7 +18,7 @@ from toolfold.authoring import ToolFunction
 from toolfold.availability import Availability, Status
 from toolfold.config import Config, load, trust_state
 from toolfold.dispatch import Dispatch
-from toolfold.errors import ConfigError, UnknownToolset, did_you_mean, nearest, shown
+from toolfold.errors import ConfigError, UnknownToolset, did_you_mean, nearest, said, shown
 from toolfold.files import Workspace
 from toolfold.hooks import Hooks
 from toolfold.loops import Loops
@@ -27,7 +27,7 @@ from toolfold.redaction import Redaction
 from toolfold.registry import Registry, Snapshot
 from toolfold.results import Results, render
 from toolfold.scope import Scope, Toolset, Toolsets
-from toolfold.session import Grounds, Session, narrowed
+from toolfold.session import Grounds, Session
 from toolfold.sources import PluginFolder, SourceReport, load_builtin, load_plugins
 from toolfold.sources.plugins import is_taken
 from toolfold.sources.report import LOADED
@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 def open_runtime(config: Config | None = None, *, approver: Approver | None = None) -> Runtime:
     """Build a runtime from its configuration: close it, or use it in a `with` statement."""
     config = config or load()
+    if config.tools.selection in ("semantic", "hybrid"):
+        log.warning("tools.selection is %s; this version selects by keywords only", config.tools.selection)
     loops = Loops()
     registry = Registry()
     hooks = Hooks(loops)
@@ -97,7 +99,7 @@ class Runtime:
         approver: Approver | None = None,
     ) -> Session:
         """Open a session that may use these toolsets, of those the configuration allows."""
-        scope = narrowed(self._scope, self.toolsets(), toolsets, disabled_toolsets)
+        scope = self._scope.delegated(self.toolsets(), toolsets, disabled_toolsets)
         return Session(self._grounds, scope, agent=agent, approver=approver)
 
     def toolsets(self) -> Toolsets:
@@ -116,7 +118,7 @@ class Runtime:
     ) -> list[Definition]:
         """The tools array for these toolsets: only the enabled, or all minus the disabled, or all."""
         toolsets = self.toolsets()
-        scope = narrowed(self._scope, toolsets, enabled_toolsets, disabled_toolsets or ())
+        scope = self._scope.delegated(toolsets, enabled_toolsets, disabled_toolsets or ())
         turn = assemble(toolsets.snapshot, scope.granted(toolsets), self._availability)
         if not quiet_mode:
             log.info("%d tools are offered, %d cannot work now", len(turn.tools), len(turn.unavailable))
@@ -133,12 +135,11 @@ class Runtime:
     ) -> str:
         """Run one tool call and give the JSON text for the model, never an exception."""
         try:
-            scope = narrowed(self._scope, self.toolsets(), enabled_toolsets, disabled_toolsets or ())
-        except UnknownToolset as error:
-            return render({"error": f"Error executing {shown(str(name))}: {error}"})
-        session = Session(self._grounds, scope, id=self._task_session(task_id))
-        session.assemble_for(name)
-        return session.call_sync(name, args, task_id=task_id, user_task=user_task).text
+            scope = self._scope.delegated(self.toolsets(), enabled_toolsets, disabled_toolsets or ())
+            session = Session(self._grounds, scope, id=self._task_session(task_id))
+            return session.call_sync(name, args, task_id=task_id, user_task=user_task).text
+        except Exception as error:  # the caller gave what no signature allows; a model still gets JSON
+            return render({"error": f"Error executing {shown(str(name))}: {said(error)}"})
 
     def resolve_toolset(self, name: str) -> list[str]:
         """The tools of a toolset, composites and legacy names followed, in order of their names."""

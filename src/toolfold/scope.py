@@ -8,12 +8,15 @@ Knows nothing of models, search or prompts.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from toolfold.errors import UnknownToolset, nearest
+from toolfold.errors import UnknownToolset, did_you_mean, nearest
 from toolfold.model import Tool
 from toolfold.registry import Snapshot
+
+log = logging.getLogger(__name__)
 
 ALL = "all"
 MCP_PREFIX = "mcp-"
@@ -98,6 +101,10 @@ class Toolsets:
         for name in names:
             if not self.knows(name):
                 raise UnknownToolset(name, nearest(name, {*self.listing(), *self._expected}))
+            if name.startswith(MCP_PREFIX) and not self._exists(name):
+                log.warning(
+                    "no server has brought toolset %r yet.%s", name, did_you_mean(self._servers_near(name))
+                )
 
     def resolve(self, name: str) -> frozenset[str]:
         """The tools of a toolset, composites followed; nothing for a toolset with no tools here."""
@@ -120,6 +127,9 @@ class Toolsets:
             if name in self._declared:
                 pending += self._declared[name].includes
         return frozenset(found)
+
+    def _servers_near(self, name: str) -> list[str]:
+        return nearest(name, [each for each in self._snapshot.toolsets if each.startswith(MCP_PREFIX)])
 
     def _exists(self, name: str) -> bool:
         return name in self._declared or name in self._snapshot.toolsets
@@ -156,6 +166,14 @@ class Scope:
         """A scope that grants what both this one and the new rule grant."""
         chosen = None if enabled is None else _listed(enabled)
         return Scope(chosen, _listed(disabled), _listed(without), parent=self)
+
+    def delegated(
+        self, toolsets: Toolsets, enabled: Iterable[str] | None = None, disabled: Iterable[str] = ()
+    ) -> Scope:
+        """`narrow`, by toolsets that exist: a typo in `disabled` would grant too much."""
+        scope = self.narrow(enabled, disabled)
+        toolsets.require((*(scope.enabled or ()), *scope.disabled))
+        return scope
 
     def granted(self, toolsets: Toolsets) -> frozenset[str]:
         """The names this scope grants of the tools there are now."""

@@ -15,18 +15,10 @@ from toolfold.approval import Approval
 from toolfold.availability import Availability
 from toolfold.config import Config
 from toolfold.dispatch import Dispatch
-from toolfold.model import (
-    BRIDGE_CALL,
-    AgentServices,
-    Approver,
-    CallContext,
-    Definition,
-    Json,
-    ToolCall,
-    ToolResult,
-)
+from toolfold.errors import CallError
+from toolfold.model import AgentServices, Approver, CallContext, Definition, Json, ToolCall, ToolResult
 from toolfold.scope import Scope, Toolsets
-from toolfold.turn import Turn, assemble, select
+from toolfold.turn import Turn, assemble, select, unwrap
 
 log = logging.getLogger(__name__)
 
@@ -73,25 +65,7 @@ class Session:
 
     def assemble(self, message: str = "") -> Turn:
         """Begin a turn: decide what the model sees for this message, and pin what it may call."""
-        toolsets = self._grounds.toolsets()
-        turn = assemble(
-            toolsets.snapshot,
-            self.scope.granted(toolsets),
-            self._grounds.availability,
-            hidden=self._not_offered(toolsets),
-        )
-        self._turn = self._selected(turn, message)
-        return self._turn
-
-    def assemble_for(self, name: str) -> Turn:
-        """Begin a turn for one direct call: everything granted is callable, only this tool is checked."""
-        if name == BRIDGE_CALL:
-            return self.assemble()  # which tool it is for stands in the arguments
-        toolsets = self._grounds.toolsets()
-        granted = self.scope.granted(toolsets)
-        tool = toolsets.snapshot.find(name)
-        others = granted - {tool.name} if tool else granted
-        self._turn = assemble(toolsets.snapshot, granted, self._grounds.availability, hidden=others)
+        self._turn = self._selected(self._whole_turn(), message)
         return self._turn
 
     async def prepare(self, message: str = "") -> Turn:
@@ -111,14 +85,20 @@ class Session:
         task_id: str | None = None,
         user_task: str | None = None,
     ) -> ToolResult:
-        """Run one tool call of the current turn. Whatever goes wrong is in the result."""
+        """Run one tool call, of the current turn if one was begun. Whatever goes wrong is in the result."""
         call = ToolCall(name, arguments, call_id) if call_id else ToolCall(name, arguments)
         context = replace(self._context(), task_id=task_id, user_task=user_task)
-        return await self._dispatch(await self._current(), call, context)
+        turn = self._turn
+        if turn is None:
+            turn = await self._dispatch.loops.in_thread(lambda: self._turn_for(call))
+        return await self._dispatch(turn, call, context)
 
     async def call_all(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Run all calls of one model reply; the results stand in the calls' order."""
-        return await self._dispatch.all(await self._current(), calls, self._context())
+        turn = self._turn
+        if turn is None:
+            turn = await self._dispatch.loops.in_thread(self._whole_turn)
+        return await self._dispatch.all(turn, calls, self._context())
 
     def call_sync(self, name: str, arguments: Json | str | None = None, **options: str | None) -> ToolResult:
         """`call`, for callers that are not async: from any thread, also where a loop runs."""
@@ -136,11 +116,25 @@ class Session:
         agent: AgentServices | None = None,
     ) -> Session:
         """A session that may do a part of what this one may."""
-        scope = narrowed(self.scope, self._grounds.toolsets(), enabled_toolsets, disabled_toolsets)
+        scope = self.scope.delegated(self._grounds.toolsets(), enabled_toolsets, disabled_toolsets)
         return Session(self._grounds, scope, agent=agent, approver=self._approver)
 
-    async def _current(self) -> Turn:
-        return self._turn or await self.prepare()
+    def _whole_turn(self) -> Turn:
+        toolsets = self._grounds.toolsets()
+        granted = self.scope.granted(toolsets)
+        hidden = self._not_offered(toolsets)
+        return assemble(toolsets.snapshot, granted, self._grounds.availability, hidden=hidden)
+
+    def _turn_for(self, call: ToolCall) -> Turn:
+        """A turn for one call outside of any: everything granted stands, only this tool is checked."""
+        toolsets = self._grounds.toolsets()
+        granted = self.scope.granted(toolsets)
+        try:
+            tool = toolsets.snapshot.find(unwrap(call).name)
+        except CallError:
+            tool = None  # the line will say what is wrong with the call
+        others = granted - {tool.name} if tool else granted
+        return assemble(toolsets.snapshot, granted, self._grounds.availability, hidden=others)
 
     def _context(self) -> CallContext:
         folder = self._dispatch.results.folder(self.id)
@@ -164,13 +158,3 @@ class Session:
             return dispatch
         timeout = self._grounds.config.approval.timeout_seconds
         return replace(dispatch, approval=Approval(approver, dispatch.loops, timeout=timeout))
-
-
-def narrowed(
-    scope: Scope, toolsets: Toolsets, enabled: Iterable[str] | None, disabled: Iterable[str]
-) -> Scope:
-    """A narrower scope. Raises UnknownToolset: a typo in `disabled` would grant too much."""
-    chosen = None if enabled is None else tuple(enabled)
-    removed = tuple(disabled)
-    toolsets.require((*(chosen or ()), *removed))
-    return scope.narrow(chosen, removed)

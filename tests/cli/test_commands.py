@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Toolfold
+from toolfold.config import load, written_value
 
 PLUGIN = """
 import os
@@ -36,8 +37,6 @@ def register(plugin):
 @pytest.fixture
 def plugins_folder(toolfold: Toolfold) -> Path:
     """Wherever this machine's user folder is."""
-    from toolfold.config import load
-
     folder = load().plugins_folder
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -84,6 +83,7 @@ def test_what_a_tool_is_missing_is_shown(toolfold: Toolfold, plugins_folder: Pat
     assert row["state"] == "unavailable"
     assert row["missing_env"] == ["SHOP_KEY"]
     assert "set SHOP_KEY" in toolfold("tools", "list").out
+    assert "needs an agent" in toolfold("tools", "list").out
 
 
 def test_tools_show_gives_schema_and_tokens(toolfold: Toolfold) -> None:
@@ -129,7 +129,32 @@ def test_disabling_what_does_not_exist_is_refused_and_writes_nothing(toolfold: T
 def test_enabling_what_is_not_disabled_says_so(toolfold: Toolfold) -> None:
     done = toolfold("tools", "enable", "patch")
     assert done.code == 1
-    assert "not switched off" in done.err
+    assert "patch is not switched off" in done.err
+
+
+def test_switching_tools_touches_only_your_own_list(toolfold: Toolfold) -> None:
+    Path("toolfold.yaml").write_text("tools:\n  disabled: [patch]\n")
+    assert toolfold("tools", "disable", "write_file").code == 0
+    assert written_value(load().paths.user_file, "tools.disabled") == ["write_file"]
+    rows = {r["name"]: r["state"] for r in toolfold("tools", "list", "--json").json}
+    assert rows["patch"] == rows["write_file"] == "off"
+    done = toolfold("tools", "enable", "patch")
+    assert done.code == 1
+    assert "toolfold.yaml" in done.err
+
+
+def test_what_a_plugin_prints_stays_out_of_the_json(toolfold: Toolfold, plugins_folder: Path) -> None:
+    (plugins_folder / "loud.py").write_text("print('hello')\ndef register(plugin):\n    print('there')\n")
+    assert toolfold("tools", "--json").json
+    (row,) = toolfold("plugins", "--json").json
+    assert row["state"] == "loaded"
+
+
+def test_a_call_of_a_name_nobody_has_is_told_to_a_person(toolfold: Toolfold) -> None:
+    done = toolfold("call", "raed_file", "{}")
+    assert done.code == 4
+    assert "read_file" in done.err
+    assert done.out == ""
 
 
 def test_toolsets_are_listed_with_their_tools(toolfold: Toolfold) -> None:
@@ -258,7 +283,7 @@ def test_text_that_looks_like_markup_is_shown_as_it_is(toolfold: Toolfold, plugi
     source = """
 from toolfold import tool
 
-@tool(emoji="[red]")
+@tool(emoji="[/red]")
 def odd() -> str:
     "[bold]Loud[/oops]"
     return ""

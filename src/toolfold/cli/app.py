@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from toolfold import __version__
-from toolfold.cli.show import note, out, plain
+from toolfold.cli.show import NOT_FOUND, note, out, plain
 from toolfold.errors import ConfigError, ToolfoldError, UnknownToolset
 
 if TYPE_CHECKING:
-    from toolfold.config import Config
+    from toolfold.config import Config, Paths
     from toolfold.runtime import Runtime
 
-FAILED, CONFIG, NOT_FOUND, INTERRUPTED = 1, 3, 4, 130
+FAILED, CONFIG, INTERRUPTED = 1, 3, 130
 
 COMMANDS = {
     "call": "Run one tool and print its result.",
     "completion": "Print the completion script for your shell.",
     "config": "Show and change settings.",
-    "demo": "See what a model would be sent, on a sample of 22 services.",
+    "demo": "See what a model would be sent, on a sample of imagined services.",
     "plugins": "List plugins, and trust a project's.",
     "tools": "List, inspect and switch tools.",
 }
@@ -43,7 +46,7 @@ WELCOME = """[bold]toolfold[/bold] {version}: let an agent have every tool and p
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 bad configuration, 4 no such name, 130 interrupted."""
 
 
-class Settings:
+class Invocation:
     """The options given before the command; loads the configuration when a command needs it."""
 
     def __init__(self, overrides: Sequence[str], project: Path | None) -> None:
@@ -63,7 +66,15 @@ class Settings:
         """An open runtime with this configuration."""
         from toolfold.runtime import open_runtime
 
-        return open_runtime(self.config(), **options)
+        config = self.config()
+        with redirect_stdout(sys.stderr):  # what a plugin prints must not end up in a program's JSON
+            return open_runtime(config, **options)
+
+    def paths(self) -> Paths:
+        """Where everything lies, without reading any of it."""
+        from toolfold.config import locate
+
+        return locate(project=self.project)
 
 
 class LazyGroup(click.Group):
@@ -101,7 +112,7 @@ class LazyGroup(click.Group):
 @click.pass_context
 def app(ctx: click.Context, overrides: tuple[str, ...], project: Path | None) -> None:
     """The tool runtime that lets an agent have every tool and pay only for the ones it needs."""
-    ctx.obj = Settings(overrides, project)
+    ctx.obj = Invocation(overrides, project)
     if ctx.invoked_subcommand is None:
         commands = "\n".join(f"  {name:<12} {about}" for name, about in COMMANDS.items())
         out(WELCOME.format(version=__version__, commands=commands))
@@ -115,9 +126,11 @@ def run(arguments: Sequence[str]) -> int:
         return _told("interrupted", INTERRUPTED)
     except KeyboardInterrupt:
         return _told("interrupted", INTERRUPTED)
-    except click.ClickException as error:
+    except click.UsageError as error:
         error.show()
         return error.exit_code
+    except click.ClickException as error:
+        return _told(error.format_message(), error.exit_code)
     except ConfigError as error:
         return _told(str(error), CONFIG)
     except UnknownToolset as error:
@@ -136,9 +149,6 @@ def _told(problem: str, code: int) -> int:
 
 def _closed_pipe() -> int:
     """The reader of a pipe went away, as `head` does: end quietly, also when Python flushes at exit."""
-    import os
-    import sys
-
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return FAILED
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
 import click
 
-from toolfold.cli.app import FAILED, Settings
+from toolfold.cli.app import FAILED, Invocation
+from toolfold.cli.show import NotFound
+from toolfold.errors import did_you_mean, nearest
+from toolfold.model import BRIDGE_NAMES
 
 if TYPE_CHECKING:
     from toolfold.model import ApprovalRequest
+    from toolfold.runtime import Runtime
 
 
 @click.command("call")
@@ -18,22 +23,31 @@ if TYPE_CHECKING:
 @click.argument("arguments", default="{}")
 @click.option("--toolset", "toolsets", multiple=True, help="Grant only this toolset (repeatable).")
 @click.pass_obj
-def command(settings: Settings, name: str, arguments: str, toolsets: tuple[str, ...]) -> int:
+def command(invocation: Invocation, name: str, arguments: str, toolsets: tuple[str, ...]) -> int:
     """Run one tool and print its result.
 
-    ARGUMENTS is a JSON object, or - to read it from standard input. The exit code is 1 where the
-    result is an error.
+    ARGUMENTS is a JSON object such as '{"path": "README.md"}', or - to read it from standard input. The
+    exit code is 1 where the result is an error.
     """
     from toolfold.agent import LocalAgent
 
     text = sys.stdin.read() if arguments == "-" else arguments
     asked = _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
-    with settings.runtime(approver=asked) as runtime:
+    with invocation.runtime(approver=asked) as runtime:
+        _require_known(runtime, name)
         session = runtime.session(toolsets or None, agent=LocalAgent())
-        session.assemble_for(name)
-        result = session.call_sync(name, text)
+        with redirect_stdout(sys.stderr):  # only the result belongs on standard output
+            result = session.call_sync(name, text)
     click.echo(result.text)
     return 0 if result.ok else FAILED
+
+
+def _require_known(runtime: Runtime, name: str) -> None:
+    """A person is told that a name is wrong; a model would be told to use another tool."""
+    snapshot = runtime.registry.snapshot()
+    if name not in BRIDGE_NAMES and snapshot.find(name) is None:
+        near = did_you_mean(nearest(name, snapshot))
+        raise NotFound(f"there is no tool {name!r}.{near} `toolfold tools list` shows them all.")
 
 
 def _ask(request: ApprovalRequest) -> bool:

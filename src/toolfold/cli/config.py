@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolfold.cli.app import Settings, json_option
+from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.show import as_json, note, out, plain, table
 from toolfold.errors import ConfigError
 
@@ -29,18 +29,21 @@ def command() -> None:
 @command.command("show")
 @json_option
 @click.pass_obj
-def show(settings: Settings, as_json_: bool) -> None:
+def show(invocation: Invocation, as_json_: bool) -> None:
     """Show every setting in force and where it comes from."""
     from toolfold.config import get
 
-    config = settings.config()
-    rows = [
-        (key, _plain_value(get(config, key)), config.origins.get(key, "default")) for key in _keys(config)
-    ]
+    config = invocation.config()
+    rows = [(key, _plain_value(get(config, key)), _origin(config, key)) for key in _keys(config)]
     if as_json_:
         as_json({key: {"value": value, "from": origin} for key, value, origin in rows})
         return
-    table("settings in force", ("key", "value", "from"), ((k, _words(v), origin) for k, v, origin in rows))
+    table(
+        "settings in force",
+        ("key", "value", "from"),
+        ((key, _words(value), origin) for key, value, origin in rows),
+        whole="key",
+    )
     out(f"your file: {plain(str(config.paths.user_file))}")
     if config.paths.project_file:
         trusted = "" if config.project_trusted else " (not trusted)"
@@ -51,11 +54,11 @@ def show(settings: Settings, as_json_: bool) -> None:
 @click.argument("key")
 @json_option
 @click.pass_obj
-def get_one(settings: Settings, key: str, as_json_: bool) -> None:
+def get_one(invocation: Invocation, key: str, as_json_: bool) -> None:
     """Print one setting, or a whole section."""
     from toolfold.config import get
 
-    value = _plain_value(get(settings.config(), key))
+    value = _plain_value(get(invocation.config(), key))
     if as_json_ or isinstance(value, dict):
         as_json(value)
     else:
@@ -67,11 +70,11 @@ def get_one(settings: Settings, key: str, as_json_: bool) -> None:
 @click.argument("value")
 @_project_option
 @click.pass_obj
-def set_one(settings: Settings, key: str, value: str, in_project: bool) -> None:
+def set_one(invocation: Invocation, key: str, value: str, in_project: bool) -> None:
     """Write one setting. Comments and the order of the file stay."""
     from toolfold.config import set_value
 
-    file = _file(settings, in_project)
+    file = _file(invocation, in_project)
     for remark in set_value(file, key, value):
         note(f"[yellow]warning:[/yellow] {plain(remark)}")
     out(f"{plain(key)} is set in {plain(str(file))}")
@@ -81,11 +84,11 @@ def set_one(settings: Settings, key: str, value: str, in_project: bool) -> None:
 @click.argument("key")
 @_project_option
 @click.pass_obj
-def unset_one(settings: Settings, key: str, in_project: bool) -> None:
+def unset_one(invocation: Invocation, key: str, in_project: bool) -> None:
     """Take one setting out of the file, so that its default counts again."""
     from toolfold.config import unset_value
 
-    file = _file(settings, in_project)
+    file = _file(invocation, in_project)
     was = unset_value(file, key)
     out(f"{plain(key)} {'is no longer' if was else 'was not'} set in {plain(str(file))}")
 
@@ -93,11 +96,11 @@ def unset_one(settings: Settings, key: str, in_project: bool) -> None:
 @command.command("edit")
 @_project_option
 @click.pass_obj
-def edit(settings: Settings, in_project: bool) -> None:
+def edit(invocation: Invocation, in_project: bool) -> None:
     """Open the file in your editor; it is replaced only when what you wrote can be used."""
     from toolfold.config import rewrite
 
-    file = _file(settings, in_project)
+    file = _file(invocation, in_project)
     text = file.read_text(encoding="utf-8") if file.exists() else _starting_text()
     while True:
         written = click.edit(text, extension=".yaml")
@@ -139,7 +142,14 @@ def schema(as_json_: bool) -> None:
             )
             for each in describe()
         ),
+        whole="key",
     )
+
+
+def _origin(config: Config, key: str) -> str:
+    """Where a value was written; a bundle is written as a whole."""
+    bundle = ".".join(key.split(".")[:2])
+    return config.origins.get(key) or config.origins.get(bundle, "default")
 
 
 def _keys(config: Config) -> Iterator[str]:
@@ -153,11 +163,11 @@ def _keys(config: Config) -> Iterator[str]:
             yield setting.key
 
 
-def _file(settings: Settings, in_project: bool) -> Path:
+def _file(invocation: Invocation, in_project: bool) -> Path:
     """The file to change; found without loading it, so that a broken one can be mended."""
     from toolfold.config import PROJECT_FILE, locate
 
-    paths = locate(project=settings.project)
+    paths = locate(project=invocation.project)
     return paths.project_file or paths.project_dir / PROJECT_FILE if in_project else paths.user_file
 
 

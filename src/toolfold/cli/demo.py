@@ -44,7 +44,9 @@ class Shown:
 def command(messages: tuple[str, ...], as_json_: bool) -> None:
     """See what a model would be sent for a few messages, or for yours."""
     with tempfile.TemporaryDirectory(prefix="toolfold-demo-") as folder, _runtime(Path(folder)) as runtime:
-        rows = [_shown(runtime, message) for message in messages or MESSAGES]
+        rows = [_shown(runtime, message) for message in messages or MESSAGES if message.strip()]
+        if not rows:
+            raise click.UsageError("the message is empty")
         if as_json_:
             as_json([{**asdict(row), "saved": row.saved} for row in rows])
             return

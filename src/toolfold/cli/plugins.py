@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from toolfold.cli.app import Settings, json_option
-from toolfold.cli.show import as_json, out, plain, table
+from toolfold.cli.app import Invocation, json_option
+from toolfold.cli.show import as_json, counted, out, plain, table
 
 
 @click.group("plugins", invoke_without_command=True)
@@ -23,9 +23,9 @@ def command(ctx: click.Context, as_json_: bool) -> None:
 @command.command("list")
 @json_option
 @click.pass_obj
-def list_plugins(settings: Settings, as_json_: bool = False) -> None:
+def list_plugins(invocation: Invocation, as_json_: bool = False) -> None:
     """List the plugins with their state, what they bring and what went wrong."""
-    with settings.runtime() as runtime:
+    with invocation.runtime() as runtime:
         found = [report for report in runtime.sources if report.kind != "builtin"]
         folder = runtime.config.plugins_folder
     if as_json_:
@@ -35,47 +35,59 @@ def list_plugins(settings: Settings, as_json_: bool = False) -> None:
         out(f"no plugins. Put one into {plain(str(folder))}, or install a package that brings one.")
         return
     table(
-        f"{len(found)} plugins",
-        ("plugin", "from", "state", "#tools", "hooks", "toolsets", "where"),
+        counted(len(found), "plugin"),
+        ("plugin", "from", "state", "#tools", "brings also"),
         (
             (
                 report.name,
                 report.kind,
-                f"{report.state}: {report.error}" if report.error else report.state,
+                report.state,
                 str(len(report.tools)),
-                ", ".join(report.hooks),
-                ", ".join(report.toolsets),
-                report.location,
+                ", ".join((*report.hooks, *(f"toolset {name}" for name in report.toolsets))),
             )
             for report in found
         ),
+        whole="plugin",
     )
+    for report in found:
+        if report.error:
+            out(f"[bold]{plain(report.name)}[/bold] ({plain(report.location)})\n  {plain(report.error)}")
 
 
 @command.command("trust")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), required=False)
 @click.pass_obj
-def trust_folder(settings: Settings, folder: Path | None) -> None:
+def trust_folder(invocation: Invocation, folder: Path | None) -> None:
     """Let the plugins and the configuration of a project folder be used, as they are now.
 
     A later change of either must be trusted anew.
     """
-    from toolfold.config import trust
+    from toolfold.config import PROJECT_FILE, trust
 
-    paths = settings.config().paths
+    paths = invocation.paths()
     chosen = folder or paths.project_dir
+    found = [path for path in (chosen / PROJECT_FILE, *_plugin_files(chosen)) if path.exists()]
+    if not found:
+        raise click.ClickException(f"there is nothing to trust in {chosen}: no {PROJECT_FILE}, no plugins")
     trust(chosen, paths)
-    out(f"trusted as it is now: {plain(str(chosen))}")
+    out(f"trusted as they are now, in {plain(str(chosen))}:")
+    for path in found:
+        out(f"  {plain(str(path.relative_to(chosen)))}")
 
 
 @command.command("untrust")
 @click.argument("folder", type=click.Path(path_type=Path), required=False)
 @click.pass_obj
-def untrust_folder(settings: Settings, folder: Path | None) -> None:
+def untrust_folder(invocation: Invocation, folder: Path | None) -> None:
     """Take the trust back."""
     from toolfold.config import untrust
 
-    paths = settings.config().paths
+    paths = invocation.paths()
     chosen = folder or paths.project_dir
     was = untrust(chosen, paths)
     out(f"{'no longer trusted' if was else 'was not trusted'}: {plain(str(chosen))}")
+
+
+def _plugin_files(project: Path) -> list[Path]:
+    folder = project / ".toolfold" / "plugins"
+    return sorted(path for path in folder.rglob("*") if path.is_file())

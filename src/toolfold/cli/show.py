@@ -36,20 +36,36 @@ def as_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, indent=2, default=str))
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table that fits the terminal; numbers' columns start with `#`."""
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, whole: str = "") -> None:
+    """A table that fits the terminal; numbers' columns start with `#`, and `whole` is never broken."""
     from rich import box
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    drawn = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    drawn = Table(
+        title=title or None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_header=any(columns),
+    )
     for column in columns:
         number = column.startswith("#")
-        drawn.add_column(column.lstrip("#"), justify="right" if number else "left", overflow="fold")
+        drawn.add_column(
+            column.lstrip("#"),
+            justify="right" if number else "left",
+            overflow="fold",
+            no_wrap=number or column == whole,
+        )
     for row in rows:
         drawn.add_row(*(escape(cell) for cell in row))
     Console(highlight=False).print(drawn)
+
+
+def counted(count: int, what: str) -> str:
+    """`1 tool`, `2 tools`."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def plain(text: str) -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolfold.cli.app import Settings, json_option
-from toolfold.cli.show import NotFound, as_json, out, plain, table
+from toolfold.cli.app import Invocation, json_option
+from toolfold.cli.show import NotFound, as_json, counted, out, plain, table
 from toolfold.errors import did_you_mean, nearest
 
 if TYPE_CHECKING:
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 
 @click.group("tools", invoke_without_command=True)
+@json_option
 @click.pass_context
-def command(ctx: click.Context) -> None:
+def command(ctx: click.Context, as_json_: bool) -> None:
     """List, inspect and switch tools."""
     if ctx.invoked_subcommand is None:
-        ctx.invoke(list_tools)
+        ctx.invoke(list_tools, as_json_=as_json_)
 
 
 @command.command("list")
@@ -31,24 +32,26 @@ def command(ctx: click.Context) -> None:
 @json_option
 @click.pass_obj
 def list_tools(
-    settings: Settings, toolset: str | None = None, toolsets: bool = False, as_json_: bool = False
+    invocation: Invocation, toolset: str | None = None, toolsets: bool = False, as_json_: bool = False
 ) -> None:
     """List the tools, whether each can work now, and why not."""
-    with settings.runtime() as runtime:
+    with invocation.runtime() as runtime:
         rows = _toolset_rows(runtime) if toolsets else _tool_rows(runtime, toolset)
     if as_json_:
         as_json(rows)
     elif toolsets:
         table(
-            f"{len(rows)} toolsets",
+            counted(len(rows), "toolset"),
             ("toolset", "#tools", "includes", "what for"),
             ((r["name"], str(len(r["tools"])), ", ".join(r["includes"]), r["description"]) for r in rows),
+            whole="toolset",
         )
     else:
         table(
-            f"{len(rows)} tools",
+            counted(len(rows), "tool"),
             ("", "tool", "toolset", "state", "what it does"),
             ((r["emoji"], r["name"], r["toolset"], _state_words(r), r["summary"]) for r in rows),
+            whole="tool",
         )
 
 
@@ -56,18 +59,18 @@ def list_tools(
 @click.argument("name")
 @json_option
 @click.pass_obj
-def show_tool(settings: Settings, name: str, as_json_: bool) -> None:
+def show_tool(invocation: Invocation, name: str, as_json_: bool) -> None:
     """Show one tool: what it does, what it needs, its schema and what that costs."""
     from toolfold.turn import count_tokens
 
-    with settings.runtime() as runtime:
+    with invocation.runtime() as runtime:
         tool = _found(runtime, name)
         (row,) = _rows(runtime, [tool])
         row |= {"definition": tool.definition()["function"], "tokens": count_tokens([tool.definition()])}
     if as_json_:
         as_json(row)
         return
-    out(f"{tool.emoji} [bold]{tool.name}[/bold]  {plain(_state_words(row))}".strip())
+    out(f"{plain(tool.emoji)} [bold]{tool.name}[/bold]  {plain(_state_words(row))}".strip())
     out(plain(tool.description))
     table("", ("", ""), ((label, value) for label, value in _facts(row) if value))
     as_json(tool.parameters)
@@ -76,29 +79,49 @@ def show_tool(settings: Settings, name: str, as_json_: bool) -> None:
 @command.command("disable")
 @click.argument("names", nargs=-1, required=True)
 @click.pass_obj
-def disable(settings: Settings, names: tuple[str, ...]) -> None:
-    """Switch tools or toolsets off for every session."""
-    with settings.runtime() as runtime:
+def disable(invocation: Invocation, names: tuple[str, ...]) -> None:
+    """Switch tools or toolsets off for every session of yours."""
+    with invocation.runtime() as runtime:
         for name in names:
             _require_tool_or_toolset(runtime, name)
-        _write_disabled(runtime, [*runtime.config.tools.disabled, *names])
+        _write_disabled(runtime, [*_disabled_by_you(runtime), *names])
+    ignored = set(names) - set(invocation.config().tools.disabled)
+    if ignored:
+        raise click.ClickException(
+            f"written to your file, but a variable or an argument overrules it for {', '.join(ignored)}"
+        )
     out(f"switched off: {plain(', '.join(names))}")
 
 
 @command.command("enable")
 @click.argument("names", nargs=-1, required=True)
 @click.pass_obj
-def enable(settings: Settings, names: tuple[str, ...]) -> None:
+def enable(invocation: Invocation, names: tuple[str, ...]) -> None:
     """Switch tools or toolsets on again."""
-    with settings.runtime() as runtime:
-        disabled = runtime.config.tools.disabled
-        absent = [name for name in names if name not in disabled]
-        if absent:
-            for name in absent:
-                _require_tool_or_toolset(runtime, name)
-            raise click.ClickException(f"not switched off by name: {', '.join(absent)}")
-        _write_disabled(runtime, [name for name in disabled if name not in names])
+    with invocation.runtime() as runtime:
+        yours = _disabled_by_you(runtime)
+        for name in names:
+            if name not in yours:
+                _explain_why_not(runtime, name)
+        _write_disabled(runtime, [name for name in yours if name not in names])
     out(f"switched on: {plain(', '.join(names))}")
+
+
+def _explain_why_not(runtime: Runtime, name: str) -> None:
+    """Nothing of yours switches it off: say what does, or that nothing does."""
+    _require_tool_or_toolset(runtime, name)
+    if name in runtime.config.tools.disabled:
+        where = runtime.config.origins.get("tools.disabled", "another layer")
+        raise click.ClickException(f"{name} is switched off by {where}; change it there")
+    if name in runtime.switched_off():
+        raise click.ClickException(f"{name} is off because its toolset is; enable that")
+    raise click.ClickException(f"{name} is not switched off")
+
+
+def _disabled_by_you(runtime: Runtime) -> list[str]:
+    from toolfold.config import written_value
+
+    return [str(name) for name in written_value(runtime.config.paths.user_file, "tools.disabled") or ()]
 
 
 def _write_disabled(runtime: Runtime, names: Iterable[str]) -> None:
@@ -124,7 +147,7 @@ def _row(runtime: Runtime, tool: Tool, status: Status, *, off: bool) -> dict[str
         "name": tool.name,
         "toolset": tool.toolset,
         "state": "off" if off else "available" if status.available else "unavailable",
-        "reason": status.reason,
+        "reason": status.reason or ("needs an agent that runs it" if tool.agent_level else ""),
         "missing_env": list(runtime.config.missing_env(tool.requires_env)),
         "requires_env": list(tool.requires_env),
         "source": str(tool.source),
@@ -149,7 +172,8 @@ def _toolset_rows(runtime: Runtime) -> list[dict[str, Any]]:
 
 def _state_words(row: dict[str, Any]) -> str:
     missing = f"set {', '.join(row['missing_env'])}" if row["missing_env"] else ""
-    return ": ".join(word for word in (row["state"], row["reason"], missing) if word)
+    reasons = "; ".join(word for word in (row["reason"], missing) if word)
+    return f"{row['state']} ({reasons})" if reasons else str(row["state"])
 
 
 def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:

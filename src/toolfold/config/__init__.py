@@ -7,7 +7,7 @@ Knows nothing of tools or sessions: it is read once at the start and handed on.
 """
 
 from toolfold.config.describe import Setting, describe, get, json_schema
-from toolfold.config.edit import rewrite, set_value, unset_value
+from toolfold.config.edit import rewrite, set_value, unset_value, written_value
 from toolfold.config.load import load, locate
 from toolfold.config.settings import (
     Approval,
@@ -51,4 +51,5 @@ __all__ = [
     "trusted_folders",
     "unset_value",
     "untrust",
+    "written_value",
 ]

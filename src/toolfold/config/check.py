@@ -120,7 +120,8 @@ def _absolute(value: Any, folder: Path, home: Path) -> Any:
 
 def _clamped(node: Node, field: FieldInfo, path: KeyPath, warnings: list[str]) -> Node:
     limits, value = bounds(field), node.value
-    if limits is None or not _is_number(value):
+    # Only here: the tools block keeps the field's established shape, which forgives.
+    if path[0] != "tools" or limits is None or not _is_number(value):
         return node
     used = min(max(int(value) if kind(field) is int else value, limits[0]), limits[1])
     if used != value:

@@ -148,9 +148,9 @@ def grants(field: FieldInfo) -> bool:
     return _extra(field).get("grants") is True
 
 
-def when_untrusted(field: FieldInfo) -> str:
+def when_in_project(field: FieldInfo) -> str:
     """How a folder nobody trusts may use a list that restricts: it may restrict further, never less."""
-    return str(_extra(field).get("untrusted", ""))
+    return str(_extra(field).get("in_project", ""))
 
 
 def _extra(field: FieldInfo) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from toolfold.config.atomic import locked, replace
 from toolfold.config.check import expand, from_text, settle, unfolded
@@ -26,6 +27,13 @@ from toolfold.config.document import (
 )
 from toolfold.config.patch import assigned, removed
 from toolfold.errors import ConfigError
+
+
+def written_value(file: Path, key: str) -> Any:
+    """What a file itself says of a setting, whatever other layers say; None where it says nothing."""
+    tree = _read(read_text(file) if file.exists() else "", file)
+    node = tree.find(tuple(key.split(".")))
+    return None if node is None else node.plain()
 
 
 def set_value(file: Path, key: str, value: object) -> tuple[str, ...]:

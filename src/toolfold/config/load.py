@@ -14,7 +14,7 @@ from types import MappingProxyType
 from pydantic.fields import FieldInfo
 
 from toolfold.config.check import expand, from_text, located, revise, settle
-from toolfold.config.describe import KeyPath, describe, field_at, grants, when_untrusted
+from toolfold.config.describe import KeyPath, describe, field_at, grants, when_in_project
 from toolfold.config.document import Node, Place, merged, nested, read_file, written
 from toolfold.config.settings import Config, Paths, Settings
 from toolfold.config.trust import PROJECT_FILE, TrustState, trust_state
@@ -50,7 +50,7 @@ def load(
     warnings: list[str] = []
     if paths.project_file is not None:
         layer = expand(read_file(paths.project_file, "project file"), folder=paths.project_dir, home=home)
-        tree = merged(tree, layer if state == "trusted" else _restrained(layer, tree, state, warnings))
+        tree = merged(tree, _restrained(layer, tree, state, warnings))
     # One layer for each word said: `tool_search=off` must not swallow `tool_search.threshold_pct=5`.
     for layer in (*_environment_layers(environment, warnings), *_override_layers(overrides)):
         tree = merged(tree, expand(layer, folder=_here(), home=home))
@@ -151,17 +151,17 @@ def _user_layer(file: Path, home: Path, *, required: bool) -> Node:
 
 
 def _restrained(layer: Node, below: Node, state: TrustState, warnings: list[str]) -> Node:
-    """What a folder that is not trusted may say: it may restrict the session, never widen it."""
+    """What a project may say: it may always restrict what the user allows, and widen it once trusted.
+
+    Lists that restrict are never replaced: what the user switched off stays off in every project.
+    """
     until = "until you trust its folder" + (" again: it has changed" if state == "changed" else "")
 
     def restrain(node: Node, field: FieldInfo, path: KeyPath) -> Node | None:
-        if grants(field):
+        if grants(field) and state != "trusted":
             warnings.append(located(f"{'.'.join(path)} is ignored {until}", node.place))
             return None
-        narrowed = _narrowed(node, below.find(path), when_untrusted(field))
-        if narrowed is not node:
-            warnings.append(located(f"{'.'.join(path)} can only restrict more {until}", node.place))
-        return narrowed
+        return _narrowed(node, below.find(path), when_in_project(field))
 
     return revise(layer, restrain)
 

@@ -165,22 +165,22 @@ class Tools(Section):
     )
     tool_search: Annotated[ToolSearch, BeforeValidator(tool_search_map)] = Field(
         default_factory=ToolSearch,
-        description="A search the model uses to find tools it was not shown.",
+        description="A search the model uses to find tools it was not shown. Read, but not used yet.",
     )
     disabled: tuple[Text, ...] = Field(
         default=(),
         description="Tools and toolsets that are switched off for every session.",
-        json_schema_extra={"untrusted": "adds"},
+        json_schema_extra={"in_project": "adds"},
     )
     enabled_toolsets: tuple[Text, ...] | None = Field(
         default=None,
         description="The only toolsets a session may use, or null for all of them.",
-        json_schema_extra={"untrusted": "narrows"},
+        json_schema_extra={"in_project": "narrows"},
     )
     disabled_toolsets: tuple[Text, ...] = Field(
         default=(),
         description="Toolsets that no session may use.",
-        json_schema_extra={"untrusted": "adds"},
+        json_schema_extra={"in_project": "adds"},
     )
     timeout_seconds: Number = Field(default=120.0, ge=0.1, le=3600, description="How long one call may take.")
     max_parallel: Whole = Field(
