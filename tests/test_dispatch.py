@@ -140,11 +140,33 @@ async def test_a_call_passes_every_station_in_the_order_of_the_line(line: Line) 
     result = await line.call("tool_call", {"name": "probe", "arguments": '{"n": "5"}'})
     assert result.text == '{"result":"done"}'
     assert line.events == [
-        ("before probe", {"n": "5"}),  # unwrapped, found, not yet read
+        ("before probe", {"n": 5}),  # unwrapped, found, read as it would run
         ("approve", {"n": 5}),  # judges what will run
         ("run", {"n": 5}),
         ("after done", {"n": 5}),
     ]
+
+
+async def test_a_hook_judges_what_would_run_however_it_was_spelled(line: Line) -> None:
+    line.recording(schema={"properties": {"force": {"type": "boolean"}, "argv": {"type": "array"}}})
+
+    def guard(_tool: Tool, args: Json, _context: CallContext) -> None:
+        if args.get("force") is True or "--evil" in args.get("argv", []):
+            raise Refused("no")
+
+    line.hooks.add(PRE, guard)
+    for spelled in ({"force": True}, {"force": "true"}, {"argv": '["--\\u0065vil"]'}):
+        assert await line.error(arguments=spelled) == "no"
+    assert line.events == []
+
+
+async def test_a_hook_judges_what_the_hook_before_it_made(line: Line) -> None:
+    line.recording(schema={"properties": {"force": {"type": "boolean"}}})
+    seen: list[Json] = []
+    line.hooks.add(PRE, lambda _tool, _args, _context: {"force": "true"})
+    line.hooks.add(PRE, lambda _tool, args, _context: seen.append(args))
+    await line.call()
+    assert seen == [{"force": True}]
 
 
 async def test_a_call_outside_the_scope_ends_before_any_hook_hears_of_it(line: Line) -> None:

@@ -23,6 +23,7 @@ from toolfold import (
     open_runtime,
     tool,
 )
+from toolfold.config import load
 from toolfold.model import Definition, Json
 
 
@@ -573,6 +574,33 @@ def test_the_file_tools_work_in_the_project(runtime: Runtime, tmp_path: Path, ho
     assert (tmp_path / "note.txt").read_text() == "hello\n"
     assert "1\\thello" in call("read_file", {"path": "note.txt"})
     assert "outside the workspace" in call("read_file", {"path": str(home / "outside.txt")})
+
+
+def test_a_secret_in_the_reason_of_a_check_is_shown_to_nobody(opened: Opened, home: Path) -> None:
+    secret = "pr0d/Zx81~Qw77-Lm20.Kd93+Rt55"
+
+    def check() -> bool:
+        raise OSError("GET https://api.example/" + "x" * 150 + f"?k={secret} failed")
+
+    config = load(project=home, env={"TOOLFOLD_HOME": str(home / "h"), "SERVICE_API_KEY": secret})
+    with open_runtime(config) as runtime:
+        runtime.registry.add(recording("probed", "alpha", [], check_fn=check))
+        told = runtime.statuses(["probed"])["probed"].reason + runtime.handle_function_call("probed")
+    assert "Zx81" not in told
+    assert "GET https://api.example/" in told
+
+
+def test_calls_without_a_task_do_not_share_what_they_stored(opened: Opened) -> None:
+    runtime = opened({"tools": {"result_max_chars": 1000}})
+    runtime.registry.add(recording("big", "hr", []))
+    runtime.hooks.add("post_tool_call", lambda *_: "salary " * 1000)
+    stored = [json.loads(runtime.handle_function_call("big"))["stored"] for _ in range(2)]
+    assert Path(stored[0]).parent != Path(stored[1]).parent
+
+
+def test_nobody_joins_a_preset_by_registering_under_its_name(runtime: Runtime) -> None:
+    runtime.registry.add(recording("stranger", "toolfold-gateway", []))
+    assert "stranger" not in runtime.session(["toolfold-gateway"]).granted()
 
 
 class TestItsOwnFolders:

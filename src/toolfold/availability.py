@@ -12,11 +12,14 @@ import inspect
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from toolfold.errors import said, shown
 from toolfold.model import Check, Tool
+
+# Long enough to hold a secret whole: half of one would no longer be known for what it is.
+LONGEST_REASON = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class _Probe:
         try:
             self._end("" if _truth(check) else "its check said no")
         except BaseException as error:  # a check may raise anything; whatever it is means "unavailable"
-            self._end(shown(f"its check failed: {type(error).__name__}: {said(error)}"))
+            self._end(shown(f"its check failed: {type(error).__name__}: {said(error)}", LONGEST_REASON))
 
     def _end(self, failure: str) -> None:
         self._failure = failure
@@ -78,16 +81,28 @@ class Availability:
 
     def statuses(self, tools: Iterable[Tool]) -> dict[str, Status]:
         """Name → status, for those tools that bring a check; the others are available."""
-        checked = [tool for tool in tools if tool.check is not None]
-        first = {id(tool.check): tool for tool in reversed(checked)}
-        keys = {tool.name: _key(first[id(tool.check)]) for tool in checked}
-        probes = {keys[tool.name]: tool.check for tool in checked if tool.check is not None}
-        found = self._run(probes)
-        return {name: found[key] for name, key in keys.items()}
+        tools = list(tools)
+        found = self._by_check(tools)
+        return {tool.name: found[id(tool.check)] for tool in tools if tool.check is not None}
 
-    def unavailable(self, tools: Iterable[Tool]) -> dict[str, str]:
+    def unavailable(self, tools: Sequence[Tool]) -> dict[str, str]:
         """Name → reason, for those tools that cannot be offered now."""
-        return {name: status.reason for name, status in self.statuses(tools).items() if not status.available}
+        failed = {check: status for check, status in self._by_check(tools).items() if not status.available}
+        if not failed:
+            return {}
+        return {tool.name: failed[id(tool.check)].reason for tool in tools if id(tool.check) in failed}
+
+    def _by_check(self, tools: Sequence[Tool]) -> dict[int, Status]:
+        """The status of each check there is, by its identity."""
+        brought: dict[int, Tool] = {}
+        for tool in tools:
+            if tool.check is not None:
+                brought.setdefault(id(tool.check), tool)
+        keys = {check: _key(tool) for check, tool in brought.items()}
+        found = self._run(
+            {keys[id(tool.check)]: tool.check for tool in brought.values() if tool.check is not None}
+        )
+        return {check: found[key] for check, key in keys.items()}
 
     def _run(self, checks: Mapping[object, Check]) -> dict[object, Status]:
         probes = {key: self._probe(key, check) for key, check in checks.items()}

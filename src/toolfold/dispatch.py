@@ -25,7 +25,7 @@ from toolfold.model import CallContext, Handler, Json, Tool, ToolCall, ToolResul
 from toolfold.redaction import Redaction
 from toolfold.results import Results, render
 from toolfold.turn import Turn, unwrap
-from toolfold.validation import Validation, parse_arguments
+from toolfold.validation import Validation
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +61,8 @@ class Dispatch:
 
     async def _line(self, turn: Turn, call: ToolCall, context: CallContext) -> ToolResult:
         tool = turn.tool(call.name)  # the scope gate
-        args = parse_arguments(tool.name, call.arguments)
-        args = await self.hooks.before(tool, args, context)  # may refuse, may rewrite
+        read = functools.partial(self.validate.read, tool)
+        args = await self.hooks.before(tool, read(call.arguments), context, read)  # may refuse, may rewrite
         args = self.validate(tool, args)
         await self.approval.require(tool, args, context)  # judges what will run
         result = await self._run(turn, tool, call, args, context)

@@ -42,10 +42,16 @@ class Hooks:
         else:
             raise ToolfoldError(f"there is no hook {event!r}; use {PRE} or {POST}")
 
-    async def before(self, tool: Tool, args: Json, context: CallContext) -> Json:
-        """The arguments to go on with. Raises Refused."""
+    async def before(
+        self, tool: Tool, args: Json, context: CallContext, read: Callable[[Json], Json] = dict
+    ) -> Json:
+        """The arguments to go on with. Raises Refused.
+
+        What a hook rewrote is read again before the next one looks: each judges what would run.
+        """
         for hook in self._pre:
-            args = await self._ask(hook, tool, args, context)
+            answer = await self._ask(hook, tool, args, context)
+            args = args if answer is None else read(answer)
         return args
 
     async def after(
@@ -60,7 +66,7 @@ class Hooks:
                 log.exception("post_tool_call hook %s failed; the result stands", _name(hook))
         return result
 
-    async def _ask(self, hook: PreToolCall, tool: Tool, args: Json, context: CallContext) -> Json:
+    async def _ask(self, hook: PreToolCall, tool: Tool, args: Json, context: CallContext) -> Json | None:
         try:
             answer = await self._call(hook, tool, copy.deepcopy(args), context)
         except Refused:
@@ -71,11 +77,9 @@ class Hooks:
             log.exception("pre_tool_call hook %s failed; the call is refused", _name(hook))
             cause = error.original if isinstance(error, Escaped) else error
             raise _refused(tool, hook, f"failed: {type(cause).__name__}") from error
-        if answer is None:
-            return args
-        if not isinstance(answer, dict):
-            raise _refused(tool, hook, f"answered with {type(answer).__name__} instead of arguments")
-        return answer
+        if answer is None or isinstance(answer, dict):
+            return answer
+        raise _refused(tool, hook, f"answered with {type(answer).__name__} instead of arguments")
 
     async def _call(self, hook: Callable[..., Any], *parts: Any) -> Any:
         return await self._loops.within(self._timeout, hook, *parts)

@@ -11,6 +11,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from toolfold.approval import Approval
@@ -155,7 +156,9 @@ class Runtime:
         snapshot = self._registry.snapshot()
         tools = [snapshot[name] for name in (snapshot if names is None else names) if name in snapshot]
         checked = self._availability.statuses(tools)
-        return {tool.name: checked.get(tool.name, Status(True)) for tool in tools}
+        redact = self._dispatch.redact
+        told = {name: replace(status, reason=redact(status.reason)) for name, status in checked.items()}
+        return {tool.name: told.get(tool.name, Status(True)) for tool in tools}
 
     def switched_off(self) -> frozenset[str]:
         """Tools that exist but that the configuration grants to no session."""
@@ -180,6 +183,8 @@ class Runtime:
 
     def _task_session(self, task_id: str | None) -> str:
         """Calls of one task share a session id, so that a later one can read what an earlier one stored."""
+        if task_id is None:
+            return f"call-{secrets.token_hex(8)}"
         digest = hashlib.sha256(f"{self._id} {task_id!r}".encode(errors="replace")).hexdigest()
         return f"task-{digest[:16]}"
 

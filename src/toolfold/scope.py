@@ -57,6 +57,8 @@ PRESETS = (
     ),
 )
 
+_PRESET_NAMES = frozenset(preset.name for preset in PRESETS)
+
 LEGACY: Mapping[str, str] = {
     "web_tools": "web",
     "terminal_tools": "terminal",
@@ -138,7 +140,8 @@ class Toolsets:
         return name if self._exists(name) else LEGACY.get(name, name)
 
     def _own(self, name: str) -> frozenset[str]:
-        registered = self._snapshot.toolsets.get(name, frozenset())
+        # Nobody joins a preset by registering under its name.
+        registered = frozenset() if name in _PRESET_NAMES else self._snapshot.toolsets.get(name, frozenset())
         listed = self._declared[name].tools if name in self._declared else ()
         present = (self._snapshot.find(each) for each in listed)
         return registered | {tool.name for tool in present if tool}

@@ -39,14 +39,20 @@ class Validation:
         self._compiled: weakref.WeakKeyDictionary[Tool, Any] = weakref.WeakKeyDictionary()
 
     def __call__(self, tool: Tool, arguments: Json | str | None) -> Json:
-        """The arguments, parsed, coerced and checked. Raises InvalidArguments."""
+        """The arguments, read and checked. Raises InvalidArguments."""
+        args = self.read(tool, arguments)
+        validator = self._validator(tool)
+        if validator is not None and not _is_valid(tool, validator, args):
+            problems = [_problem(error) for error in _first(3, validator.iter_errors(args))]
+            raise _invalid(tool, "; ".join(problems))
+        return args
+
+    def read(self, tool: Tool, arguments: Json | str | None) -> Json:
+        """The arguments as they would run, parsed and coerced, whether or not they fit the schema."""
         given: Json = _as_json(tool, parse_arguments(tool.name, arguments))
         validator = self._validator(tool)
         fits = validator is not None and _is_valid(tool, validator, given)
         args: Json = Coercion(tool, reads_text=not fits)(given, [tool.parameters])
-        if validator is not None and not _is_valid(tool, validator, args):
-            problems = [_problem(error) for error in _first(3, validator.iter_errors(args))]
-            raise _invalid(tool, "; ".join(problems))
         return args
 
     def _validator(self, tool: Tool) -> Any | None:
