@@ -16,6 +16,8 @@ import pytest
 
 from toolfold.config import (
     Config,
+    Files,
+    Plugins,
     Tools,
     ToolSearch,
     describe,
@@ -23,7 +25,9 @@ from toolfold.config import (
     json_schema,
     load,
     locate,
+    rewrite,
     set_value,
+    still_trusted,
     trust,
     trust_state,
     trusted_folders,
@@ -245,12 +249,14 @@ def test_all_problems_are_told_at_once_in_the_order_of_the_file(place: Place) ->
         (b"log_level: !custom x\n", "tag !custom is not supported", 1),
         (b"log_level: \x01\n", "not valid YAML", 1),
         (b'log_level: "\\U00ffffff"\n', "a character that does not exist", None),
-        (b"[" * 20_000, "nested too deeply", 1),
-        (b"- " * 20_000, "nested too deeply", 1),
+        (b"[" * 9_000, "nested too deeply", 1),
+        (b"- " * 4_500, "nested too deeply", 1),
         (b"\na: &a [*a]\n", "nested too deeply", 2),
-        (b"a: [" + b"1, " * 60_000 + b"]", "too many values", 1),
+        (b"a: [" + b"1,\n " * 60_000 + b"]", "too many values", 49_997),
+        (b"a: 1\nb: !" + b"x" * 10_000, "the line is longer than 10000 characters", 2),
         (b"#" * (1 << 20) + b"\n", "larger than 1 MiB", None),
         (b"tools: {rag_top_k: " + b"9" * 5000 + b"}", "cannot be read as a value", 1),
+        (b"tools: {tool_search: 0x" + b"f" * 6000 + b"}", "cannot be read as a value", 1),
     ],
 )
 def test_a_broken_file_is_an_error_with_its_place(
@@ -260,6 +266,19 @@ def test_a_broken_file_is_an_error_with_its_place(
     error = place.refusal()
     assert said in str(error)
     assert (error.file, error.line) == (str(place.user_file), line)
+
+
+def test_a_project_file_may_be_smaller_than_your_own(place: Place) -> None:
+    comments = "# nothing\n" * 7_000
+    assert place.load(comments).warnings == ()
+    error = place.refusal("", comments)
+    assert "the file is larger than 64 KiB" in str(error)
+    assert error.file == str(place.project_file)
+
+
+def test_a_number_too_long_to_print_is_an_error_wherever_it_comes_from(place: Place) -> None:
+    error = place.refusal(overrides={"tools.tool_search": 16**6000})
+    assert "tools.tool_search.enabled must be auto, on or off, not a very large number" in str(error)
 
 
 def test_aliases_cannot_make_a_small_file_large(place: Place) -> None:
@@ -453,36 +472,137 @@ def test_secrets_are_found_by_name_and_never_shown(place: Place) -> None:
     assert "sk-123456789" not in repr(config) + config.model_dump_json()
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["DB_PASS", "SSHPASS", "MYSQL_PWD", "NPM_AUTH", "SENTRY_DSN", "GITHUB_PAT", "GPG_PASSPHRASE", "A_COOKIE"],
+)
+def test_every_usual_name_of_a_secret_is_known(place: Place, name: str) -> None:
+    assert place.load(env={name: "hunter2-hunter2"}).secret_values() == ("hunter2-hunter2",)
+
+
+@pytest.mark.parametrize("name", ["PWD", "OLDPWD", "SSH_AUTH_SOCK", "GIT_ASKPASS", "PATH", "AUTHOR"])
+def test_a_name_that_only_resembles_a_secret_is_none(place: Place, name: str) -> None:
+    assert place.load(env={name: "/home/me/project"}).secret_values() == ()
+
+
+def test_the_password_in_an_address_is_a_secret_as_written_and_as_meant(place: Place) -> None:
+    config = place.load(
+        env={
+            "DATABASE_URL": "postgres://me:hunter2%40hunter@db:5432/app",
+            "REDIS_URLS": "redis://:first-of-two@a:1,redis://:second-of-two@b:1",
+            "HOMEPAGE_URL": "https://example.org:8080/me@home",
+        }
+    )
+    assert set(config.secret_values()) == {
+        "hunter2%40hunter",
+        "hunter2@hunter",
+        "first-of-two",
+        "second-of-two",
+    }
+
+
 # Trust
 
-GRANTING = "plugins:\n  folder: evil\nfiles:\n  extra_roots: [/]\nlog_level: debug\n"
+GRANTING = "files:\n  extra_roots: [data]\ntoolsets:\n  mine: {tools: [a]}\nlog_level: debug\n"
 
 
 def test_a_project_nobody_trusts_cannot_grant_itself_anything(place: Place) -> None:
     config = place.load(None, GRANTING)
-    assert config.plugins.folder is None
     assert config.files.extra_roots == ()
-    assert config.log_level == "debug"
+    assert config.toolsets == {}
+    assert config.log_level == "warning"
     assert config.project_trusted is False
     assert config.warnings == (
-        f"plugins.folder is ignored until you trust its folder ({place.project_file}, line 2)",
-        f"files.extra_roots is ignored until you trust its folder ({place.project_file}, line 4)",
+        f"files.extra_roots is ignored until you trust its folder ({place.project_file}, line 2)",
+        f"toolsets is ignored until you trust its folder ({place.project_file}, line 3)",
+        f"log_level is ignored until you trust its folder ({place.project_file}, line 5)",
     )
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_a_project_never_says_where_your_own_plugins_lie(place: Place, trusted: bool) -> None:
+    written = "plugins:\n  folder: tools\n  enabled: true\n  disabled: []\n"
+    config = place.load("plugins: {enabled: false, disabled: [a]}", written, trusted=trusted)
+    assert config.plugins == Plugins(enabled=False, disabled=("a",))
+    said = "plugins.folder is ignored in a project; only your own file may set it"
+    assert config.warnings[0] == f"{said} ({place.project_file}, line 2)"
+    assert len(config.warnings) == 3
+
+
+@pytest.mark.parametrize(
+    "written", ["workspace: /etc", "workspace: ..", "extra_roots: [src, link/deep]", "workspace: loop"]
+)
+def test_a_trusted_project_cannot_lead_the_file_tools_out_of_its_folder(place: Place, written: str) -> None:
+    (place.project / "link").symlink_to("/etc")
+    (place.project / "loop").symlink_to("loop")
+    config = place.load(None, f"files:\n  {written}\n", trusted=True)
+    assert config.files == Files()
+    key = f"files.{written.partition(':')[0]}"
+    assert config.warnings == (
+        f"{key} is ignored: it leads out of the project's folder ({place.project_file}, line 2)",
+    )
+
+
+def test_a_folder_that_becomes_a_link_after_it_was_trusted_is_not_followed(place: Place) -> None:
+    data = place.project / "data"
+    data.mkdir()
+    trust(place.project, place.load(None, "files: {extra_roots: [data]}").paths)
+    assert place.load().files.extra_roots == (data,)
+    data.rmdir()
+    data.symlink_to("/etc")
+    assert place.load().files.extra_roots == ()
+
+
+LIMITS = [
+    "tools.timeout_seconds",
+    "tools.max_parallel",
+    "tools.result_max_chars",
+    "availability.timeout_seconds",
+    "availability.grace_seconds",
+    "approval.timeout_seconds",
+]
+
+
+@pytest.mark.parametrize("key", LIMITS)
+def test_an_untrusted_project_may_lower_a_limit_and_never_raise_it(place: Place, key: str) -> None:
+    section, _, name = key.partition(".")
+    default = next(each.default for each in describe() if each.key == key)
+
+    def limited(user: float | None, project: float, trusted: bool = False) -> Config:
+        mine = "" if user is None else f"{section}: {{{name}: {user}}}"
+        return place.load(mine, f"{section}: {{{name}: {project}}}", trusted=trusted)
+
+    assert get(limited(None, default // 2), key) == default // 2
+    assert limited(None, default // 2).warnings == ()
+    raised = limited(None, default + 1)
+    assert get(raised, key) == default
+    assert raised.warnings == (
+        f"{key} may only be lowered until you trust its folder ({place.project_file}, line 1)",
+    )
+    assert get(limited(default // 2, default), key) == default // 2
+    assert get(limited(default + 2, default + 1), key) == default + 1
+    assert get(limited(None, default + 1, trusted=True), key) == default + 1
+
+
+def test_what_was_trusted_can_be_checked_again_before_it_is_run(place: Place) -> None:
+    plugin = place.project / ".toolfold" / "plugins" / "a.py"
+    plugin.parent.mkdir(parents=True)
+    plugin.write_text("1")
+    assert still_trusted(place.load()) is False
+    trust(place.project, place.load().paths)
+    config, vouched = place.load(), place.load(trusted=True)
+    assert still_trusted(config) is True
+    plugin.write_text("2")
+    assert still_trusted(config) is False
+    assert still_trusted(vouched) is True
 
 
 def test_every_granting_setting_is_ignored_from_an_untrusted_project(place: Place) -> None:
     values = {"true or false": "true", "text": "x", "a path or null": "x", "a list of names": "[x]"}
     for setting in describe():
         if setting.grants and "<name>" not in setting.key:
-            *above, name = setting.key.split(".")
-            text = (
-                "{"
-                + ": {".join(above)
-                + ": {"
-                + f"{name}: {values.get(setting.type, '[x]')}"
-                + "}" * (len(above) + 1)
-            )
-            config = place.load(None, text)
+            opened = "".join(f"{{{name}: " for name in setting.key.split("."))
+            config = place.load(None, opened + values.get(setting.type, "[x]") + "}" * opened.count("{"))
             assert config.origins[setting.key] == "default", setting.key
             assert setting.key in config.warnings[0]
 
@@ -515,11 +635,12 @@ def test_a_trusted_project_is_believed_until_it_changes(place: Place) -> None:
     trust(place.project, paths)
     assert trust_state(place.project, paths) == "trusted"
     config = place.load()
-    assert config.plugins.folder == place.project / "evil"
+    assert config.files.extra_roots == (place.project / "data",)
+    assert config.log_level == "debug"
     assert config.project_trusted is True
     config = place.load(None, GRANTING + "# more\n")
     assert trust_state(place.project, paths) == "changed"
-    assert config.plugins.folder is None
+    assert config.files.extra_roots == ()
     assert "until you trust its folder again: it has changed" in config.warnings[0]
     assert untrust(place.project, paths) is True
     assert untrust(place.project, paths) is False
@@ -744,6 +865,59 @@ def test_the_mode_is_kept_and_a_link_is_followed(file: Path, tmp_path: Path) -> 
     assert "log_level: debug" in file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert sorted(each.name for each in tmp_path.iterdir()) == ["config.yaml", "link.yaml"]
+
+
+def test_a_project_file_that_links_out_of_its_folder_is_not_written(place: Place) -> None:
+    victim = place.home / ".bashrc"
+    victim.write_text("# my shell\n")
+    place.project_file.symlink_to(victim)
+    changes: list[Callable[[], object]] = [
+        lambda: set_value(place.project_file, "tools.rag_top_k", 3),
+        lambda: rewrite(place.project_file, "tools: {rag_top_k: 3}\n"),
+    ]
+    for change in changes:
+        with pytest.raises(ConfigError, match="the link leads out of the project's folder"):
+            change()
+    assert victim.read_text() == "# my shell\n"
+
+
+def test_a_project_file_that_links_within_its_folder_is_written(place: Place) -> None:
+    (place.project / "settings.yaml").write_text("")
+    place.project_file.symlink_to("settings.yaml")
+    set_value(place.project_file, "tools.rag_top_k", 3)
+    assert (place.project / "settings.yaml").read_text() == "tools:\n  rag_top_k: 3\n"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("tools", "{selection: eager}"),
+        ("tools", "null"),
+        ("tools", "{rag_top_k: 1, tool_search: {enabled: on}}"),
+        ("tools.tool_search", "{enabled: on}"),
+        ("toolsets.mine", "{tools: [b]}"),
+    ],
+)
+def test_setting_a_section_never_drops_what_else_is_in_it(tmp_path: Path, key: str, value: str) -> None:
+    file = tmp_path / "config.yaml"
+    text = "tools:\n  rag_top_k: 3\n  tool_search: {threshold_pct: 5}\ntoolsets: {mine: {description: x}}\n"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        set_value(file, key, value)
+    assert f"{key} holds other settings, which would be lost" in str(caught.value)
+    assert caught.value.hint == f"set one setting below {key} at a time, or unset {key} first"
+    assert file.read_text() == text
+
+
+def test_a_section_may_be_set_where_nothing_is_lost(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("tools: {rag_top_k: 3, tool_search: {threshold_pct: 5}}\n")
+    set_value(file, "tools.tool_search", "{threshold_pct: 6, enabled: on}")
+    assert file.read_text() == "tools: {rag_top_k: 3, tool_search: {threshold_pct: 6, enabled: on}}\n"
+    set_value(file, "tools.tool_search", "false")
+    assert file.read_text() == "tools: {rag_top_k: 3, tool_search: false}\n"
+    set_value(file, "approval", "{timeout_seconds: 5}")
+    assert "approval" in file.read_text()
 
 
 def test_a_link_to_itself_is_an_error(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import stat
+import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -161,6 +162,17 @@ def test_a_shown_path_is_relative_to_the_root_and_absolute_elsewhere(root: Path,
 
 
 # Reading
+
+
+def test_a_chain_of_links_too_long_to_follow_leads_nowhere(workspace: Workspace, root: Path) -> None:
+    for number in range(1_500):
+        (root / f"l{number}").symlink_to(f"l{number + 1}")
+    (root / "l1500").write_bytes(b"end")
+    assert "symbolic link" in refused(workspace, "l0")
+    assert "symbolic link" in refused(workspace, "l0/x")
+    assert "symbolic link" in refused_write(workspace, "l0")
+    assert walked(workspace) == ["a.txt", "l1500"]
+    assert (root / "l1500").read_bytes() == b"end"
 
 
 def test_a_missing_file_is_answered_with_near_names(workspace: Workspace, root: Path) -> None:
@@ -421,6 +433,73 @@ def test_a_link_flipping_all_the_time_never_lets_a_read_or_write_out(
     assert everything(outside) == {"secret.txt": SECRET}
 
 
+@pytest.fixture
+def home(root: Path) -> Path:
+    folder = root / "home"
+    folder.mkdir()
+    (folder / "secret.txt").write_bytes(SECRET)
+    return folder
+
+
+def test_the_runtimes_own_folder_inside_the_workspace_is_out_of_reach(root: Path, home: Path) -> None:
+    workspace = Workspace(root, private=[home])
+    (root / "link").symlink_to("home")
+    for path in ("home/secret.txt", "link/secret.txt", "home/new"):
+        assert "the runtime's own settings and state" in refused(workspace, path)
+        assert "the runtime's own settings and state" in refused_write(workspace, path)
+    assert walked(workspace) == ["a.txt"]
+    assert everything(home) == {"secret.txt": SECRET}
+    assert read(workspace, "home/secret.txt", home) == SECRET
+
+
+def test_a_folder_swapped_for_a_link_to_the_runtimes_own_is_not_used(
+    root: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = Workspace(root, private=[home])
+    before_opening(monkeypatch, "sub", swapped_folder(root, home))
+    assert "was changed just now" in refused_write(workspace, "sub/secret.txt")
+    assert everything(home) == {"secret.txt": SECRET}
+
+
+@pytest.mark.parametrize("kind", ["link", "folder"])
+def test_no_swap_lets_a_read_or_write_into_the_runtimes_own_folder(root: Path, home: Path, kind: str) -> None:
+    workspace = Workspace(root, private=[home])
+    (root / "real").mkdir()
+    (root / "real" / "secret.txt").write_bytes(b"mine")
+    (root / "flip").symlink_to("real")
+    stop = threading.Event()
+
+    def flip_link() -> None:
+        for target in ("home", "real"):
+            (root / "next").symlink_to(target)
+            (root / "next").rename(root / "flip")
+
+    def flip_folder() -> None:
+        (root / "real").rename(root / "aside")
+        (root / "real").symlink_to("home")
+        (root / "real").unlink()
+        (root / "aside").rename(root / "real")
+
+    def flip() -> None:
+        while not stop.is_set():
+            {"link": flip_link, "folder": flip_folder}[kind]()
+
+    thread = threading.Thread(target=flip)
+    thread.start()
+    try:
+        for _ in range(300):
+            try:
+                assert read(workspace, "flip/secret.txt") == b"mine"
+                workspace.write_atomically("flip/secret.txt", b"mine")
+                workspace.write_atomically("flip/secret.txt", b"mine", make_parents=False)
+            except CallError:
+                continue
+    finally:
+        stop.set()
+        thread.join()
+    assert everything(home) == {"secret.txt": SECRET}
+
+
 # Writing
 
 
@@ -588,6 +667,71 @@ def test_names_that_only_resemble_protected_ones_are_written(workspace: Workspac
         assert workspace.write_atomically(path, b"x").created
 
 
+GIT = "git runs code that is kept there"
+
+
+def test_a_git_folder_of_any_name_is_not_written(workspace: Workspace, root: Path) -> None:
+    subprocess.run(["git", "init", "-q", "--separate-git-dir", root / "meta", root], check=True)
+    before = everything(root)
+    for path in ("meta/hooks/pre-commit", "meta/config", "meta/new/x", "meta/HEAD"):
+        assert GIT in refused_write(workspace, path)
+    with pytest.raises(CallError, match=GIT):
+        workspace.write_atomically("meta/config", b"evil", make_parents=False)
+    assert everything(root) == before
+    assert not (root / "meta" / "new").exists()
+
+
+def test_a_workspace_that_is_a_git_folder_itself_is_not_written(root: Path) -> None:
+    subprocess.run(["git", "init", "-q", "--bare", root], check=True)
+    assert GIT in refused_write(Workspace(root), "hooks/pre-commit")
+    assert GIT in refused_write(Workspace(root / "hooks"), "pre-commit")
+    assert not (root / "hooks" / "pre-commit").exists()
+
+
+@pytest.mark.parametrize("marker", ["file", "link", "link to a file"])
+def test_where_a_git_file_leads_is_not_written(workspace: Workspace, root: Path, marker: str) -> None:
+    (root / "store").mkdir()
+    (root / "named").write_text("gitdir: store\n")
+    if marker == "file":
+        (root / "named").rename(root / ".git")
+    else:
+        (root / ".git").symlink_to("store" if marker == "link" else "named")
+    assert GIT in refused_write(workspace, "store/config")
+    assert everything(root / "store") == {}
+    assert workspace.write_atomically("storehouse/config", b"x").created
+
+
+def test_a_git_file_that_is_none_is_no_obstacle(workspace: Workspace, root: Path) -> None:
+    os.mkfifo(root / ".git")
+    (root / "sub").mkdir()
+    (root / "sub" / ".git").write_bytes(b"gitdir: \0\xff")
+    assert workspace.write_atomically("sub/b", b"x").created
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [
+        ["HEAD", "config", "objects/x", "refs/x"],
+        ["refs/x", "objects/x", "HEAD"],
+        ["objects/deep/x", "HEAD", "refs/deep/x"],
+        ["objects/x", "refs/x", "head"],
+        ["config", "hooks/pre-commit", "HEAD"],
+        ["HEAD", "commondir"],
+    ],
+    ids=lambda paths: paths[-1],
+)
+def test_a_git_folder_is_not_made_from_nothing(workspace: Workspace, root: Path, paths: list[str]) -> None:
+    for path in paths[:-1]:
+        workspace.write_atomically(f"sub/{path}", b"x")
+    assert GIT in refused_write(workspace, f"sub/{paths[-1]}")
+    assert not (root / "sub" / paths[-1]).exists()
+
+
+def test_names_that_git_uses_are_written_where_they_make_no_git_folder(workspace: Workspace) -> None:
+    for path in ("HEAD", "config", "objects/x", "docs/refs/x", "docs/hooks/x", "docs/config"):
+        assert workspace.write_atomically(path, b"x").created
+
+
 def test_protected_files_may_be_read(workspace: Workspace, root: Path) -> None:
     (root / "toolfold.yaml").write_bytes(b"mine")
     assert read(workspace, "toolfold.yaml") == b"mine"
@@ -640,6 +784,20 @@ def test_a_folder_swapped_for_a_link_while_walking_is_left_out(
 def test_walking_from_a_missing_place_says_so(workspace: Workspace) -> None:
     with pytest.raises(CallError, match="'missing' does not exist"):
         walked(workspace, "missing")
+
+
+def test_walking_stops_when_told_to_also_where_there_are_no_files(workspace: Workspace, root: Path) -> None:
+    for number in range(50):
+        (root / "empty" / f"{number}").mkdir(parents=True)
+        (root / f"link{number}").symlink_to("empty")
+    asked = []
+
+    def stop() -> bool:
+        asked.append(1)
+        return len(asked) > 20
+
+    assert walked(workspace, "empty", stop=stop) == []
+    assert len(asked) < 30
 
 
 def test_walking_survives_a_very_deep_tree(workspace: Workspace, root: Path) -> None:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import importlib.util
 import logging
+import marshal
 import sys
 from collections.abc import Callable
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -311,6 +314,56 @@ def test_a_plugin_that_fails_to_import_is_forgotten_with_its_inner_modules(
     before = set(sys.modules)
     assert reports(opened())["pack"].state == "failed"
     assert {each for each in set(sys.modules) - before if "toolfold_plugin" in each} == set()
+
+
+def stale_bytecode(file: Path, code: str) -> bytes:
+    """Bytecode that claims to need no comparison with its source (PEP 552)."""
+    flags, source_hash = (1).to_bytes(4, "little"), bytes(8)
+    return importlib.util.MAGIC_NUMBER + flags + source_hash + marshal.dumps(compile(code, str(file), "exec"))
+
+
+@pytest.mark.parametrize("shipped", ["plain.py", "pack/__init__.py", "pack/inner.py"])
+def test_only_the_source_that_a_person_can_read_is_run(shipped: str, user: Path, opened: Opened) -> None:
+    write(
+        user,
+        {
+            "plain.py": source("plain"),
+            "pack/__init__.py": "from .inner import register",
+            "pack/inner.py": source("packed"),
+        },
+    )
+    cached = Path(importlib.util.cache_from_source(str(user / shipped)))
+    cached.parent.mkdir()
+    cached.write_bytes(stale_bytecode(user / shipped, source("evil")))
+    assert {"plain", "packed"} <= set(opened().registry.snapshot())
+    assert "evil" not in opened().registry.snapshot()
+
+
+@pytest.mark.parametrize("name", ["inner.pyc", "inner/__init__.pyc", f"inner{EXTENSION_SUFFIXES[0]}"])
+def test_a_module_without_source_neither_hides_one_with_source_nor_takes_its_place(
+    name: str, user: Path, opened: Opened
+) -> None:
+    write(user, {"pack/__init__.py": "from .inner import register", "pack/inner.py": source("packed")})
+    (user / "pack" / name).parent.mkdir(exist_ok=True)
+    (user / "pack" / name).write_bytes(stale_bytecode(user / "pack" / name, source("evil")))
+    assert reports(opened())["pack"].tools == ("packed",)
+    (user / "pack" / "inner.py").unlink()
+    report = reports(opened())["pack"]
+    assert (report.state, report.tools) == ("failed", ())
+    assert report.error.startswith(
+        ("ModuleNotFoundError: No module named", "ImportError: cannot import name")
+    )
+
+
+def test_an_installed_package_may_be_called_almost_like_a_plugin_of_ours(
+    site: Path, user: Path, opened: Opened
+) -> None:
+    write(user, {"own.py": source("own")})
+    opened()
+    name = "toolfold_plugin_x"
+    inner = {f"{name}/__init__.py": "from .inner import register", f"{name}/inner.py": source("installed")}
+    install(site, name, name, inner)
+    assert reports(opened())[name].tools == ("installed",)
 
 
 def test_a_person_who_interrupts_a_plugin_stops_the_start(user: Path, opened: Opened) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
+import resource
 import tempfile
 import threading
 import time
@@ -547,6 +549,40 @@ def test_a_result_that_would_be_enormous_is_refused_before_it_is_made(tmp_path: 
     assert "the limit is 10,000,000" in message
 
 
+def test_indentation_is_learned_in_bounded_time(tmp_path: Path) -> None:
+    spaces = ["".join(each) for each in itertools.islice(itertools.product(" \t", repeat=15), 20_000)]
+    before = "".join(f"l{number}\n" for number in range(20_000))
+    old = "".join(f"{space}l{number}\n" for number, space in enumerate(spaces))
+    with within(10):
+        after, answer = patched(tmp_path, before, old, old.replace("l", "L"))
+    assert after == before.replace("l", "L")
+    assert answer["matched"] == "ignoring indentation"
+    with within(10):
+        patched(tmp_path, before, old, "\v\n".join(f"\v{number}" for number in range(20_000)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("a" + " " * 1_000_000, "b"), (" a", "b\n" * 100_000), ("\ta", "\v" * 1_000_000 + "b")],
+    ids=["long old", "many new lines", "long new"],
+)
+def test_many_places_for_a_long_text_are_looked_at_in_bounded_time(
+    tmp_path: Path, old: str, new: str
+) -> None:
+    with within(10):
+        unpatched(tmp_path, "a\n" * 9_000, old, new)
+
+
+@pytest.mark.parametrize("old", ["line 5", " line 5\n line 6", "not there at all"])
+def test_a_cancelled_patch_stops_and_writes_nothing(tmp_path: Path, old: str) -> None:
+    (tmp_path / "f").write_text(lines(9))
+    cancelled = threading.Event()
+    cancelled.set()
+    with pytest.raises(CallError, match=r"cancelled\. Nothing was changed"):
+        calls(tmp_path, cancelled=cancelled)("patch", path="f", old=old, new="x")
+    assert (tmp_path / "f").read_text() == lines(9)
+
+
 def test_many_edits_are_made_and_shown_in_bounded_time(tmp_path: Path) -> None:
     with within(10):
         after, answer = patched(tmp_path, "a b\n" * 9_999, "a", "c", replace_all=True)
@@ -637,6 +673,20 @@ def test_a_regex_that_never_ends_is_stopped_and_the_answer_says_so(
     assert answer["partial"].startswith("stopped while searching 'b': 1 seconds were not enough")
 
 
+@pytest.mark.parametrize("pattern", ["((a)|(b))*c", "(?:(a)|(b)|(ab))*?c"])
+def test_a_regex_that_takes_too_much_memory_is_stopped_and_the_answer_says_so(
+    tmp_path: Path, call: Call, pattern: str
+) -> None:
+    (tmp_path / "a").write_text("abc\n")
+    (tmp_path / "b").write_text("ab" * 2_400_000)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    answer = call("search_files", pattern=pattern, regex=True)
+    assert found(answer) == [("a", 1)]
+    assert answer["partial"].startswith("stopped while searching 'b': ")
+    assert "512 MB of memory" in answer["partial"]
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= max(before, 600_000)
+
+
 def test_a_cancelled_search_stops_within_a_running_regex(tmp_path: Path) -> None:
     (tmp_path / "b").write_text("a" * 60 + "!\n")
     cancelled = threading.Event()
@@ -723,6 +773,16 @@ def test_a_search_that_runs_out_of_time_is_partial(
     answer = call("search_files", pattern="needle", kind="name")
     assert answer["matches"] == []
     assert "were not enough" in answer["partial"]
+
+
+def test_a_tree_without_files_is_not_walked_past_the_time(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3_000):
+        (tmp_path / f"{number % 50}" / f"{number}").mkdir(parents=True)
+    monkeypatch.setattr(search, "SEARCH_SECONDS", 0.1)
+    answer = call("search_files", pattern="x", kind="name")
+    assert "0.1 seconds were not enough" in answer["partial"]
 
 
 def test_a_large_tree_is_searched_in_good_time(tmp_path: Path, call: Call) -> None:

@@ -22,7 +22,15 @@ from toolfold.config.settings import (
     ToolSearch,
     Toolset,
 )
-from toolfold.config.trust import PROJECT_FILE, TrustState, trust, trust_state, trusted_folders, untrust
+from toolfold.config.trust import (
+    PROJECT_FILE,
+    TrustState,
+    still_trusted,
+    trust,
+    trust_state,
+    trusted_folders,
+    untrust,
+)
 
 __all__ = [
     "PROJECT_FILE",
@@ -46,6 +54,7 @@ __all__ = [
     "locate",
     "rewrite",
     "set_value",
+    "still_trusted",
     "trust",
     "trust_state",
     "trusted_folders",

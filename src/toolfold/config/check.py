@@ -121,7 +121,7 @@ def _absolute(value: Any, folder: Path, home: Path) -> Any:
 def _clamped(node: Node, field: FieldInfo, path: KeyPath, warnings: list[str]) -> Node:
     limits, value = bounds(field), node.value
     # Only here: the tools block keeps the field's established shape, which forgives.
-    if path[0] != "tools" or limits is None or not _is_number(value):
+    if path[0] != "tools" or limits is None or not is_number(value):
         return node
     used = min(max(int(value) if kind(field) is int else value, limits[0]), limits[1])
     if used != value:
@@ -132,7 +132,7 @@ def _clamped(node: Node, field: FieldInfo, path: KeyPath, warnings: list[str]) -
     return Node(used, node.place)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     """Neither true nor infinity is one, whatever Python thinks."""
     if isinstance(value, float):
         return math.isfinite(value)

@@ -149,7 +149,7 @@ def grants(field: FieldInfo) -> bool:
 
 
 def when_in_project(field: FieldInfo) -> str:
-    """How a folder nobody trusts may use a list that restricts: it may restrict further, never less."""
+    """The rule a project's file is held to: how a setting may differ there from what lies below it."""
     return str(_extra(field).get("in_project", ""))
 
 

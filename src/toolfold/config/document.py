@@ -16,6 +16,8 @@ from typing import Any
 from toolfold.errors import ConfigError, shown
 
 MAX_BYTES = 1 << 20
+MAX_PROJECT_BYTES = 1 << 16
+MAX_LINE = 10_000
 MAX_NODES = 50_000
 MAX_DEPTH = 32
 
@@ -121,16 +123,17 @@ def merged(below: Node, above: Node) -> Node:
     return Node(items, above.place)
 
 
-def read_file(file: Path, source: str) -> Node:
+def read_file(file: Path, source: str, *, limit: int = MAX_BYTES) -> Node:
     """The settings a file holds."""
-    return read_settings(read_text(file), Place(source, str(file)))
+    return read_settings(read_text(file, limit=limit), Place(source, str(file)))
 
 
-def read_text(file: Path) -> str:
+def read_text(file: Path, *, limit: int = MAX_BYTES) -> str:
     """The text of a file, bounded, without its byte order mark."""
-    data = _read_bytes(file)
-    if len(data) > MAX_BYTES:
-        raise ConfigError("the file is larger than 1 MiB", file=str(file))
+    data = _read_bytes(file, limit)
+    if len(data) > limit:
+        size = "1 MiB" if limit == MAX_BYTES else f"{limit >> 10} KiB"
+        raise ConfigError(f"the file is larger than {size}", file=str(file))
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -140,14 +143,14 @@ def read_text(file: Path) -> str:
         ) from None
 
 
-def _read_bytes(file: Path) -> bytes:
+def _read_bytes(file: Path, limit: int) -> bytes:
     try:
         mode = file.stat().st_mode
         # A pipe would block for ever; a character device is how people write "no file": /dev/null.
         if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):
             raise ConfigError("this is not a file", file=str(file))
         with file.open("rb") as stream:
-            return stream.read(MAX_BYTES + 1)
+            return stream.read(limit + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"the file cannot be read: {reason}", file=str(file)) from None
@@ -176,6 +179,7 @@ def compose(text: str, place: Place) -> Any:
     from ruamel.yaml.error import YAMLError
 
     try:
+        _refuse_long_lines(text, place)
         _refuse_excess(text, place)
         yaml = YAML(typ="safe", pure=True)
         yaml.composer.warn_double_anchors = False
@@ -184,6 +188,13 @@ def compose(text: str, place: Place) -> Any:
         raise _invalid(error, text, place) from None
     except ValueError:  # ruamel lets chr() fail on an escape beyond Unicode
         raise place.refusal("it holds a character that does not exist") from None
+
+
+def _refuse_long_lines(text: str, place: Place) -> None:
+    """The time ruamel takes for one tag or anchor grows with the square of its length."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > MAX_LINE:
+            raise place.refusal(f"the line is longer than {MAX_LINE} characters", number)
 
 
 def _refuse_excess(text: str, place: Place) -> None:
@@ -243,10 +254,12 @@ class _Reader:
         if source.tag in _TEXTS:
             return source.value
         try:
-            return self._construct(source)
+            value = self._construct(source)
+            str(value)  # raises for an integer that Python reads from hexadecimal but refuses to print
         except (ValueError, LookupError):
             problem = f"{shown(source.value, 40)!r} cannot be read as a value"
             raise self._refusal(problem, source) from None
+        return value
 
     def _name(self, key: Any) -> str:
         if key.id != "scalar" or key.tag not in _TEXTS:

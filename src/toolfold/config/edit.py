@@ -20,12 +20,14 @@ from toolfold.config.document import (
     MAX_BYTES,
     Node,
     Place,
+    merged,
     nested,
     read_settings,
     read_text,
     written,
 )
 from toolfold.config.patch import assigned, removed
+from toolfold.config.trust import PROJECT_FILE
 from toolfold.errors import ConfigError
 
 
@@ -48,6 +50,7 @@ def set_value(file: Path, key: str, value: object) -> tuple[str, ...]:
     node = from_text(value, field, Place()) if isinstance(value, str) else written(value, Place())
     remarks = _checked(nested(path, node), file)
     with _opened(file) as draft:
+        _refuse_loss(draft, path, node)
         wanted = _put(draft.tree, path, node)
         _checked(wanted, file)
         draft.replace(assigned(draft.text, path, wanted.plain()), wanted, key)
@@ -111,6 +114,11 @@ def _opened(file: Path, *, anew: str | None = None) -> Iterator[_Draft]:
         target = file.resolve()
     except (OSError, RuntimeError):  # which of them a link to itself raises depends on Python
         raise ConfigError("the link leads nowhere", file=str(file)) from None
+    # A stranger's repository may hold its settings file as a link to a file of yours.
+    if file.name == PROJECT_FILE and not target.is_relative_to(file.parent.resolve()):
+        raise ConfigError(
+            "the link leads out of the project's folder", file=str(file), hint=f"change {target} itself"
+        )
     with locked(target.parent):
         text = anew if anew is not None else read_text(target) if target.exists() else ""
         newline = "\r\n" if "\r\n" in text else "\n"
@@ -132,6 +140,19 @@ def _was_set(tree: Node, path: KeyPath) -> bool:
     if not found and field_at(path) is None:
         raise not_a_setting(path, names_at(path[:-1]))
     return found
+
+
+def _refuse_loss(draft: _Draft, path: KeyPath, node: Node) -> None:
+    """A section that is set as a whole takes the place of the old one, with all that was in it."""
+    before, key = draft.tree.find(path), ".".join(path)
+    after = Node({}) if node.value is None else node
+    if before is not None and merged(before, after).plain() != after.plain():
+        raise ConfigError(
+            f"{key} holds other settings, which would be lost",
+            key=key,
+            file=str(draft.file),
+            hint=f"set one setting below {key} at a time, or unset {key} first",
+        )
 
 
 def _put(tree: Node, path: KeyPath, node: Node, above: KeyPath = ()) -> Node:

@@ -13,9 +13,9 @@ from types import MappingProxyType
 
 from pydantic.fields import FieldInfo
 
-from toolfold.config.check import expand, from_text, located, revise, settle
+from toolfold.config.check import expand, from_text, is_number, located, revise, settle
 from toolfold.config.describe import KeyPath, describe, field_at, grants, when_in_project
-from toolfold.config.document import Node, Place, merged, nested, read_file, written
+from toolfold.config.document import MAX_PROJECT_BYTES, Node, Place, merged, nested, read_file, written
 from toolfold.config.settings import Config, Paths, Settings
 from toolfold.config.trust import PROJECT_FILE, TrustState, trust_state
 from toolfold.errors import ConfigError, did_you_mean, nearest
@@ -49,7 +49,7 @@ def load(
     tree = _user_layer(paths.user_file, home, required=chosen)
     warnings: list[str] = []
     if paths.project_file is not None:
-        layer = expand(read_file(paths.project_file, "project file"), folder=paths.project_dir, home=home)
+        layer = _project_layer(paths.project_file, home)
         tree = merged(tree, _restrained(layer, tree, state, warnings))
     # One layer for each word said: `tool_search=off` must not swallow `tool_search.threshold_pct=5`.
     for layer in (*_environment_layers(environment, warnings), *_override_layers(overrides)):
@@ -59,6 +59,7 @@ def load(
         **{name: getattr(settings, name) for name in Settings.model_fields},
         paths=paths,
         project_trusted=state == "trusted",
+        project_vouched_for=trusted is True,
         warnings=(*warnings, *remarks),
         origins=MappingProxyType(_origins(settings, tree)),
         environment=MappingProxyType(environment),
@@ -150,20 +151,59 @@ def _user_layer(file: Path, home: Path, *, required: bool) -> Node:
     return expand(read_file(file, "user file"), folder=file.parent, home=home)
 
 
+def _project_layer(file: Path, home: Path) -> Node:
+    return expand(read_file(file, "project file", limit=MAX_PROJECT_BYTES), folder=file.parent, home=home)
+
+
 def _restrained(layer: Node, below: Node, state: TrustState, warnings: list[str]) -> Node:
     """What a project may say: it may always restrict what the user allows, and widen it once trusted.
 
     Lists that restrict are never replaced: what the user switched off stays off in every project.
     """
-    until = "until you trust its folder" + (" again: it has changed" if state == "changed" else "")
+    folder = Path(layer.place.name).parent
 
     def restrain(node: Node, field: FieldInfo, path: KeyPath) -> Node | None:
-        if grants(field) and state != "trusted":
-            warnings.append(located(f"{'.'.join(path)} is ignored {until}", node.place))
+        before = below.find(path)
+        if objection := _objection(node, before, field, state, folder):
+            warnings.append(located(f"{'.'.join(path)} {objection}", node.place))
             return None
-        return _narrowed(node, below.find(path), when_in_project(field))
+        return _narrowed(node, before, when_in_project(field))
 
     return revise(layer, restrain)
+
+
+def _objection(node: Node, below: Node | None, field: FieldInfo, state: TrustState, folder: Path) -> str:
+    """Why a project may not say this, or nothing.
+
+    Trust is bound to the project's file, not to what lies where its settings point; so some of them
+    are refused even from a trusted one.
+    """
+    rule, trusted = when_in_project(field), state == "trusted"
+    until = "until you trust its folder" + (" again: it has changed" if state == "changed" else "")
+    if rule == "never":
+        return "is ignored in a project; only your own file may set it"
+    if grants(field) and not trusted:
+        return f"is ignored {until}"
+    if rule == "lowers" and not trusted and _raises(node, below, field):
+        return f"may only be lowered {until}"
+    if rule == "inside" and not _is_inside(node, folder):
+        return "is ignored: it leads out of the project's folder"
+    return ""
+
+
+def _raises(node: Node, below: Node | None, field: FieldInfo) -> bool:
+    limit = below.value if below and is_number(below.value) else field.default
+    return is_number(node.value) and bool(node.value > limit)
+
+
+def _is_inside(node: Node, folder: Path) -> bool:
+    """Whether the folders it names lie in this one, once every link is followed."""
+    named = node.value if isinstance(node.value, list) else [node.value]
+    try:
+        found = [Path(each).resolve() for each in named if isinstance(each, str)]
+        return all(each.is_relative_to(folder.resolve()) for each in found)
+    except (OSError, RuntimeError, ValueError):  # a link to itself, or what is no path at all
+        return False
 
 
 def _narrowed(node: Node, below: Node | None, rule: str) -> Node:

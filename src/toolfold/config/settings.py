@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import unquote
 
 from pydantic import (
     AfterValidator,
@@ -31,9 +32,15 @@ from pydantic_core import CoreSchema
 
 from toolfold.model import FrozenDict
 
-_ON = frozenset({"on", "true", "yes", "1"})
-_OFF = frozenset({"off", "false", "no", "0"})
-_SECRET_NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+_ON = frozenset({"on", "true", "yes", "1", True})
+_OFF = frozenset({"off", "false", "no", "0", False})
+# Not PWD, SSH_AUTH_SOCK and GIT_ASKPASS, which hold paths.
+_SECRET_NAME = re.compile(
+    "KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|COOKIE"
+    "|(?<!ASK)PASS$|_PWD$|(?:^|_)(?:AUTH|DSN|PAT)$",
+    re.IGNORECASE,
+)
+_PASSWORD_IN_URL = re.compile(r"://[^\s/?#:@]*:([^\s/?#]+)@")
 _SECRET_LENGTH = 8
 
 
@@ -56,7 +63,9 @@ def _lowered(value: Any) -> Any:
 
 def _switch(value: Any) -> Any:
     """YAML 1.1 reads `on` as true and YAML 1.2 as text; both are written by people."""
-    word = str(value).lower() if isinstance(value, (bool, int, str)) else value
+    word = _lowered(value)
+    if not isinstance(word, (int, str)):
+        return word
     return "on" if word in _ON else "off" if word in _OFF else word
 
 
@@ -182,15 +191,26 @@ class Tools(Section):
         description="Toolsets that no session may use.",
         json_schema_extra={"in_project": "adds"},
     )
-    timeout_seconds: Number = Field(default=120.0, ge=0.1, le=3600, description="How long one call may take.")
+    timeout_seconds: Number = Field(
+        default=120.0,
+        ge=0.1,
+        le=3600,
+        description="How long one call may take.",
+        json_schema_extra={"in_project": "lowers"},
+    )
     max_parallel: Whole = Field(
-        default=8, ge=1, le=64, description="How many calls of one reply may run at the same time."
+        default=8,
+        ge=1,
+        le=64,
+        description="How many calls of one reply may run at the same time.",
+        json_schema_extra={"in_project": "lowers"},
     )
     result_max_chars: Whole = Field(
         default=50_000,
         ge=1_000,
         le=10_000_000,
         description="How many characters of a result the model is given.",
+        json_schema_extra={"in_project": "lowers"},
     )
 
 
@@ -208,15 +228,19 @@ class Plugins(Section):
     """Code from elsewhere that brings tools."""
 
     enabled: bool = Field(
-        default=True, description="Whether plugins are loaded.", json_schema_extra={"grants": True}
+        default=True,
+        description="Whether plugins are loaded.",
+        json_schema_extra={"grants": True, "in_project": "never"},
     )
     disabled: tuple[Text, ...] = Field(
-        default=(), description="Plugins that are not loaded.", json_schema_extra={"grants": True}
+        default=(),
+        description="Plugins that are not loaded.",
+        json_schema_extra={"grants": True, "in_project": "never"},
     )
     folder: Folder | None = Field(
         default=None,
         description="Where your own plugins lie, or null for `plugins` in the configuration folder.",
-        json_schema_extra={"grants": True},
+        json_schema_extra={"grants": True, "in_project": "never"},
     )
 
 
@@ -226,12 +250,12 @@ class Files(Section):
     workspace: Folder | None = Field(
         default=None,
         description="The folder the file tools work in, or null for the current one.",
-        json_schema_extra={"grants": True},
+        json_schema_extra={"grants": True, "in_project": "inside"},
     )
     extra_roots: tuple[Folder, ...] = Field(
         default=(),
         description="More folders the file tools may read and write.",
-        json_schema_extra={"grants": True},
+        json_schema_extra={"grants": True, "in_project": "inside"},
     )
 
 
@@ -239,13 +263,18 @@ class Availability(Section):
     """How it is found out whether a tool can be used."""
 
     timeout_seconds: Number = Field(
-        default=5.0, ge=0.01, le=60, description="How long a tool's check may take."
+        default=5.0,
+        ge=0.01,
+        le=60,
+        description="How long a tool's check may take.",
+        json_schema_extra={"in_project": "lowers"},
     )
     grace_seconds: Number = Field(
         default=30.0,
         ge=0,
         le=3600,
         description="How long a tool stays available after its check begins to fail.",
+        json_schema_extra={"in_project": "lowers"},
     )
 
 
@@ -257,6 +286,7 @@ class Approval(Section):
         ge=1,
         le=86_400,
         description="How long a question waits for an answer before it counts as a no.",
+        json_schema_extra={"in_project": "lowers"},
     )
 
 
@@ -277,7 +307,11 @@ class Settings(Section):
         default_factory=Availability, description="How it is found out whether a tool can be used."
     )
     approval: Approval = Field(default_factory=Approval, description="How a person is asked.")
-    log_level: LogLevel = Field(default="warning", description="How much is written to the log.")
+    log_level: LogLevel = Field(
+        default="warning",
+        description="How much is written to the log.",
+        json_schema_extra={"grants": True},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +332,7 @@ class Config(Settings):
 
     paths: Paths = Field(exclude=True)
     project_trusted: bool = Field(default=False, exclude=True)
+    project_vouched_for: bool = Field(default=False, exclude=True)
     warnings: tuple[str, ...] = Field(default=(), exclude=True)
     origins: Annotated[Mapping[str, str], SkipValidation] = Field(
         default_factory=dict, exclude=True, repr=False
@@ -323,4 +358,7 @@ class Config(Settings):
     def secret_values(self) -> tuple[str, ...]:
         """What must never be shown: longest first, so that no part of one survives redaction."""
         secrets = {value for name, value in self.environment.items() if _SECRET_NAME.search(name)}
+        for value in self.environment.values():
+            for password in _PASSWORD_IN_URL.findall(value):
+                secrets |= {password, unquote(password)}
         return tuple(sorted((s for s in secrets if len(s) >= _SECRET_LENGTH), key=lambda s: (-len(s), s)))

@@ -17,7 +17,7 @@ from typing import Literal
 
 from toolfold.config.atomic import locked, replace
 from toolfold.config.document import MAX_BYTES
-from toolfold.config.settings import Paths
+from toolfold.config.settings import Config, Paths
 from toolfold.errors import ConfigError
 
 TrustState = Literal["trusted", "changed", "untrusted"]
@@ -37,6 +37,13 @@ def trust_state(folder: Path, paths: Paths) -> TrustState:
         return "trusted" if fingerprint(folder) == known else "changed"
     except ConfigError:
         return "changed"
+
+
+def still_trusted(config: Config) -> bool:
+    """Whether the project is still what was trusted: its code may run long after its settings were read."""
+    if not config.project_trusted or config.project_vouched_for:
+        return config.project_trusted
+    return trust_state(config.paths.project_dir, config.paths) == "trusted"
 
 
 def trust(folder: Path, paths: Paths) -> None:

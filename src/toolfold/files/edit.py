@@ -10,9 +10,10 @@ import codecs
 import difflib
 import heapq
 import re
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Self
@@ -20,7 +21,7 @@ from typing import Self
 from toolfold.errors import CallError, shown
 from toolfold.files.text import clean, encode, require_small
 
-MAX_EDITS = 10_000
+MAX_EDITS, MAX_INDENTATION = 10_000, 200
 DIFF_CHARACTERS, NEAREST_CHARACTERS, NEAREST_LINES = 4_000, 2_000, 30
 SIMILAR_ENOUGH, SIMILAR_CHARACTERS = 0.92, 40
 COMPARED_LINES, COMPARED_CHARACTERS, COMPARED_LINE, COMPARED_SECONDS = 20_000, 2_000_000, 500, 2.0
@@ -88,7 +89,13 @@ def _applied(text: str, edits: Sequence[Edit]) -> str:
     return "".join([*pieces, text[position:]])
 
 
-def find_edits(document: Document, old: str, new: str, name: str) -> Found:
+def require_wanted(cancelled: threading.Event) -> None:
+    """Refuse to go on with a patch that was called off."""
+    if cancelled.is_set():
+        raise CallError("Patching was cancelled. Nothing was changed.")
+
+
+def find_edits(document: Document, old: str, new: str, name: str, cancelled: threading.Event) -> Found:
     """Where `old` stands in the text: exactly, else by the strictest strategy that finds it at all."""
     encode(old, "old")
     encode(new, "new")
@@ -97,27 +104,23 @@ def find_edits(document: Document, old: str, new: str, name: str) -> Found:
     if old == new:
         raise CallError("`old` and `new` are the same: the patch would change nothing.")
     text, old, new = document.text, document.adapted(old), document.adapted(new)
-    for strategy, edits in _attempts(text, old, new):
+    for strategy, edits in _attempts(text, old, new, cancelled):
+        require_wanted(cancelled)
         if edits:
             return Found(strategy, edits)
-    return _find_similar(text, old, new, name)
+    return _find_similar(text, old, new, name, cancelled)
 
 
-def _attempts(text: str, old: str, new: str) -> Iterator[tuple[str, list[Edit]]]:
+def _attempts(text: str, old: str, new: str, cancelled: threading.Event) -> Iterator[tuple[str, list[Edit]]]:
     yield "exact", _substring_edits(text, old, new)
     if old.strip():
-        plain_text, plain_old = text.translate(_PLAIN_PUNCTUATION), old.translate(_PLAIN_PUNCTUATION)
-        yield "ignoring typographic punctuation", _substring_edits(plain_text, plain_old, new)
-        yield "ignoring trailing whitespace", _line_edits(text, old, new, _without_trailing_space)
-        yield "ignoring indentation", _line_edits(text, old, new, _without_indentation)
+        yield "ignoring typographic punctuation", _substring_edits(_plain(text), _plain(old), new)
+        yield "ignoring trailing whitespace", _line_edits(text, old, new, str.rstrip, cancelled)
+        yield "ignoring indentation", _line_edits(text, old, new, str.strip, cancelled)
 
 
-def _without_trailing_space(line: str) -> str:
-    return line.translate(_PLAIN_PUNCTUATION).rstrip()
-
-
-def _without_indentation(line: str) -> str:
-    return line.translate(_PLAIN_PUNCTUATION).strip()
+def _plain(text: str) -> str:
+    return text.translate(_PLAIN_PUNCTUATION)
 
 
 def _substring_edits(text: str, old: str, new: str) -> list[Edit]:
@@ -134,64 +137,92 @@ def _occurrences(text: str, wanted: str, step: int) -> list[int]:
     return found
 
 
-def _line_edits(text: str, old: str, new: str, normal: Callable[[str], str]) -> list[Edit]:
-    lines, wanted = text.split("\n"), old.removesuffix("\n").split("\n")
+def _line_edits(
+    text: str, old: str, new: str, normal: Callable[[str], str], cancelled: threading.Event
+) -> list[Edit]:
     # One search in one string instead of line by line: linear also where every line is the same.
-    haystack = "\n" + "\n".join(map(normal, lines)) + "\n"
-    needle = "\n" + "\n".join(map(normal, wanted)) + "\n"
+    haystack, needle = _by_line(text, normal), _by_line(old.removesuffix("\n"), normal)
+    places = _occurrences(haystack, needle, len(needle) - 1)
+    if not places:
+        return []
+    require_small(len(places) * len(new), "The text of all replacements")
+    lines, height = text.split("\n"), needle.count("\n") - 1
     starts = [0, *accumulate(len(line) + 1 for line in lines)]
+    substitute = _Substitute.of(old, new)
     edits, line, position = list[Edit](), 0, 0
-    for at in _occurrences(haystack, needle, len(needle) - 1):
+    for at in places:
+        require_wanted(cancelled)
         line += haystack.count("\n", position, at)
         position = at
-        edits.append(_block_edit(lines[line : line + len(wanted)], starts[line], old, new))
+        edits.append(substitute.edit(lines[line : line + height], starts[line]))
     return edits
 
 
-def _block_edit(block: Sequence[str], start: int, old: str, new: str) -> Edit:
-    """Replace whole lines: the last one keeps its line end, all get the indentation found in the file."""
-    end = start + sum(len(line) + 1 for line in block) - 1
-    if old.endswith("\n") and not new:
-        return Edit(start, end + 1, "")
-    ending = "\r" if block[0].endswith("\r") else ""
-    body = new.removesuffix("\n") if old.endswith("\n") else new
-    fresh = _reindented(body.split("\n"), old.split("\n"), block)
-    fresh = [line.removesuffix("\r") for line in fresh]
-    kept = len(block[-1]) - len(block[-1].removesuffix("\r"))
-    return Edit(start, end - kept, f"{ending}\n".join(fresh))
+def _by_line(text: str, normal: Callable[[str], str]) -> str:
+    return "\n" + "\n".join(map(normal, _plain(text).split("\n"))) + "\n"
 
 
-def _reindented(new: Sequence[str], old: Sequence[str], block: Sequence[str]) -> list[str]:
-    """Indent `new` as the file does, learned from how each line of `old` stands in it."""
-    learned: dict[str, str] = {}
-    for given, actual in zip(old, block, strict=False):
-        if given.strip() and actual.strip():
-            learned.setdefault(_indentation(given), _indentation(actual))
-    if all(given == actual for given, actual in learned.items()):
-        return list(new)
-    return [_indented_like(line, learned) if line.strip() else line for line in new]
+@dataclass(frozen=True, slots=True)
+class _Substitute:
+    """New lines for old ones, taken apart once for all the places where they go."""
+
+    indents: Sequence[str | None]
+    lines: Sequence[str]
+    deletes: bool
+
+    @classmethod
+    def of(cls, old: str, new: str) -> Self:
+        ended = old.endswith("\n")
+        body = new.removesuffix("\n") if ended else new
+        return cls([*map(_indentation, old.split("\n"))], body.split("\n"), deletes=ended and not new)
+
+    def edit(self, block: Sequence[str], start: int) -> Edit:
+        """Replace whole lines: the last one keeps its line end, all get the indentation found in the file."""
+        end = start + sum(len(line) + 1 for line in block) - 1
+        if self.deletes:
+            return Edit(start, end + 1, "")
+        ending = "\r" if block[0].endswith("\r") else ""
+        fresh = [line.removesuffix("\r") for line in self._indented_like(block)]
+        kept = len(block[-1]) - len(block[-1].removesuffix("\r"))
+        return Edit(start, end - kept, f"{ending}\n".join(fresh))
+
+    def _indented_like(self, block: Sequence[str]) -> Sequence[str]:
+        """Indented as the file does, learned from how each of the old lines stands in it."""
+        learned: dict[str, str] = {}
+        for given, line in zip(self.indents, block, strict=False):
+            actual = _indentation(line)
+            # No code is indented so far, and every character of what is learned costs a look-up a line.
+            if given is not None and actual is not None and len(given) <= MAX_INDENTATION:
+                learned.setdefault(given, actual)
+        if all(given == actual for given, actual in learned.items()):
+            return self.lines
+        shortest = min(learned, key=len)
+        return [_reindented(line, learned, shortest) for line in self.lines]
 
 
-def _indentation(line: str) -> str:
-    return line[: len(line) - len(line.lstrip())]
+def _indentation(line: str) -> str | None:
+    """What stands before the text of a line that has any."""
+    text = line.lstrip()
+    return line[: len(line) - len(text)] if text else None
 
 
-def _indented_like(line: str, learned: dict[str, str]) -> str:
+def _reindented(line: str, learned: Mapping[str, str], shortest: str) -> str:
     indent = _indentation(line)
-    known = max((each for each in learned if indent.startswith(each)), key=len, default=None)
-    if known is not None:
-        return learned[known] + line[len(known) :]
-    shortest = min(learned, key=len)
+    if indent is None:
+        return line
+    for length in range(min(len(indent), MAX_INDENTATION), -1, -1):
+        if indent[:length] in learned:
+            return learned[indent[:length]] + line[length:]
     missing = max(0, len(shortest) - len(indent))
     actual = learned[shortest]
     return actual[: max(0, len(actual) - missing)] + line.lstrip()
 
 
-def _find_similar(text: str, old: str, new: str, name: str) -> Found:
+def _find_similar(text: str, old: str, new: str, name: str, cancelled: threading.Event) -> Found:
     """The one block that is nearly `old`; or a refusal that shows the nearest."""
     lines, wanted = text.split("\n"), old.removesuffix("\n").split("\n")
     deadline = time.monotonic() + COMPARED_SECONDS
-    ranked = _ranked_blocks(lines, wanted, deadline)
+    ranked = _ranked_blocks(lines, wanted, deadline, cancelled)
     if not ranked:
         raise CallError(f"`old` does not occur in {name!r}, and nothing near was found. Read the file again.")
     score, at = ranked[0]
@@ -200,7 +231,7 @@ def _find_similar(text: str, old: str, new: str, name: str) -> Found:
     only = [each >= SIMILAR_ENOUGH for each, _ in ranked].count(True) == 1 and time.monotonic() < deadline
     if telling and only:
         start = sum(len(line) + 1 for line in lines[:at])
-        edit = _block_edit(lines[at : at + len(wanted)], start, old, new)
+        edit = _Substitute.of(old, new).edit(lines[at : at + len(wanted)], start)
         return Found(f"similar text ({score:.0%})", [edit])
     raise CallError(
         f"`old` does not occur in {name!r}. The nearest text is from line {at + 1}:\n"
@@ -216,13 +247,16 @@ def _numbered(lines: Sequence[str], at: int, count: int) -> str:
     )
 
 
-def _ranked_blocks(lines: Sequence[str], wanted: Sequence[str], deadline: float) -> list[tuple[float, int]]:
+def _ranked_blocks(
+    lines: Sequence[str], wanted: Sequence[str], deadline: float, cancelled: threading.Event
+) -> list[tuple[float, int]]:
     """The likeliest blocks with their similarity, best first; fewer of them when time is out."""
     if len(lines) > COMPARED_LINES or sum(map(len, lines)) > COMPARED_CHARACTERS:
         return []
     ranked = []
     for at in _promising(lines, wanted):
-        ranked.append((_similarity(lines[at : at + len(wanted)], wanted, deadline), at))
+        block = lines[at : at + len(wanted)]
+        ranked.append((_similarity(block, wanted, deadline, cancelled), at))
         if time.monotonic() > deadline:
             break
     return sorted(ranked, key=lambda each: (-each[0], each[1]))
@@ -250,12 +284,17 @@ def _words(line: str) -> list[str]:
     return re.findall(r"\w+", line)
 
 
-def _similarity(block: Sequence[str], wanted: Sequence[str], deadline: float) -> float:
+def _bare(line: str) -> str:
+    return _plain(line).strip()
+
+
+def _similarity(
+    block: Sequence[str], wanted: Sequence[str], deadline: float, cancelled: threading.Event
+) -> float:
     """From 0 to 1, weighted by length. What is left when time is out counts as different."""
     total = alike = 0.0
-    for actual, given in zip(
-        map(_without_indentation, block), map(_without_indentation, wanted), strict=False
-    ):
+    for actual, given in zip(map(_bare, block), map(_bare, wanted), strict=False):
+        require_wanted(cancelled)
         weight = max(len(actual), len(given)) + 1
         total += weight
         if actual == given:

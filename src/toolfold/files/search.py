@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from toolfold.errors import CallError
+from toolfold.files import matcher
 from toolfold.files.text import SAMPLE_BYTES, binary_kind, encode
 from toolfold.files.workspace import Workspace
 from toolfold.model import CallContext, Json
@@ -31,6 +32,7 @@ MATCHES = 50
 """How many matches are shown unless told otherwise."""
 
 SEARCH_SECONDS, SEARCHED_BYTES, HIT_CHARACTERS = 20.0, 5_000_000, 300
+MATCHER_BYTES = 512 << 20
 # fmt: off
 UNSEARCHED_FOLDERS = frozenset({
     ".git", ".hg", ".svn", ".toolfold", ".venv", "venv", ".tox", ".nox", ".eggs", "__pycache__",
@@ -83,11 +85,11 @@ class Search:
         """The lines that match."""
         with _Matcher(
             self._expression(), self.query.ignore_case, self.deadline, self.context.cancelled
-        ) as matcher:
+        ) as child:
             for path in self._files():
                 data = self._data(path)
                 possible = self._may_match(data)
-                hits = matcher.hits(data, self.query.limit + 1 - len(self.matches)) if possible else []
+                hits = child.hits(data, self.query.limit + 1 - len(self.matches)) if possible else []
                 if hits is None:
                     self.partial = (
                         f"stopped while searching {self.workspace.relative(path)!r}: {self._stop()}"
@@ -116,15 +118,19 @@ class Search:
     def _files(self) -> Iterator[Path]:
         """The files to look at, until enough is found or it is time to stop."""
         glob = self.query.glob
-        for path in self.workspace.files(self.query.path, self.context.readable, UNSEARCHED_FOLDERS):
-            if self.context.cancelled.is_set() or time.monotonic() > self.deadline:
-                self.partial = self._stop()
-            if self.partial:
-                return
+        start, readable = self.query.path, self.context.readable
+        for path in self.workspace.files(start, readable, UNSEARCHED_FOLDERS, self._is_over):
+            if self.partial or self._is_over():
+                break
             shown_path = self.workspace.relative(path)
             if not glob or _fits(path, shown_path, glob, ignore_case=self.query.ignore_case):
                 self.searched += 1
                 yield path
+        if not self.partial and self._is_over():
+            self.partial = self._stop()
+
+    def _is_over(self) -> bool:
+        return self.context.cancelled.is_set() or time.monotonic() > self.deadline
 
     def _data(self, path: Path) -> bytes:
         try:
@@ -148,9 +154,15 @@ class Search:
             self.partial = f"there are more than {self.query.limit} matches; narrow the search or raise limit"
 
     def _stop(self) -> str:
+        """Why it ended early. Neither called off nor out of time, it was the matcher that gave up."""
         if self.context.cancelled.is_set():
             return "cancelled"
-        return f"{SEARCH_SECONDS:g} seconds were not enough; search a smaller folder or a simpler pattern"
+        if time.monotonic() > self.deadline:
+            return f"{SEARCH_SECONDS:g} seconds were not enough; search a smaller folder or a simpler pattern"
+        return (
+            f"matching broke down, most likely because it needs more than {MATCHER_BYTES >> 20} MB of memory;"
+            " use a simpler pattern"
+        )
 
     def _answer(self) -> Json:
         answer: Json = {"matches": self.matches, "files_searched": self.searched - self.skipped.total()}
@@ -169,32 +181,6 @@ def _fits(path: Path, shown_path: str, glob: str, *, ignore_case: bool) -> bool:
     return any(fnmatch.fnmatchcase(name, each) for each in {glob, glob.replace("**/", "")})
 
 
-_MATCHER = """
-import json, re, resource, sys
-request = json.loads(sys.stdin.buffer.readline())
-resource.setrlimit(resource.RLIMIT_CPU, (request["seconds"], request["seconds"]))
-try:
-    find = re.compile(request["pattern"], re.IGNORECASE if request["ignore_case"] else 0).search
-except (re.error, OverflowError, RecursionError, MemoryError) as error:
-    sys.exit(print(json.dumps({"error": str(error) or type(error).__name__}), flush=True))
-print("{}", flush=True)
-for header in iter(sys.stdin.buffer.readline, b""):
-    size, most = map(int, header.split())
-    hits = []
-    lines = sys.stdin.buffer.read(size).decode("utf-8-sig", "replace").removesuffix("\\n").split("\\n")
-    for number, line in enumerate(lines, 1):
-        match = find(line.removesuffix("\\r"))
-        if match:
-            start = max(0, min(match.start() - request["width"] // 3, len(line) - request["width"]))
-            end = start + request["width"]
-            cut = ("…" if start else "") + line[start:end].rstrip() + ("…" if end < len(line) else "")
-            hits.append((number, cut))
-            if len(hits) == most:
-                break
-    print(json.dumps(hits), flush=True)
-"""
-
-
 class _Matcher:
     """A child that holds the pattern and is sent one file after the other; it is killed when time is out."""
 
@@ -204,12 +190,13 @@ class _Matcher:
             "pattern": pattern,
             "ignore_case": ignore_case,
             "width": HIT_CHARACTERS,
+            "memory": MATCHER_BYTES,
             "seconds": int(SEARCH_SECONDS) + 1,  # an orphan ends, too
         }
 
     def __enter__(self) -> Self:
         self._child = subprocess.Popen(  # noqa: S603 - our own interpreter and script; the pattern is data
-            [sys.executable, "-I", "-S", "-c", _MATCHER],
+            [sys.executable, "-I", "-S", matcher.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -232,14 +219,14 @@ class _Matcher:
         self._child.wait()
 
     def hits(self, data: bytes, most: int) -> list[tuple[int, str]] | None:
-        """Line numbers and lines, at most so many; None when the time was out first."""
+        """Line numbers and lines, at most so many; None when it ended before."""
         hits: list[tuple[int, str]] | None = self._ask(b"%d %d\n" % (len(data), most) + data)
         return hits
 
     def _greet(self) -> None:
         answer = self._ask(json.dumps(self._hello).encode() + b"\n")
         if answer is None:
-            raise CallError("The pattern could not be prepared in time. Use a simpler one.")
+            raise CallError("The pattern could not be prepared. Use a simpler one.")
         if "error" in answer:
             raise CallError(f"The pattern is not a valid regular expression: {answer['error']}.")
 

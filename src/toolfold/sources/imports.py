@@ -1,7 +1,8 @@
-"""Imports a plugin's file, and leaves the folder it lies in as it was.
+"""Imports a plugin's file from its source alone, and leaves the folder it lies in as it was.
 
-A folder is trusted by its content, so no bytecode is written into it, now or when one of its modules is
-first imported in the middle of a call. Knows nothing of plugins or tools.
+A folder is trusted by its content, as a person can read it: bytecode and compiled modules in it are not
+run, and none are written into it, now or when one of its modules is first imported in the middle of a
+call. Knows nothing of plugins or tools.
 """
 
 from __future__ import annotations
@@ -11,21 +12,14 @@ import secrets
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
-from importlib.machinery import (
-    EXTENSION_SUFFIXES,
-    SOURCE_SUFFIXES,
-    ExtensionFileLoader,
-    FileFinder,
-    ModuleSpec,
-    SourceFileLoader,
-)
+from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from toolfold.errors import SourceError
 
-_PREFIX = "toolfold_plugin_"
+_PREFIX = "_toolfold_plugin_"
 
 
 def import_file(file: Path) -> ModuleType:
@@ -58,7 +52,11 @@ def _install_finder() -> None:
 
 
 class _SourceOnly(SourceFileLoader):
-    """Writes no bytecode."""
+    """Neither runs nor writes bytecode."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        file = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(file), file)
 
     def set_data(self, *_: Any, **__: Any) -> None:
         return
@@ -75,6 +73,8 @@ class _InnerModules(MetaPathFinder):
     ) -> ModuleSpec | None:
         if not fullname.startswith(_PREFIX):
             return None
-        loaders = (ExtensionFileLoader, EXTENSION_SUFFIXES), (_SourceOnly, SOURCE_SUFFIXES)
-        found = (FileFinder(each, *loaders).find_spec(fullname) for each in path or ())
-        return next((spec for spec in found if spec), None)
+        for folder in path or ():
+            if spec := FileFinder(folder, (_SourceOnly, SOURCE_SUFFIXES)).find_spec(fullname):
+                return spec
+        # Python's own finders would come next, and would take a compiled module.
+        raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)

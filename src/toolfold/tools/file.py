@@ -26,6 +26,7 @@ from toolfold.files import (
     find_edits,
     require_small,
     require_text,
+    require_wanted,
 )
 from toolfold.model import Adapt, CallContext, Definition, Effect, Handler, Json, Source, Tool
 from toolfold.tools import Services
@@ -179,13 +180,14 @@ class FileTools:
             "lines": content.count("\n") + (not content.endswith("\n") and content != ""),
         }
 
-    def patch(self, args: Json, _: CallContext) -> Json:
+    def patch(self, args: Json, context: CallContext) -> Json:
         path = self.workspace.resolve(args["path"])
         shown_path = self.workspace.relative(path)
         document = self._document(path)
-        found = find_edits(document, args["old"], args["new"], shown_path)
+        found = find_edits(document, args["old"], args["new"], shown_path, context.cancelled)
         edits = choose_edits(found, document.text, shown_path, replace_all=args.get("replace_all", False))
         data = document.encoded(edits)
+        require_wanted(context.cancelled)
         # The path as it was given: a protected name may stand in it and not in the real one.
         self.workspace.write_atomically(args["path"], data, make_parents=False)
         return {
