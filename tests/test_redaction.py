@@ -132,6 +132,14 @@ def test_a_token_cut_by_the_bound_is_hidden_whole() -> None:
         assert "Zq9" not in shown
 
 
+def test_a_secret_can_be_looked_for_without_cutting_the_text() -> None:
+    redact = Redaction(["Kq7wZx3vT9nB"], longest=10)
+    assert redact.finds_any("x" * 5_000 + "Kq7wZx3vT9nB")
+    assert redact.finds_any("Kq7w\0Zx3vT9nB")
+    assert redact.finds_any("token=hunter22")
+    assert not redact.finds_any("x" * 5_000)
+
+
 def test_hiding_is_stable() -> None:
     redact = Redaction(["Kq7wZx3vT9nB"])
     once = redact("password=Kq7wZx3vT9nB and Bearer Kq7wZx3vT9nB")

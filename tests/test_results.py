@@ -304,6 +304,27 @@ def test_no_stored_line_is_longer_than_a_reader_shows(results: Results) -> None:
     assert kept.count("x") == 50_000
 
 
+def test_a_shallow_result_is_stored_with_a_line_for_each_value(results: Results) -> None:
+    _, stored = bounded(results, {"rows": [{"id": number} for number in range(300)]})
+    assert stored is not None
+    assert '   "id": 299' in stored.read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("[" * 900 + ",".join(["1"] * 40_000) + "]" * 900, id="deep"),
+        pytest.param("[" + ",".join(["1"] * 600_000) + "]", id="long"),
+    ],
+)
+def test_a_result_that_layout_would_multiply_is_only_cut_into_lines(results: Results, text: str) -> None:
+    _, stored = results.bounded(render(text), name="probe", session_id=SESSION, reader=None)
+    assert stored is not None
+    kept = stored.read_text()
+    assert kept.replace("\n", "") == text
+    assert max(map(len, kept.split("\n"))) <= 1_500
+
+
 def test_a_backslash_before_an_n_is_no_line_break(results: Results) -> None:
     _, stored = bounded(results, {"path": "C:\\new\\table", "text": "a\tb\r\nc", "rest": "x" * 2000})
     assert stored is not None

@@ -149,7 +149,7 @@ class Dispatch:
         result = self._failed(call, said(error))
         message = {"error": result.error}
         text = render(message | getattr(error, "details", {}) | message)
-        if len(text) > LONGEST_FAILURE or self.redact(text) != text:
+        if len(text) > LONGEST_FAILURE or self.redact.finds_any(text):
             return result  # the details are a courtesy: not at the price of a secret or a flood
         return replace(result, text=text)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from toolfold.errors import Refused, ToolfoldError
-from toolfold.loops import Escaped, Loops, OutOfTime
+from toolfold.loops import MOST_ASKED, Escaped, Loops, OutOfTime
 from toolfold.model import CallContext, Json, PostToolCall, PreToolCall, Tool, ToolResult
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Hooks:
         raise _refused(tool, hook, f"answered with {type(answer).__name__} instead of arguments")
 
     async def _call(self, hook: Callable[..., Any], *parts: Any) -> Any:
-        return await self._loops.within(self._timeout, hook, *parts)
+        return await self._loops.within(self._timeout, hook, *parts, most=MOST_ASKED)
 
 
 def _refused(tool: Tool, hook: object, what: str) -> Refused:

@@ -19,6 +19,9 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 MOST_THREADS = 256
+# What may hang gets fewer, so that code that never answers cannot keep others from a thread:
+MOST_ASKED = 224  # for whoever is asked whether other code may run
+MOST_FOREIGN = 192  # for that other code
 SETTLE_SECONDS = 1.0
 _LOOK_SECONDS = 0.05
 
@@ -50,19 +53,21 @@ class Loops:
             return _beside(work)
         return self._loop().run(work)
 
-    async def call(self, function: Callable[..., Any], *parts: Any) -> Any:
+    async def call(self, function: Callable[..., Any], *parts: Any, most: int = MOST_FOREIGN) -> Any:
         """Call a function of either kind and wait for its answer without blocking the loop."""
         if inspect.iscoroutinefunction(function):
             return await function(*parts)
-        answer = await self.in_thread(lambda: function(*parts))
+        answer = await self.in_thread(lambda: function(*parts), most=most)
         return await answer if inspect.isawaitable(answer) else answer
 
-    async def within(self, seconds: float, function: Callable[..., Any], *parts: Any) -> Any:
+    async def within(
+        self, seconds: float, function: Callable[..., Any], *parts: Any, most: int = MOST_FOREIGN
+    ) -> Any:
         """`call` for foreign code: it ends in time, if need be by force, and can end nothing but itself.
 
         Whoever stops waiting also stops the code. Raises OutOfTime, Escaped, or what the code raised.
         """
-        task = asyncio.create_task(self._contained(function, *parts))
+        task = asyncio.create_task(self._contained(function, *parts, most=most))
         task.add_done_callback(_looked_at)
         try:
             done, _ = await asyncio.wait({task}, timeout=seconds)
@@ -72,8 +77,11 @@ class Loops:
             raise OutOfTime
         return _outcome(task)
 
-    async def in_thread(self, call: Callable[[], T]) -> T:
-        """Run blocking code beside the loop, in a daemon thread that a hang cannot make us wait for."""
+    async def in_thread(self, call: Callable[[], T], *, most: int = MOST_THREADS) -> T:
+        """Run blocking code beside the loop, in a daemon thread that a hang cannot make us wait for.
+
+        Raises RuntimeError where `most` threads run already.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
@@ -94,11 +102,11 @@ class Loops:
             except BaseException as caught:  # SystemExit in a handler must not end the runtime
                 error = Escaped(caught)
             finally:
-                self._count(-1)
+                self._count_ended()
             with contextlib.suppress(RuntimeError):  # the loop closed while we worked: nobody waits
                 loop.call_soon_threadsafe(settle, outcome, error)
 
-        self._start(work)
+        self._start(work, most)
         return await future
 
     def close(self) -> None:
@@ -107,9 +115,9 @@ class Loops:
             each.close()
         self._mine = threading.local()
 
-    async def _contained(self, function: Callable[..., Any], *parts: Any) -> Any:
+    async def _contained(self, function: Callable[..., Any], *parts: Any, most: int) -> Any:
         try:
-            return await self.call(function, *parts)
+            return await self.call(function, *parts, most=most)
         except SystemExit as error:  # leaving a task, it would end the whole loop
             raise Escaped(error) from error
 
@@ -120,20 +128,24 @@ class Loops:
         loop: _ThreadLoop = self._mine.loop
         return loop
 
-    def _start(self, work: Callable[[], None]) -> None:
-        self._count(+1)
+    def _start(self, work: Callable[[], None], most: int) -> None:
+        self._count_started(most)
         copied = contextvars.copy_context()
         try:
             threading.Thread(target=copied.run, args=(work,), name="toolfold-call", daemon=True).start()
         except RuntimeError:
-            self._count(-1)
+            self._count_ended()
             raise
 
-    def _count(self, change: int) -> None:
+    def _count_started(self, most: int) -> None:
         with self._lock:
-            if change > 0 and self._threads >= MOST_THREADS:
-                raise RuntimeError(f"{MOST_THREADS} earlier calls still run; wait for some of them to end")
-            self._threads += change
+            if self._threads >= most:
+                raise RuntimeError(f"{most} earlier calls still run; wait for some of them to end")
+            self._threads += 1
+
+    def _count_ended(self) -> None:
+        with self._lock:
+            self._threads -= 1
 
 
 class _ThreadLoop:
@@ -182,6 +194,8 @@ class _ThreadLoop:
             thread.join()
 
     def _wind_up(self) -> None:
+        if self._loop.is_closed():  # collected together with us, and first
+            return
         # Not the runner's own close: it waits without end for a task that will not be cancelled.
         try:
             self._loop.run_until_complete(_last_moments(self._loop))

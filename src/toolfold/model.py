@@ -167,7 +167,7 @@ class Tool:
     parallel: bool = False
     """May run beside other calls of the same model reply."""
     core: bool = False
-    """Belongs to the runtime itself: always shown, never deferred."""
+    """Belongs to the runtime itself, and is never deferred behind tool search."""
     agent_level: bool = False
     """Run by the agent, which holds its state."""
     timeout: float | None = None

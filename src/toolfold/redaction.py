@@ -52,14 +52,22 @@ class Redaction:
     def __call__(self, text: str) -> str:
         # Patterns read little: the part that is shown, and enough beyond it to know a secret by its end.
         text = text.replace(_FILLER, "")
-        seen = text[: self._window]
-        for secret in self._secrets:
-            seen = seen.replace(secret, _hidden(secret))
-        seen = _SHAPES.sub(lambda match: _hidden(match[0]), seen)
-        for pattern in (_BEARER, _ASSIGNED, _USERINFO):
-            seen = pattern.sub(lambda match: match[1] + _hidden(match[2]), seen)
+        seen = self._covered(text[: self._window])
         kept = seen[: self._longest].replace(_FILLER, "")
         return kept if len(text) <= self._window and len(seen) <= self._longest else kept + "… (cut)"
+
+    def finds_any(self, text: str) -> bool:
+        """Whether there is a secret in a text, which must not be long."""
+        plain = text.replace(_FILLER, "")
+        return self._covered(plain) != plain
+
+    def _covered(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, _hidden(secret))
+        text = _SHAPES.sub(lambda match: _hidden(match[0]), text)
+        for pattern in (_BEARER, _ASSIGNED, _USERINFO):
+            text = pattern.sub(lambda match: match[1] + _hidden(match[2]), text)
+        return text
 
 
 def _hidden(secret: str) -> str:

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 LARGEST_STORED = 100_000_000
 KEPT_SECONDS = 7 * 24 * 3600
 MOST_TAMED = 1_000_000
+LARGEST_INDENTED = 1_000_000
+DEEPEST_INDENTED = 20
 _LARGEST_INTEGER = 14_000  # bits; Python refuses to write much longer ones in decimal
 _LINE = 1_500
 _ESCAPE = re.compile(r"\\r\\n|\\.")  # pairs, so that the n of an escaped backslash and an n is left alone
@@ -127,12 +129,31 @@ def _cut(text: str, room: int) -> str:
 
 def _readable(text: str) -> str:
     """The JSON text laid out in lines, none longer than a file reader shows."""
-    try:
-        laid_out = json.dumps(json.loads(text), ensure_ascii=False, indent=1)
-    except (ValueError, RecursionError):
-        laid_out = text
-    lines = _ESCAPE.sub(_as_read, laid_out).split("\n")
+    lines = _ESCAPE.sub(_as_read, _indented(text)).split("\n")
     return "\n".join(piece for line in lines for piece in _pieces(line))
+
+
+def _indented(text: str) -> str:
+    """The JSON text with a line for each value; where that would multiply its size, as it is."""
+    if len(text) > LARGEST_INDENTED:
+        return text
+    try:
+        value = json.loads(text)
+        return json.dumps(value, ensure_ascii=False, indent=1) if _is_shallow(value) else text
+    except (ValueError, RecursionError):
+        return text
+
+
+def _is_shallow(value: Any) -> bool:
+    level = [value]
+    for _ in range(DEEPEST_INDENTED):
+        containers = [each for each in level if isinstance(each, (dict, list))]
+        if not containers:
+            return True
+        level = [
+            inner for each in containers for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+    return False
 
 
 def _as_read(escape: re.Match[str]) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from toolfold.approval import Approval
 from toolfold.authoring import ToolFunction
 from toolfold.availability import Availability, Status
-from toolfold.config import Config, load, trust_state
+from toolfold.config import Config, load, still_trusted, trust_state
 from toolfold.dispatch import Dispatch
 from toolfold.errors import ConfigError, UnknownToolset, did_you_mean, nearest, said, shown
 from toolfold.files import Workspace
@@ -27,6 +27,9 @@ from toolfold.model import AgentServices, Approver, Definition, Json, Tool
 from toolfold.redaction import Redaction
 from toolfold.registry import Registry, Snapshot
 from toolfold.results import Results, render
+from toolfold.retrieval.embedding import Encoder, Endpoint, Light
+from toolfold.retrieval.ranking import Ranker
+from toolfold.retrieval.search import Retriever
 from toolfold.scope import Scope, Toolset, Toolsets
 from toolfold.session import Grounds, Session
 from toolfold.sources import PluginFolder, SourceReport, load_builtin, load_plugins
@@ -42,8 +45,6 @@ log = logging.getLogger(__name__)
 def open_runtime(config: Config | None = None, *, approver: Approver | None = None) -> Runtime:
     """Build a runtime from its configuration: close it, or use it in a `with` statement."""
     config = config or load()
-    if config.tools.selection in ("semantic", "hybrid"):
-        log.warning("tools.selection is %s; this version selects by keywords only", config.tools.selection)
     loops = Loops()
     registry = Registry()
     hooks = Hooks(loops)
@@ -61,7 +62,7 @@ def open_runtime(config: Config | None = None, *, approver: Approver | None = No
         max_parallel=config.tools.max_parallel,
     )
     toolsets += _own_toolsets(config, Toolsets(registry.snapshot(), toolsets))
-    return Runtime(config, registry, dispatch, toolsets, [*reports, *plugged])
+    return Runtime(config, registry, dispatch, _retriever(config), toolsets, [*reports, *plugged])
 
 
 class Runtime:
@@ -72,6 +73,7 @@ class Runtime:
         config: Config,
         registry: Registry,
         dispatch: Dispatch,
+        retriever: Retriever,
         toolsets: Iterable[Toolset],
         reports: Iterable[SourceReport],
     ) -> None:
@@ -79,6 +81,7 @@ class Runtime:
         self.hooks = dispatch.hooks
         self.sources = tuple(reports)
         self.registry = RuntimeRegistry(self, registry)
+        self.retriever = retriever
         self._registry, self._dispatch, self._declared = registry, dispatch, tuple(toolsets)
         self._availability = Availability(
             timeout=config.availability.timeout_seconds, grace=config.availability.grace_seconds
@@ -87,7 +90,11 @@ class Runtime:
         self._id = secrets.token_hex(8)
         self._scope = self._configured_scope()
         self._grounds = Grounds(
-            config=config, availability=self._availability, dispatch=dispatch, toolsets=self.toolsets
+            config=config,
+            availability=self._availability,
+            dispatch=dispatch,
+            retriever=retriever,
+            toolsets=self.toolsets,
         )
         dispatch.results.prune()
 
@@ -258,6 +265,25 @@ class RuntimeRegistry:
         return self._runtime.handle_function_call(name, args, **options)
 
 
+def _retriever(config: Config) -> Retriever:
+    """Nothing is loaded yet: the models and the index are when somebody first searches."""
+    name = config.tools.rag_embed_model
+    folder = config.paths.cache_dir / "index"
+    if name == "light":
+        return Retriever(Light(), lambda: Ranker.shipped("light"), folder)
+    embedder = Encoder() if name == "embedded" else _endpoint(config, name)
+    return Retriever(embedder, lambda: Ranker.shipped("encoder"), folder)
+
+
+def _endpoint(config: Config, name: str) -> Endpoint:
+    environment = config.environment
+    if name != "auxiliary":
+        return Endpoint(config.tools.tool_search.reranker.endpoint, name)
+    base = environment.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
+    model = environment.get("OPENAI_EMBEDDING_MODEL") or "text-embedding-3-small"
+    return Endpoint(f"{base.rstrip('/')}/embeddings", model, key=environment.get("OPENAI_API_KEY", ""))
+
+
 def _workspace(config: Config) -> Workspace:
     """Where the file tools work. What steers the runtime itself is out of their reach wherever it lies."""
     paths = config.paths
@@ -282,7 +308,7 @@ def _distrust(config: Config) -> str:
         "changed": "changed since you trusted it; look at it, then run `toolfold plugins trust`",
         "untrusted": "not trusted; look at it, then run `toolfold plugins trust`",
     }
-    if config.project_trusted:
+    if still_trusted(config):  # once more: it may have changed since the configuration was read
         return ""
     return reasons[trust_state(config.paths.project_dir, config.paths)]
 

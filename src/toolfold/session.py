@@ -17,6 +17,7 @@ from toolfold.config import Config
 from toolfold.dispatch import Dispatch
 from toolfold.errors import CallError
 from toolfold.model import AgentServices, Approver, CallContext, Definition, Json, ToolCall, ToolResult
+from toolfold.retrieval.search import Retriever
 from toolfold.scope import Scope, Toolsets
 from toolfold.turn import Turn, assemble, select, unwrap
 
@@ -30,6 +31,7 @@ class Grounds:
     config: Config
     availability: Availability
     dispatch: Dispatch
+    retriever: Retriever
     toolsets: Callable[[], Toolsets]
     """The toolsets as they are now."""
 
@@ -149,7 +151,14 @@ class Session:
         settings = self._grounds.config.tools
         if settings.selection == "eager" or not message.strip():
             return turn
-        selection = select(turn, message, top_k=settings.rag_top_k, pinned=settings.pinned)
+        selection = select(
+            turn,
+            message,
+            self._grounds.retriever,
+            mode=settings.selection,
+            top_k=settings.rag_top_k,
+            pinned=settings.pinned,
+        )
         log.info("%d of %d tools are shown for this message", len(selection.turn.tools), len(turn.tools))
         return selection.turn
 

@@ -8,6 +8,7 @@ the next call is right. Never fetches anything: a remote `$ref` is an error, not
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import logging
 import math
@@ -15,7 +16,8 @@ import re
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import Any, NoReturn
+from graphlib import TopologicalSorter
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 from urllib.parse import unquote
 
 from toolfold.errors import InvalidArguments, shown
@@ -25,10 +27,19 @@ log = logging.getLogger(__name__)
 
 LARGEST_TEXT = 10_000_000
 DEEPEST = 64
+MOST_LOOKS = 10_000_000
+_MOST_EXPLAINED = 20_000  # each possible error costs a thousand times what a look does
+_MOST_QUOTED = 100_000_000
+_MOST_SCHEMAS = 20_000
+_MOST_NAMED = 200
 _SHOWN_SCHEMA = 4_000
 _KINDS = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,5})?")
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
+_UNEVALUATED_LOOKS = 4  # what the schemas beside have evaluated is found out by asking them again
+_Path: TypeAlias = "tuple[_Path, str | int] | None"  # linked, for each step would copy a joined text
 
 
 class Validation:
@@ -36,29 +47,31 @@ class Validation:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._compiled: weakref.WeakKeyDictionary[Tool, Any] = weakref.WeakKeyDictionary()
+        self._compiled: weakref.WeakKeyDictionary[Tool, tuple[Looks, Any]] = weakref.WeakKeyDictionary()
 
     def __call__(self, tool: Tool, arguments: Json | str | None) -> Json:
         """The arguments, read and checked. Raises InvalidArguments."""
         args = self.read(tool, arguments)
-        validator = self._validator(tool)
+        looks, validator = self._ready(tool)
+        _require_checkable(tool, looks, args)  # text that was read may be deeper than it seemed
         if validator is not None and not _is_valid(tool, validator, args):
-            problems = [_problem(error) for error in _first(3, validator.iter_errors(args))]
-            raise _invalid(tool, "; ".join(problems))
+            raise _invalid(tool, _problems(looks, validator, args))
         return args
 
     def read(self, tool: Tool, arguments: Json | str | None) -> Json:
         """The arguments as they would run, parsed and coerced, whether or not they fit the schema."""
         given: Json = _as_json(tool, parse_arguments(tool.name, arguments))
-        validator = self._validator(tool)
+        looks, validator = self._ready(tool)
+        _require_checkable(tool, looks, given)
         fits = validator is not None and _is_valid(tool, validator, given)
         args: Json = Coercion(tool, reads_text=not fits)(given, [tool.parameters])
         return args
 
-    def _validator(self, tool: Tool) -> Any | None:
+    def _ready(self, tool: Tool) -> tuple[Looks, Any | None]:
         with self._lock:
             if tool not in self._compiled:
-                self._compiled[tool] = _compile(tool)
+                looks = Looks(tool.parameters)
+                self._compiled[tool] = looks, _compile(tool) if looks.are_bounded else None
             return self._compiled[tool]
 
 
@@ -98,22 +111,30 @@ def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a JSON number")
 
 
-def _as_json(tool: Tool, value: Any, path: str = "", depth: int = 0) -> Any:
+def _as_json(tool: Tool, value: Any, path: _Path = None, depth: int = 0) -> Any:
     """A copy of the value that is JSON and nothing else, down to its last leaf."""
     if depth > DEEPEST:
-        raise _invalid(tool, f"at {shown(path)}: nested more than {DEEPEST} levels deep")
+        raise _invalid(tool, f"at {_written(path)}: nested more than {DEEPEST} levels deep")
     if isinstance(value, Mapping):
         return {
-            _as_json(tool, str(key), path): _as_json(tool, each, f"{path}/{key}", depth + 1)
+            _as_json(tool, str(key), path): _as_json(tool, each, (path, key), depth + 1)
             for key, each in value.items()
         }
     if isinstance(value, (list, tuple)):
-        return [_as_json(tool, each, f"{path}/{place}", depth + 1) for place, each in enumerate(value)]
+        return [_as_json(tool, each, (path, place), depth + 1) for place, each in enumerate(value)]
     if value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, str) and encodable(value) == value:
         return value
-    raise _invalid(tool, f"at {shown(path) or '/'}: {_kind_in_words(value)} is not JSON")
+    raise _invalid(tool, f"at {_written(path)}: {_kind_in_words(value)} is not JSON")
+
+
+def _written(path: _Path) -> str:
+    parts: list[str] = []
+    while path is not None:
+        path, part = path
+        parts.append(f"/{part}")
+    return shown("".join(reversed(parts))) or "/"
 
 
 def _kind_in_words(value: Any) -> str:
@@ -130,7 +151,7 @@ class Coercion:
         self._kinds_of: dict[int, frozenset[str]] = {}
         self._readings: dict[tuple[int, ...], tuple[list[Json], frozenset[str]]] = {}
 
-    def __call__(self, value: Any, schemas: Sequence[Any], path: str = "", depth: int = 0) -> Any:
+    def __call__(self, value: Any, schemas: Sequence[Any], path: _Path = None, depth: int = 0) -> Any:
         """The value as any of the schemas may mean it; with no schema, as it is."""
         branches, kinds = self._reading(schemas)
         if isinstance(value, str) and self._reads_text:
@@ -141,12 +162,11 @@ class Coercion:
             return _read_float(value, kinds)
         if isinstance(value, dict):
             return {
-                key: self(each, _member(branches, key), f"{path}/{key}", depth + 1)
-                for key, each in value.items()
+                key: self(each, _member(branches, key), (path, key), depth + 1) for key, each in value.items()
             }
         if isinstance(value, list):
             return [
-                self(each, _element(branches, place), f"{path}/{place}", depth + 1)
+                self(each, _element(branches, place), (path, place), depth + 1)
                 for place, each in enumerate(value)
             ]
         return value
@@ -190,14 +210,18 @@ class Coercion:
         reference = schema.get("$ref")
         if not isinstance(reference, str) or (reference != "#" and not reference.startswith("#/")):
             return None
-        found: Any = self._root
-        for part in reference[2:].split("/") if reference != "#" else ():
-            key = unquote(part).replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
-                found = found[int(key)]
-            else:
-                found = found.get(key) if isinstance(found, dict) else None
-        return found
+        return _pointed_at(self._root, reference[1:])
+
+
+def _pointed_at(found: Any, pointer: str) -> Any:
+    for part in unquote(pointer).split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        place = key.removeprefix("+")  # the validator reads "+1" as a number, so we must
+        if isinstance(found, list) and place.isdecimal() and int(place[-9:]) < len(found):
+            found = found[int(place[-9:])]
+        else:
+            found = found.get(key) if isinstance(found, dict) else None
+    return found
 
 
 def _listed(schema: Json, key: str) -> list[Any]:
@@ -288,6 +312,178 @@ def _element(branches: Sequence[Json], place: int) -> list[Any]:
     return [each for each in said if isinstance(each, dict)]
 
 
+class Looks:
+    """How often, at most, a schema makes its validator look at arguments.
+
+    A few references can make it look 2^40 times at one value, or twice as often with each level of
+    nesting, and nothing can stop it once it has begun. So we count first. For any one value at a given
+    depth the count is the number of ways in which the schema leads there.
+    """
+
+    def __init__(self, root: Json) -> None:
+        self._root = root
+        self._named = [schema for schema in _inside(root) if _names(schema)]
+        self._beside: dict[int, list[Json]] = {}
+        self._lock = threading.Lock()
+        self._of_root: list[int] = []  # by depth
+        self._deepest: dict[int, int] = {}
+        try:
+            self._links = self._inner_first()
+        except ValueError:
+            self._of_root = [MOST_LOOKS + 1]
+        else:
+            self._count_one_deeper()
+
+    @property
+    def are_bounded(self) -> bool:
+        """Whether there are any arguments at all that can be checked."""
+        return self._of_root[0] <= MOST_LOOKS
+
+    def at(self, args: Json) -> list[tuple[int, int]]:
+        """For each level of the arguments, how many values it has and how often each is looked at."""
+        sizes = list(_level_sizes(args))
+        with self._lock:
+            while len(self._of_root) < len(sizes) and self._of_root[-1] <= MOST_LOOKS:
+                self._count_one_deeper()
+            return list(itertools.zip_longest(sizes, self._of_root[: len(sizes)], fillvalue=MOST_LOOKS + 1))
+
+    def _count_one_deeper(self) -> None:
+        above, looks = self._deepest, dict[int, int]()
+        for link in self._links:
+            own = link.at_part(above) if above else 1
+            beside = link.repeated * sum(looks[each] for each in link.beside)
+            looks[link.schema] = min(own + beside, MOST_LOOKS + 1)
+        self._deepest = looks
+        self._of_root.append(looks[id(self._root)])
+
+    def _inner_first(self) -> list[_Link]:
+        """Every schema in reach, behind those held against the same value. ValueError: there is no end."""
+        found: dict[int, Json] = {}
+        pending = [self._root]
+        while pending:
+            schema = pending.pop()
+            if id(schema) not in found:
+                found[id(schema)] = schema
+                self._beside[id(schema)] = self._held_against_same(schema)
+                pending += [*self._beside[id(schema)], *_for_one_part(schema), *_for_every_part(schema)]
+            if len(found) + len(pending) > _MOST_SCHEMAS:
+                raise ValueError("too many schemas to count")
+        for schema in [each for each in found.values() if self._returns(each)]:
+            self._beside[id(schema)] = []
+        graph = {key: _ids(beside) for key, beside in self._beside.items()}
+        return [_link(found[each], graph[each]) for each in TopologicalSorter(graph).static_order()]
+
+    def _returns(self, schema: Json) -> bool:
+        """Whether it is a circle of references with nothing beside them, which ends by itself."""
+        reached = schema
+        for _ in range(DEEPEST):
+            beside = self._beside[id(reached)]
+            if len(beside) != 1:
+                return False
+            reached = beside[0]
+            if reached is schema:
+                return True
+        return False
+
+    def _held_against_same(self, schema: Json) -> list[Json]:
+        """The schemas that a schema holds against the value that it is itself held against."""
+        parts = [each for key in ("allOf", "anyOf", "oneOf") for each in _listed(schema, key)]
+        parts += [schema.get(key) for key in ("not", "if", "then", "else")]
+        parts += [each for key in ("dependentSchemas", "dependencies") for each in _valued(schema, key)]
+        parts += [each for key in _REFERENCES for each in self._meant_by(schema.get(key))]
+        return [each for each in parts if isinstance(each, dict)]
+
+    def _meant_by(self, reference: Any) -> list[Json]:
+        """All that a reference may mean, whatever identifiers do to it: better too many than too few."""
+        if not isinstance(reference, str):
+            return []
+        if len(self._named) > _MOST_NAMED:
+            raise ValueError("too many names to look up")
+        _, _, fragment = reference.partition("#")
+        if fragment and not unquote(fragment).startswith("/"):
+            return [schema for schema in self._named if unquote(fragment) in _names(schema)]
+        found = [_pointed_at(each, fragment) for each in (self._root, *self._named)]
+        return list({id(each): each for each in found if isinstance(each, dict)}.values())
+
+
+def _names(schema: Json) -> list[str]:
+    """What references may call a schema, other than by its place."""
+    keys = ("$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor")
+    return [str(schema[key]).removeprefix("#") for key in keys if isinstance(schema.get(key), (str, bool))]
+
+
+def _inside(value: Any) -> Iterator[Json]:
+    pending = [value]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, dict):
+            yield each
+        pending += _parts(each)
+
+
+class _Link(NamedTuple):
+    """A schema and those it leads to, each by its identity."""
+
+    schema: int
+    beside: Sequence[int]
+    one_part: Sequence[int]
+    every_part: Sequence[int]
+    repeated: int
+
+    def at_part(self, looks: Mapping[int, int]) -> int:
+        """The looks at one part of a value by a schema that is held against the whole."""
+        one = max((looks[each] for each in self.one_part), default=0)
+        return one + sum(looks[each] for each in self.every_part)
+
+
+def _link(schema: Json, beside: Sequence[int]) -> _Link:
+    repeated = _UNEVALUATED_LOOKS if any(key in schema for key in _UNEVALUATED) else 1
+    one_part, every_part = _ids(_for_one_part(schema)), _ids(_for_every_part(schema))
+    return _Link(id(schema), beside, one_part, every_part, repeated)
+
+
+def _ids(schemas: Sequence[Json]) -> list[int]:
+    return [id(each) for each in schemas]
+
+
+def _for_one_part(schema: Json) -> list[Json]:
+    """The schemas of which one at most is held against any one part of a value."""
+    parts = [*_valued(schema, "properties"), *_listed(schema, "prefixItems"), *_listed(schema, "items")]
+    parts += [schema.get(key) for key in ("items", "additionalItems", "additionalProperties")]
+    return [each for each in parts if isinstance(each, dict)]
+
+
+def _for_every_part(schema: Json) -> list[Json]:
+    parts = _valued(schema, "patternProperties")
+    parts += [schema.get(key) for key in ("contains", "propertyNames", *_UNEVALUATED)]
+    return [each for each in parts if isinstance(each, dict)]
+
+
+def _valued(schema: Json, key: str) -> list[Any]:
+    valued = schema.get(key)
+    return list(valued.values()) if isinstance(valued, dict) else []
+
+
+def _parts(value: Any) -> Sequence[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else ()
+
+
+def _level_sizes(value: Any) -> Iterator[int]:
+    level = [value]
+    while level:
+        yield len(level)
+        level = [part for each in level if isinstance(each, (dict, list)) for part in _parts(each)]
+
+
+def _require_checkable(tool: Tool, looks: Looks, args: Json) -> None:
+    if not looks.are_bounded:
+        raise _invalid(tool, "its schema is too complex to check")
+    if sum(size * each for size, each in looks.at(args)) > MOST_LOOKS:
+        raise _invalid(tool, "its schema is too complex to check arguments so large or so deeply nested")
+
+
 def _compile(tool: Tool) -> Any | None:
     import jsonschema_rs
 
@@ -308,6 +504,14 @@ def _is_valid(tool: Tool, validator: Any, args: Json) -> bool:
         return bool(validator.is_valid(args))
     except ValueError as error:
         raise _invalid(tool, f"its arguments cannot be checked ({shown(str(error))})") from None
+
+
+def _problems(looks: Looks, validator: Any, args: Json) -> str:
+    levels = looks.at(args)
+    quoted = len(json.dumps(args, ensure_ascii=False)) * sum(each for _, each in levels)
+    if sum(size * each for size, each in levels) > _MOST_EXPLAINED or quoted > _MOST_QUOTED:
+        return "its arguments do not fit its schema, and to say where would take too long"
+    return "; ".join(_problem(error) for error in _first(3, validator.iter_errors(args)))
 
 
 def _first(count: int, errors: Iterator[Any]) -> list[Any]:

@@ -10,7 +10,7 @@ import copy
 import logging
 
 from toolfold.errors import Refused
-from toolfold.loops import Loops, OutOfTime
+from toolfold.loops import MOST_ASKED, Loops, OutOfTime
 from toolfold.model import ApprovalRequest, Approver, CallContext, Effect, Json, Tool
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Approval:
 
     async def _ask(self, approver: Approver, tool: Tool, request: ApprovalRequest) -> object:
         try:
-            return await self._loops.within(self._timeout, approver, request)
+            return await self._loops.within(self._timeout, approver, request, most=MOST_ASKED)
         except OutOfTime:
             raise _refused(tool, f"nobody answered within {self._timeout:g} s") from None
         except Exception as error:

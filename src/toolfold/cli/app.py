@@ -28,7 +28,9 @@ COMMANDS = {
     "completion": "Print the completion script for your shell.",
     "config": "Show and change settings.",
     "demo": "See what a model would be sent, on a sample of imagined services.",
+    "eval": "Measure how well tools are found, on your own data.",
     "plugins": "List plugins, and trust a project's.",
+    "search": "Find the tools for a message, and see why.",
     "tools": "List, inspect and switch tools.",
 }
 

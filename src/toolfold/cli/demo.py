@@ -61,7 +61,7 @@ def _runtime(folder: Path) -> Runtime:
     from toolfold.sources import sample_catalog
 
     home = {"TOOLFOLD_HOME": str(folder / "home")}
-    overrides = ["tools.selection=keyword", f"files.workspace={folder}", "plugins.enabled=false"]
+    overrides = ["tools.selection=hybrid", f"files.workspace={folder}", "plugins.enabled=false"]
     runtime = open_runtime(load(project=folder, env=home, overrides=overrides))
     runtime.registry.add_all(sample_catalog())
     return runtime

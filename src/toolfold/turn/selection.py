@@ -5,14 +5,11 @@ Selection only hides. What it leaves out stays callable by name, because the tur
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from toolfold.retrieval.bm25 import Bm25, Hit
+from toolfold.retrieval.search import Hit, Mode, Retriever
 from toolfold.turn.assembly import Turn
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +20,13 @@ class Selection:
     hits: tuple[Hit, ...]
 
 
-def select(turn: Turn, message: str, *, top_k: int, pinned: Collection[str]) -> Selection:
-    """The core and the pinned tools, and the `top_k` others that best match the message."""
-    always = {tool.name for tool in turn.tools if tool.core or tool.name in pinned}
-    hits = tuple(Bm25(tool for tool in turn.tools if tool.name not in always).rank(message, top_k))
+def select(
+    turn: Turn, message: str, retriever: Retriever, *, mode: Mode, top_k: int, pinned: Collection[str]
+) -> Selection:
+    """The pinned tools, and the `top_k` others that fit the message best."""
+    always = {tool.name for tool in turn.tools if tool.name in pinned}
+    others = [tool.name for tool in turn.tools if tool.name not in always]
+    hits = retriever.find(turn.snapshot, message, mode=mode, limit=top_k, granted=others)
     chosen = always | {hit.name for hit in hits}
     shown = [tool for tool in turn.tools if tool.name in chosen]
-    return Selection(replace(turn, tools=shown), hits)
+    return Selection(replace(turn, tools=shown), tuple(hits))

@@ -1,0 +1,259 @@
+"""The semantic leg's models: from texts to unit vectors.
+
+Two models come with the package and need nothing from outside: the encoder (the default) and the light
+one. Any endpoint that speaks OpenAI's `/v1/embeddings`, and any Python function, can stand in their
+place. A model that cannot answer raises EmbeddingUnavailable; what to do then is the caller's to say.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import http.client
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import as_file, files
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolfold.errors import SourceError, said, shown
+from toolfold.retrieval.pieces import Unigram, WordPiece
+
+Matrix = NDArray[np.float32]
+Kind = Literal["query", "tool"]
+
+QUERY_TOKENS = 64
+TOOL_TOKENS = 112
+LIGHT_TOKENS = 256
+_WEIGHTS = "retrieval/weights"
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class EmbeddingUnavailable(SourceError):
+    """The model cannot answer now."""
+
+
+class Embedder(Protocol):
+    """The whole contract of a semantic leg."""
+
+    @property
+    def name(self) -> str:
+        """Part of the index's checksum: another model, another index."""
+
+    def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:
+        """One unit vector a text, in their order."""
+
+
+class Encoder:
+    """The default: a small transformer trained on messages and the tools they meant."""
+
+    name = "encoder-1"
+
+    def __init__(self, *, threads: int = 1) -> None:
+        self._threads = threads
+        self._lock = threading.Lock()
+        self._loaded: tuple[Any, WordPiece] | None = None
+
+    def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:
+        session, pieces = self._model()
+        limit = QUERY_TOKENS if kind == "query" else TOOL_TOKENS
+        rows = [pieces.ids(text, limit) for text in texts]
+        order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
+        vectors: Matrix = np.zeros((len(rows), 384), np.float32)
+        for start in range(0, len(order), 16):  # texts of like length together: little padding
+            places = order[start : start + 16]
+            ids, mask = _padded([rows[place] for place in places])
+            vectors[places] = session.run(None, {"ids": ids, "mask": mask})[0]
+        return vectors
+
+    def _model(self) -> tuple[Any, WordPiece]:
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = self._load()
+            return self._loaded
+
+    def _load(self) -> tuple[Any, WordPiece]:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise EmbeddingUnavailable(f"the encoder needs the package onnxruntime: {error}") from None
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self._threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        with as_file(files("toolfold").joinpath(f"{_WEIGHTS}/encoder.onnx")) as model:
+            session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+        described = json.loads(files("toolfold").joinpath(f"{_WEIGHTS}/tokenizer.json").read_bytes())
+        numbers: dict[str, int] = described["model"]["vocab"]
+        return session, WordPiece(sorted(numbers, key=numbers.__getitem__))
+
+
+class Light:
+    """A vector a token, added up: a tenth of a millisecond, for a part of the quality."""
+
+    name = "light-1"
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loaded: tuple[Any, Matrix, Unigram] | None = None
+
+    def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:  # noqa: ARG002  (both are read alike)
+        rows, scales, pieces = self._model()
+        vectors: Matrix = np.zeros((len(texts), rows.shape[1]), np.float32)
+        for place, text in enumerate(texts):
+            if ids := pieces.ids(text, LIGHT_TOKENS):
+                vectors[place] = (rows[ids] * scales[ids]).sum(0)
+        return unit(vectors)
+
+    def _model(self) -> tuple[Any, Matrix, Unigram]:
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = self._load()
+            return self._loaded
+
+    def _load(self) -> tuple[Any, Matrix, Unigram]:
+        weights = files("toolfold").joinpath(_WEIGHTS)
+        with weights.joinpath("static.npz").open("rb") as file, np.load(file) as stored:
+            rows, scales = stored["rows"], stored["scales"].astype(np.float32)[:, None]
+        packed = weights.joinpath("static.tokenizer.json.gz").read_bytes()
+        pieces = json.loads(gzip.decompress(packed))["model"]["vocab"]
+        scores = dict(pieces[1:])  # the first stands for what is unknown
+        return rows, scales, Unigram(scores, {piece: n for n, (piece, _) in enumerate(pieces) if n})
+
+
+class Endpoint:
+    """Any server that speaks OpenAI's `/v1/embeddings`: Ollama, vLLM, a provider."""
+
+    def __init__(self, url: str, model: str, *, key: str = "", timeout: float = 5.0, batch: int = 64) -> None:
+        self.name = f"{model} at {url}"
+        self._url, self._model, self._key = url, model, key.strip()
+        self._timeout, self._batch = timeout, batch
+
+    def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:
+        prefixed = [self._prefix(kind) + text for text in texts]
+        parts = [
+            self._ask(prefixed[start : start + self._batch]) for start in range(0, len(texts), self._batch)
+        ]
+        if len({part.shape[1] for part in parts}) > 1:
+            raise EmbeddingUnavailable(f"{self.name} answered with vectors of different lengths")
+        return unit(np.concatenate(parts)) if parts else np.zeros((0, 0), np.float32)
+
+    def _prefix(self, kind: Kind) -> str:
+        """What models of this family were trained to read before a query and before a document."""
+        if "nomic" in self._model:
+            return "search_query: " if kind == "query" else "search_document: "
+        if "e5" in self._model.split("/")[-1].split("-"):
+            return "query: " if kind == "query" else "passage: "
+        return ""
+
+    def _ask(self, texts: list[str]) -> Matrix:
+        body = json.dumps({"model": self._model, "input": texts}).encode()
+        most, deadline = 256 * 1024 * len(texts) + 65_536, time.monotonic() + self._timeout
+        try:
+            request = urllib.request.Request(self._url, body, self._headers())  # noqa: S310  (http only, below)
+            with self._opener.open(request, timeout=self._timeout) as answer:
+                return _vectors(json.loads(_whole(answer, most, deadline)), len(texts))
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise self._unavailable(error) from None
+        except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
+            raise self._unavailable(error) from error
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Content-Type": "application/json"}
+        if not (self._key.isascii() and self._key.isprintable()):  # else the error would quote it
+            raise ValueError("the key has characters that a header cannot carry")
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        return headers
+
+    @functools.cached_property
+    def _opener(self) -> urllib.request.OpenerDirector:
+        """HTTP and nothing else: a redirection would take the key along, a `file:` would read the disk."""
+        opener = urllib.request.OpenerDirector()
+        for handler in (
+            urllib.request.ProxyHandler(),
+            urllib.request.UnknownHandler(),
+            urllib.request.HTTPHandler(),
+            urllib.request.HTTPSHandler(),
+            urllib.request.HTTPDefaultErrorHandler(),
+            urllib.request.HTTPErrorProcessor(),
+        ):
+            opener.add_handler(handler)
+        return opener
+
+    def _unavailable(self, error: Exception) -> EmbeddingUnavailable:
+        return EmbeddingUnavailable(f"{self.name} does not answer: {shown(said(error))}")
+
+
+class Function:
+    """Any Python function from texts to vectors."""
+
+    def __init__(self, function: Callable[[Sequence[str]], Any], name: str | None = None) -> None:
+        self.name = name or str(getattr(function, "__qualname__", type(function).__name__))
+        self._function = function
+
+    def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:  # noqa: ARG002  (it sees texts only)
+        try:
+            found = np.asarray(self._function(texts), np.float32)
+        except Exception as error:  # whatever it raises, the other leg can still answer
+            raise EmbeddingUnavailable(f"{self.name} failed: {shown(str(error))}") from error
+        if found.ndim != 2 or len(found) != len(texts) or not found.shape[1]:
+            raise EmbeddingUnavailable(f"{self.name} gave {found.shape} for {len(texts)} texts")
+        if not np.isfinite(found).all():
+            raise EmbeddingUnavailable(f"{self.name} gave what is not a number")
+        return unit(found)
+
+
+def unit(vectors: Matrix) -> Matrix:
+    """Scaled to length one; what has no direction stays zero."""
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)  # squares may be huge
+    scaled: Matrix = (vectors / np.maximum(lengths, 1e-9)).astype(np.float32)
+    return scaled
+
+
+def _padded(rows: Sequence[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    ids = np.zeros((len(rows), max(map(len, rows))), np.int64)
+    mask = np.zeros_like(ids)
+    for place, row in enumerate(rows):
+        ids[place, : len(row)] = row
+        mask[place, : len(row)] = 1
+    return ids, mask
+
+
+def _whole(answer: Any, most: int, deadline: float) -> bytes:
+    """All that an endpoint sends: not more than `most`, not later than the deadline. Raises OSError."""
+    parts: list[bytes] = []
+    while part := answer.read1(65_536):
+        parts.append(part)
+        most -= len(part)
+        if most < 0:
+            raise OSError("the answer is too long")
+        if time.monotonic() > deadline:
+            raise TimeoutError("timed out")
+    return b"".join(parts)
+
+
+def _vectors(answer: Any, count: int) -> Matrix:
+    """The vectors of an endpoint's answer, in the order of what was sent. Raises ValueError."""
+    data = answer.get("data") if isinstance(answer, Mapping) else None
+    if not isinstance(data, list) or len(data) != count:
+        raise ValueError(f"expected {count} embeddings")
+    if not all(isinstance(each, Mapping) and isinstance(each.get("embedding"), list) for each in data):
+        raise ValueError("an embedding is missing")
+    placed = {str(each.get("index", place)): each["embedding"] for place, each in enumerate(data)}
+    if placed.keys() != set(map(str, range(count))):
+        raise ValueError("embeddings that do not say which text they belong to")
+    rows = [placed[str(place)] for place in range(count)]
+    if len({len(row) for row in rows}) != 1 or not rows[0]:
+        raise ValueError("embeddings of different lengths")
+    if not all(isinstance(x, (int, float)) and abs(x) <= _LARGEST for row in rows for x in row):
+        raise ValueError("an embedding that is not numbers")
+    return np.asarray(rows, np.float32)

@@ -1,0 +1,195 @@
+"""Finding tools for a message: the legs asked, their answers made one, exact names first.
+
+A session's grant is a mask: tools outside of it are never candidates, in any leg. Knows nothing of
+models, prompts or what is done with the answer.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolfold.registry import Snapshot
+from toolfold.retrieval.document import query_text
+from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable
+from toolfold.retrieval.index import Index, Indexer, Progress
+from toolfold.retrieval.ranking import (
+    DEPTH,
+    NEVER,
+    Legs,
+    Places,
+    Ranker,
+    Scores,
+    best_places,
+    features,
+    reciprocal_ranks,
+)
+
+log = logging.getLogger(__name__)
+
+Mode = Literal["keyword", "semantic", "hybrid"]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One ranked tool, with enough to tell a person why."""
+
+    name: str
+    score: float
+    matched: tuple[str, ...] = ()
+    """The words it shares with the message."""
+    similarity: float | None = None
+    """How near the semantic leg found it, from -1 to 1."""
+    exact: bool = False
+    """The message names it."""
+
+
+class Searcher:
+    """Asks the legs and orders what they find."""
+
+    def __init__(self, embedder: Embedder | None, ranker: Callable[[], Ranker] | None) -> None:
+        self._embedder = embedder
+        self._ranker = functools.cache(ranker) if ranker else None
+        self._complained = False
+
+    def search(
+        self,
+        index: Index,
+        message: str,
+        *,
+        mode: Mode = "hybrid",
+        limit: int = 8,
+        granted: Iterable[str] | None = None,
+    ) -> list[Hit]:
+        """The best tools for a message, best first, out of those granted."""
+        mask = _mask(index, granted)
+        legs = self._legs(index, message, mode, mask)
+        order = self._order(index, legs, message, mode)
+        named = [place for place in index.names.named_in(message) if mask[place]]
+        places = list(dict.fromkeys((*named, *map(int, order))))[:limit]
+        if not places:
+            places = _by_part_of_name(index, message, mask)[:limit]
+        return [_hit(index, message, legs, place, rank, place in named) for rank, place in enumerate(places)]
+
+    def _legs(self, index: Index, message: str, mode: Mode, mask: Mask) -> Legs:
+        lexical, best = index.lexical.scores(message)
+        lexical = np.where(mask, lexical, np.float32(0))
+        dense = {} if mode == "keyword" else self._dense(index, message)
+        return Legs(lexical, best, {name: np.where(mask, each, NEVER) for name, each in dense.items()})
+
+    def _dense(self, index: Index, message: str) -> Mapping[str, Scores]:
+        if self._embedder is None or index.vectors is None:
+            return {}
+        text = query_text(message)
+        if not text:
+            return {}
+        try:
+            (vector,) = self._embedder.embed([text], "query")
+        except EmbeddingUnavailable as error:
+            self._complain(str(error))
+            return {}
+        if len(vector) != index.vectors.shape[1]:
+            self._complain("the index was made with vectors of another length")
+            return {}
+        return {"dense": index.vectors @ vector} if vector.any() else {}
+
+    def _complain(self, problem: str) -> None:
+        if not self._complained:
+            self._complained = True
+            log.warning("tools are found by keywords only: %s", problem)
+
+    def _order(self, index: Index, legs: Legs, message: str, mode: Mode) -> Places:
+        lexical = best_places(legs.lexical, DEPTH)
+        lexical = lexical[legs.lexical[lexical] > 0]
+        dense = [best_places(each, DEPTH) for each in legs.dense.values()]
+        dense = [each[scores[each] > NEVER] for each, scores in zip(dense, legs.dense.values(), strict=True)]
+        if not dense:
+            return lexical
+        if mode == "semantic":
+            return dense[0]
+        if self._ranker is None:
+            fused = reciprocal_ranks([lexical, *dense], len(legs.lexical))
+            order = best_places(fused, DEPTH)
+            return order[fused[order] > 0]
+        candidates = np.unique(np.concatenate((lexical, *dense)))
+        if not len(candidates):
+            return candidates
+        named = name_coverage(index, message, candidates)
+        scores = self._ranker()(features(legs, candidates, named))
+        return candidates[np.argsort(-scores, kind="stable")]
+
+
+def name_coverage(index: Index, message: str, candidates: Places) -> Scores:
+    """How much of each candidate's name the message says."""
+    said = set(index.lexical.words.tokens(message))
+    return np.array([_share(index, int(place), said) for place in candidates], np.float32)
+
+
+def _share(index: Index, place: int, said: set[str]) -> float:
+    name = index.name_tokens(place)
+    return sum(token in said for token in name) / len(name) if name else 0.0
+
+
+def _mask(index: Index, granted: Iterable[str] | None) -> Mask:
+    mask = np.zeros(len(index.tools), bool)
+    names = index.by_name if granted is None else granted
+    mask[[index.by_name[name] for name in names if name in index.by_name]] = True
+    return mask
+
+
+def _by_part_of_name(index: Index, message: str, mask: Mask) -> list[int]:
+    """Where no leg finds anything: names that contain a word of the message as it stands."""
+    wanted = [word for word in message.casefold()[:500].split() if len(word) > 2]
+    return [
+        place
+        for name, place in sorted(index.by_name.items())
+        if mask[place] and any(word in name.casefold() for word in wanted)
+    ]
+
+
+def _hit(index: Index, message: str, legs: Legs, place: int, rank: int, exact: bool) -> Hit:
+    tool = index.tools[place]
+    similarity = next((float(each[place]) for each in legs.dense.values()), None)
+    return Hit(
+        name=tool.name if tool else "",
+        score=1.0 / (1 + rank),
+        matched=tuple(index.lexical.matched(message, place)),
+        similarity=similarity,
+        exact=exact,
+    )
+
+
+class Retriever:
+    """What the rest of the house asks: tools for a message, out of a snapshot, for one session."""
+
+    def __init__(
+        self,
+        embedder: Embedder | None,
+        ranker: Callable[[], Ranker] | None,
+        folder: Path | None,
+        *,
+        progress: Progress | None = None,
+    ) -> None:
+        self._indexer = Indexer(embedder, folder, progress=progress)
+        self._searcher = Searcher(embedder, ranker)
+
+    def find(
+        self,
+        snapshot: Snapshot,
+        message: str,
+        *,
+        mode: Mode,
+        limit: int,
+        granted: Iterable[str] | None = None,
+    ) -> list[Hit]:
+        """The best tools for a message, best first, out of those granted."""
+        index = self._indexer.index(snapshot.ordered)
+        return self._searcher.search(index, message, mode=mode, limit=limit, granted=granted)

@@ -1,0 +1,83 @@
+"""A real OpenAI-compatible `/v1/embeddings` on the loopback, for tests to break as they like."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+Answering = Callable[["Asked"], None]
+
+
+class Asked(BaseHTTPRequestHandler):
+    """One request; what it is answered is the test's to say."""
+
+    server: Server
+
+    def do_POST(self) -> None:
+        self.body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.requests.append((self.path, dict(self.headers), self.body))
+        self.server.answering(self)
+
+    def do_GET(self) -> None:
+        self.server.requests.append((self.path, dict(self.headers), None))
+        self.send_error(405)
+
+    def send(self, body: bytes, status: int = 200, *, length: int | None = None, location: str = "") -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body) if length is None else length))
+        if location:
+            self.send_header("Location", location)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Silence."""
+
+
+class Server(HTTPServer):
+    """An OpenAI-compatible endpoint on the loopback that remembers what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Asked)
+        self.requests: list[tuple[str, dict[str, str], Any]] = []
+        self.answering: Answering = well
+        self.ended = threading.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1/embeddings"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is part of several tests."""
+
+
+def letters(text: str) -> list[float]:
+    """A vector anyone can check: how many a's, b's and c's."""
+    return [float(text.count(letter)) for letter in "abc"]
+
+
+def by_letters(texts: Sequence[str]) -> list[list[float]]:
+    return [letters(text) for text in texts]
+
+
+def well(asked: Asked) -> None:
+    rows = [{"index": n, "embedding": letters(text)} for n, text in enumerate(asked.body["input"])]
+    asked.send(json.dumps({"object": "list", "data": rows}).encode())
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    """A server that answers in a thread of its own until the test ends."""
+    with Server() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.ended.set()
+            server.shutdown()
+            thread.join()

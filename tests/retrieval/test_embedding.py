@@ -1,0 +1,464 @@
+"""The semantic leg's models: the shipped ones as they are, an endpoint over a real socket, a function."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.retrieval.endpoint import Answering, Asked, Server, by_letters, serving, well
+from toolfold.retrieval.embedding import (
+    LIGHT_TOKENS,
+    QUERY_TOKENS,
+    TOOL_TOKENS,
+    Embedder,
+    EmbeddingUnavailable,
+    Encoder,
+    Endpoint,
+    Function,
+    Kind,
+    Light,
+    Matrix,
+    unit,
+)
+
+
+def saying(answer: Any) -> Answering:
+    body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+    return lambda asked: asked.send(body)
+
+
+def rows(*vectors: Any) -> dict[str, Any]:
+    return {"data": [{"index": n, "embedding": vector} for n, vector in enumerate(vectors)]}
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def encoder() -> Encoder:
+    return Encoder()
+
+
+@pytest.fixture(scope="module")
+def light() -> Light:
+    return Light()
+
+
+@pytest.fixture(params=["encoder", "light"])
+def shipped(request: pytest.FixtureRequest) -> Embedder:
+    model: Embedder = request.getfixturevalue(request.param)
+    return model
+
+
+def lengths(vectors: Matrix) -> list[float]:
+    return [float(length) for length in np.linalg.norm(vectors, axis=1)]
+
+
+# The models that come with the package
+
+
+@pytest.mark.parametrize("kind", ["query", "tool"])
+def test_a_shipped_model_gives_one_unit_vector_a_text(shipped: Embedder, kind: Kind) -> None:
+    texts = ["send an email", "weather", "a much longer text about invoices, customers and their orders"]
+    vectors = shipped.embed(texts, kind)
+    assert vectors.dtype == np.float32
+    assert vectors.shape == (3, vectors.shape[1])
+    assert lengths(vectors) == pytest.approx([1, 1, 1], abs=1e-3)
+
+
+def test_a_shipped_model_says_the_same_every_time(shipped: Embedder) -> None:
+    texts = ["book a table for two", "translate this"]
+    assert np.array_equal(shipped.embed(texts, "query"), shipped.embed(texts, "query"))
+
+
+def test_a_shipped_model_answers_in_the_order_it_was_asked(shipped: Embedder) -> None:
+    texts = [" ".join(["invoice"] * (1 + n * 7 % 20)) + f" number {n}" for n in range(20)]
+    together = shipped.embed(texts, "tool")
+    for place in (0, 3, 19):
+        (alone,) = shipped.embed([texts[place]], "tool")
+        nearest = int(np.argmax(together @ alone))
+        assert nearest == place
+
+
+@pytest.mark.parametrize(
+    ("message", "meant", "stranger"),
+    [
+        ("what will it be like outside tomorrow", "Get the weather forecast.", "Delete a git branch."),
+        ("drop Anna a line that I am late", "Send a message to a contact.", "Resize an image."),
+        ("how much money is on my account", "Show the balance of a bank account.", "Play a song."),
+    ],
+)
+def test_the_encoder_finds_a_paraphrase_nearer_than_a_stranger(
+    encoder: Encoder, message: str, meant: str, stranger: str
+) -> None:
+    (asked,) = encoder.embed([message], "query")
+    near, far = encoder.embed([meant, stranger], "tool") @ asked
+    assert near > far
+
+
+@pytest.mark.parametrize(
+    ("message", "meant", "stranger"),
+    [
+        ("weather forecast for tomorrow", "Get the weather of the next days.", "Delete a git branch."),
+        ("send an email to Anna", "Send a message to a contact.", "Resize an image."),
+        ("bank account balance", "How much money is on an account.", "Play a song."),
+    ],
+)
+def test_the_light_model_finds_a_paraphrase_nearer_than_a_stranger(
+    light: Light, message: str, meant: str, stranger: str
+) -> None:
+    (asked,) = light.embed([message], "query")
+    near, far = light.embed([meant, stranger], "tool") @ asked
+    assert near > far
+
+
+def test_no_texts_give_no_vectors(shipped: Embedder) -> None:
+    assert len(shipped.embed([], "tool")) == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["", "   ", "\x00\x1b[31m", "\ud800", "🦜" * 50, "日本語のテキスト", "a" * 50_000, "!?" * 2_000]
+)
+def test_no_text_is_too_odd_for_a_shipped_model(shipped: Embedder, text: str) -> None:
+    (vector,) = shipped.embed([text], "query")
+    assert np.isfinite(vector).all()
+    assert np.linalg.norm(vector) <= 1.001
+
+
+@pytest.mark.parametrize(("kind", "limit"), [("query", QUERY_TOKENS), ("tool", TOOL_TOKENS)])
+def test_the_encoder_reads_the_beginning_of_a_long_text(encoder: Encoder, kind: Kind, limit: int) -> None:
+    start = "book a table " * limit
+    one, other = encoder.embed([start + "for two", start + "and delete everything"], kind)
+    assert one @ other == pytest.approx(1, abs=1e-4)
+
+
+def test_the_light_model_reads_the_beginning_of_a_long_text(light: Light) -> None:
+    start = "book a table " * LIGHT_TOKENS
+    one, other = light.embed([start + "for two", start + "and delete everything"], "query")
+    assert np.array_equal(one, other)
+
+
+def test_what_has_no_known_piece_has_no_direction_in_the_light_model(light: Light) -> None:
+    assert not light.embed(["", "\x00"], "query").any()
+
+
+def test_an_index_can_tell_the_shipped_models_apart(encoder: Embedder, light: Embedder) -> None:
+    assert encoder.name != light.name
+
+
+def test_making_a_shipped_model_loads_nothing() -> None:
+    assert Encoder()._loaded is None
+    assert Light()._loaded is None
+
+
+def test_a_model_is_loaded_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, loads = Light(), []
+    load = model._load
+
+    def counted() -> Any:
+        loads.append(1)
+        return load()
+
+    monkeypatch.setattr(model, "_load", counted)
+    threads = [threading.Thread(target=model.embed, args=(["hello"], "query")) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert loads == [1]
+
+
+def test_without_onnxruntime_the_encoder_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(EmbeddingUnavailable, match="needs the package onnxruntime"):
+        Encoder().embed(["hello"], "query")
+
+
+# An endpoint
+
+
+def test_an_endpoint_is_asked_as_openai_is_asked(server: Server) -> None:
+    vectors = Endpoint(server.url, "some-model").embed(["a", "b"], "query")
+    ((path, headers, body),) = server.requests
+    assert path == "/v1/embeddings"
+    assert headers["Content-Type"] == "application/json"
+    assert "Authorization" not in headers
+    assert body == {"model": "some-model", "input": ["a", "b"]}
+    assert vectors.tolist() == [[1, 0, 0], [0, 1, 0]]
+
+
+def test_what_an_endpoint_says_is_made_unit_vectors(server: Server) -> None:
+    vectors = Endpoint(server.url, "m").embed(["aaabbbb", "c" * 9], "tool")
+    assert vectors.dtype == np.float32
+    assert vectors == pytest.approx(np.array([[0.6, 0.8, 0], [0, 0, 1]]))
+
+
+@pytest.mark.parametrize("key", ["sk-secret", "  sk-secret\n"])
+def test_the_key_is_sent_as_bearer(server: Server, key: str) -> None:
+    Endpoint(server.url, "m", key=key).embed(["a"], "query")
+    assert server.requests[0][1]["Authorization"] == "Bearer sk-secret"
+
+
+@pytest.mark.parametrize("key", ["sk-se\ncret", "sk-sé€cret", "sk-se\x00cret"])
+def test_a_key_no_header_can_carry_is_neither_sent_nor_told(server: Server, key: str) -> None:
+    with pytest.raises(EmbeddingUnavailable, match="a header cannot carry") as failed:
+        Endpoint(server.url, "m", key=key).embed(["a"], "query")
+    assert "cret" not in str(failed.value)
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("model", "query", "tool"),
+    [
+        ("nomic-embed-text", "search_query: a", "search_document: a"),
+        ("nomic-embed-text-v2-moe:latest", "search_query: a", "search_document: a"),
+        ("nomic-ai/nomic-embed-text-v1.5", "search_query: a", "search_document: a"),
+        ("intfloat/multilingual-e5-small", "query: a", "passage: a"),
+        ("text-embedding-3-small", "a", "a"),
+        ("all-minilm-e55", "a", "a"),
+    ],
+)
+def test_a_model_reads_the_prefixes_it_was_trained_with(
+    server: Server, model: str, query: str, tool: str
+) -> None:
+    endpoint = Endpoint(server.url, model)
+    endpoint.embed(["a"], "query")
+    endpoint.embed(["a"], "tool")
+    assert [body["input"] for _, _, body in server.requests] == [[query], [tool]]
+
+
+def test_many_texts_are_sent_in_batches_and_come_back_in_order(server: Server) -> None:
+    texts = ["a" * (n % 3) + "b" * (1 + n % 2) + "c" * n for n in range(7)]
+    vectors = Endpoint(server.url, "m", batch=3).embed(texts, "tool")
+    assert [body["input"] for _, _, body in server.requests] == [texts[:3], texts[3:6], texts[6:]]
+    assert vectors == pytest.approx(unit(np.array(by_letters(texts), np.float32)))
+
+
+def test_no_texts_ask_nothing(server: Server) -> None:
+    assert len(Endpoint(server.url, "m").embed([], "tool")) == 0
+    assert server.requests == []
+
+
+def test_answers_are_put_in_order_by_their_index(server: Server) -> None:
+    data = [{"index": 2, "embedding": [0, 0, 1]}, {"index": 0, "embedding": [1, 0, 0]}]
+    server.answering = saying({"data": [*data, {"index": 1, "embedding": [0, 1, 0]}]})
+    assert Endpoint(server.url, "m").embed(["x", "y", "z"], "tool").tolist() == np.eye(3).tolist()
+
+
+def test_answers_without_an_index_are_taken_as_they_come(server: Server) -> None:
+    server.answering = saying({"data": [{"embedding": [0, 1]}, {"embedding": [1, 0]}]})
+    assert Endpoint(server.url, "m").embed(["x", "y"], "tool").tolist() == [[0, 1], [1, 0]]
+
+
+def test_a_vector_of_zeros_stays_one(server: Server) -> None:
+    assert Endpoint(server.url, "m").embed(["xyz"], "query").tolist() == [[0, 0, 0]]
+
+
+def test_texts_no_encoding_can_carry_are_sent_all_the_same(server: Server) -> None:
+    Endpoint(server.url, "m").embed(["a\ud800", "日本"], "query")
+    assert server.requests[0][2]["input"] == ["a\ud800", "日本"]
+
+
+WRONG: dict[str, Any] = {
+    "not JSON": b"<html>welcome</html>",
+    "nothing": b"",
+    "not UTF-8": b"\xff\xfe\xfa",
+    "a list": [[1, 2], [3, 4]],
+    "no data": {"object": "list"},
+    "an error in a good answer": {"error": {"message": "model not found"}},
+    "too few": rows([1, 2]),
+    "too many": rows([1, 2], [3, 4], [5, 6]),
+    "no embedding": {"data": [{"index": 0}, {"index": 1}]},
+    "not objects": {"data": [[1, 2], [3, 4]]},
+    "base64": rows("AACAPwAAAEA=", "AACAPwAAAEA="),
+    "empty vectors": rows([], []),
+    "lengths that differ": rows([1, 2], [1, 2, 3]),
+    "words for numbers": rows(["one", 2], [3, 4]),
+    "none for numbers": rows([None, 2], [3, 4]),
+    "NaN": b'{"data": [{"embedding": [NaN, 1]}, {"embedding": [1, 2]}]}',
+    "infinity": b'{"data": [{"embedding": [Infinity, 1]}, {"embedding": [1, 2]}]}',
+    "more than a float holds": rows([1e300, 1], [1, 2]),
+    "more than any float holds": rows([10**400, 1], [1, 2]),
+    "nested without end": b"[" * 100_000,
+    "one index twice": {"data": [{"index": 0, "embedding": [1]}, {"index": 0, "embedding": [2]}]},
+    "an index that is none": {"data": [{"index": "x", "embedding": [1]}, {"index": 0, "embedding": [2]}]},
+    "an index beyond the end": {"data": [{"index": 0, "embedding": [1]}, {"index": 9, "embedding": [2]}]},
+}
+
+
+@pytest.mark.parametrize("answer", WRONG.values(), ids=WRONG.keys())
+def test_an_answer_that_is_not_vectors_is_none(server: Server, answer: Any) -> None:
+    server.answering = saying(answer)
+    with pytest.raises(
+        EmbeddingUnavailable, match=r"m at http://127\.0\.0\.1.* does not answer: ."
+    ) as failed:
+        Endpoint(server.url, "m").embed(["x", "y"], "query")
+    assert len(str(failed.value)) < 400
+
+
+def test_batches_whose_vectors_differ_in_length_do_not_fit_together(server: Server) -> None:
+    def shrinking(asked: Asked) -> None:
+        asked.send(json.dumps(rows([1.0] * (5 - len(server.requests)))).encode())
+
+    server.answering = shrinking
+    with pytest.raises(EmbeddingUnavailable, match="vectors of different lengths"):
+        Endpoint(server.url, "m", batch=1).embed(["x", "y"], "tool")
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
+def test_an_endpoint_that_refuses_is_unavailable(server: Server, status: int) -> None:
+    server.answering = lambda asked: asked.send(b'{"error": "no"}', status)
+    with pytest.raises(EmbeddingUnavailable, match=f"HTTP Error {status}"):
+        Endpoint(server.url, "m", key="sk-secret").embed(["x"], "query")
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirection_is_not_followed_with_the_key(server: Server, status: int) -> None:
+    server.answering = lambda asked: asked.send(b"", status, location="/elsewhere")
+    with pytest.raises(EmbeddingUnavailable, match=f"HTTP Error {status}"):
+        Endpoint(server.url, "m", key="sk-secret").embed(["x"], "query")
+    assert [path for path, _, _ in server.requests] == ["/v1/embeddings"]
+
+
+def test_an_endpoint_slower_than_the_time_limit_is_unavailable(server: Server) -> None:
+    def sleep(_asked: Asked) -> None:
+        server.ended.wait(20)
+
+    server.answering = sleep
+    with pytest.raises(EmbeddingUnavailable, match="timed out"):
+        Endpoint(server.url, "m", timeout=0.1).embed(["x"], "query")
+
+
+def test_an_endpoint_that_trickles_is_not_waited_for_beyond_the_time_limit(server: Server) -> None:
+    def trickle(asked: Asked) -> None:
+        asked.send(b"", length=100_000)
+        while not server.ended.wait(0.02):
+            asked.wfile.write(b" ")
+
+    server.answering = trickle
+    with pytest.raises(EmbeddingUnavailable, match="timed out"):
+        Endpoint(server.url, "m", timeout=0.3).embed(["x"], "query")
+
+
+def test_an_answer_without_end_is_not_read_to_its_end(server: Server) -> None:
+    written: list[int] = []
+
+    def flood(asked: Asked) -> None:
+        asked.send(b"", length=1 << 40)
+        written.extend(asked.wfile.write(b" " * 100_000) for _ in range(1_000))
+
+    server.answering = flood
+    with pytest.raises(EmbeddingUnavailable, match="too long"):
+        Endpoint(server.url, "m", timeout=20).embed(["x"], "query")
+    assert sum(written) < 50_000_000
+
+
+def hang_up(asked: Asked) -> None:
+    asked.close_connection = True
+
+
+def hang_up_halfway(asked: Asked) -> None:
+    asked.send(b'{"data": [{"embedding": [1', length=5_000)
+
+
+def speak_something_else(asked: Asked) -> None:
+    asked.wfile.write(b"SSH-2.0-OpenSSH_9.6\r\n")
+
+
+@pytest.mark.parametrize("fault", [hang_up, hang_up_halfway, speak_something_else])
+def test_a_connection_that_breaks_is_unavailable(server: Server, fault: Answering) -> None:
+    server.answering = fault
+    with pytest.raises(EmbeddingUnavailable, match="does not answer"):
+        Endpoint(server.url, "m").embed(["x"], "query")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "localhost", "ftp://127.0.0.1/v1", "file:///etc/passwd", "data:,{}", "http://", "http://a b/c"],
+)
+def test_only_an_http_address_is_asked(url: str) -> None:
+    with pytest.raises(EmbeddingUnavailable):
+        Endpoint(url, "m").embed(["x"], "query")
+
+
+def test_nobody_at_the_address_is_unavailable(server: Server) -> None:
+    gone = Server()
+    gone.server_close()
+    with pytest.raises(EmbeddingUnavailable, match="does not answer"):
+        Endpoint(gone.url, "m").embed(["x"], "query")
+
+
+def test_an_endpoint_that_failed_is_asked_again(server: Server) -> None:
+    endpoint = Endpoint(server.url, "m")
+    server.answering = lambda asked: asked.send(b"", 500)
+    with pytest.raises(EmbeddingUnavailable):
+        endpoint.embed(["a"], "query")
+    server.answering = well
+    assert endpoint.embed(["a"], "query").tolist() == [[1, 0, 0]]
+
+
+def test_another_model_or_address_has_another_name() -> None:
+    endpoints = [Endpoint("http://a/", "m"), Endpoint("http://b/", "m"), Endpoint("http://a/", "n")]
+    assert len({each.name for each in endpoints}) == 3
+
+
+# A function
+
+
+def test_any_function_can_be_the_model() -> None:
+    model = Function(by_letters, "letters")
+    assert model.name == "letters"
+    assert model.embed(["aaabbbb"], "query") == pytest.approx(np.array([[0.6, 0.8, 0]]))
+
+
+def test_a_function_without_a_name_of_its_own_goes_by_what_it_is() -> None:
+    class Model:
+        def __call__(self, texts: Sequence[str]) -> Matrix:
+            return np.ones((len(texts), 2), np.float32)
+
+    assert Function(Model()).name == "Model"
+    assert Function(by_letters).name == "by_letters"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, [], [1, 2], [[1, 2]], [[1, 2]] * 3, [[], []], [[1, 2], [1]], [["a"], ["b"]], [[[1]], [[2]]]],
+)
+def test_a_function_that_gives_no_vectors_is_unavailable(answer: Any) -> None:
+    with pytest.raises(EmbeddingUnavailable, match=r"^mine (gave|failed)"):
+        Function(lambda texts: answer, "mine").embed(["x", "y"], "query")
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_function_that_gives_what_is_not_a_number_is_unavailable(number: float) -> None:
+    with pytest.raises(EmbeddingUnavailable, match="not a number"):
+        Function(lambda texts: [[number, 1]], "mine").embed(["x"], "query")
+
+
+def test_a_function_that_raises_is_unavailable_and_says_why() -> None:
+    def broken(texts: Sequence[str]) -> None:
+        raise KeyError("no such model")
+
+    with pytest.raises(EmbeddingUnavailable, match=r"broken failed: .*no such model"):
+        Function(broken).embed(["x"], "query")
+
+
+# Length one
+
+
+def test_numbers_near_the_largest_still_have_a_direction() -> None:
+    assert unit(np.array([[3e38, 3e38]], np.float32)) == pytest.approx(np.array([[0.5**0.5] * 2]))
+
+
+def test_what_has_no_direction_stays_zero() -> None:
+    assert unit(np.zeros((2, 3), np.float32)).tolist() == [[0, 0, 0], [0, 0, 0]]

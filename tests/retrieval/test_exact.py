@@ -1,0 +1,143 @@
+"""A message that names a tool means it; an everyday word does not name one unless it is marked."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from tests.retrieval.catalog import CATALOG, made
+from toolfold.model import Tool
+from toolfold.retrieval.exact import Names
+
+
+def named(message: str, *tools: Tool) -> list[str]:
+    tools = tools or CATALOG
+    return [tools[place].name for place in Names(tools).named_in(message)]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "use browser_navigate",
+        "browser_navigate",
+        "Browser_Navigate to example.com",
+        "please open it (browser_navigate), then stop",
+        "I want browser_navigate.",
+        "I want browser_navigate...",
+        "browser_navigate: example.com",
+        "browser_navigate!",
+        "**browser_navigate**",
+        "_browser_navigate_",
+        "is it `browser_navigate`?",
+        "browser_navigate's page",
+        "browser_navigate()",
+        "browser_navigateを使ってください",
+        "请使用browser_navigate打开页面",
+        "\x00browser_navigate\x00",
+    ],
+)
+def test_a_compound_name_is_found_wherever_it_stands(message: str) -> None:
+    assert named(message) == ["browser_navigate"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "`process` them",
+        'ask "process" about it',
+        "the “process” one",
+        "use process",
+        "Use the process tool",
+        "using process, list them",
+        "call process",
+        "the process tool can tell",
+        "the process function",
+        "process(action='list')",
+    ],
+)
+def test_an_everyday_name_counts_when_it_is_marked(message: str) -> None:
+    assert named(message) == ["process"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "process this invoice",
+        "what is the process for refunds?",
+        "my memory is bad",
+        "in memory of my aunt",
+        "the process tooling is bad",
+        "'process this",
+        "useful process",
+        "terminal illness",
+    ],
+)
+def test_an_everyday_word_names_no_tool(message: str) -> None:
+    assert named(message) == []
+
+
+@pytest.mark.parametrize(
+    "message", ["browser navigate", "browser_navigator", "my_browser_navigate", "xbrowser_navigate"]
+)
+def test_a_name_that_is_part_of_another_word_is_not_meant(message: str) -> None:
+    assert named(message) == []
+
+
+def test_an_address_that_ends_like_a_tool_does_not_name_it() -> None:
+    assert named("open https://example.com/browser_navigate") == []
+
+
+def test_run_terminal_command_names_the_terminal() -> None:
+    assert named("run terminal command") == ["terminal"]
+
+
+def test_several_names_are_found_in_the_order_of_the_message() -> None:
+    message = "first weather_forecast, then `memory`, then browser_navigate and weather_forecast again"
+    assert named(message) == ["weather_forecast", "memory", "browser_navigate"]
+    assert named("send_messageとbrowser_navigateを使う") == ["send_message", "browser_navigate"]
+
+
+@pytest.mark.parametrize(
+    "name", ["mcp_github_create_issue", "mcp__github__create_issue", "github_create_issue"]
+)
+def test_a_name_is_known_without_its_server(name: str) -> None:
+    tool = made(name, server="github", toolset="mcp-github")
+    assert named("create_issue about the crash", tool) == [name]
+    assert named(f"{name} about the crash", tool) == [name]
+
+
+def test_an_everyday_word_does_not_become_a_name_by_leaving_out_the_server() -> None:
+    tool = made("mcp_slack_post", server="slack")
+    assert named("use post", tool) == []
+    assert named("use mcp_slack_post", tool) == ["mcp_slack_post"]
+
+
+def test_the_same_name_on_two_servers_means_both() -> None:
+    tools = [made(f"mcp_{server}_create_issue", server=server) for server in ("github", "gitlab")]
+    assert named("create_issue", *tools) == [tool.name for tool in tools]
+
+
+def test_the_name_its_author_gave_a_tool_is_known_too() -> None:
+    tool = replace(made("files_read_text"), original_name="files/read.text")
+    assert named("use files/read.text.", tool) == ["files_read_text"]
+    assert named("use files_read_text", tool) == ["files_read_text"]
+
+
+@pytest.mark.parametrize("name", ["getUser", "web-search", "s3"])
+def test_a_hump_a_hyphen_or_a_digit_makes_a_name_telling(name: str) -> None:
+    assert named(f"maybe {name.lower()} helps", made(name)) == [name]
+
+
+def test_empty_places_and_empty_messages_name_nothing() -> None:
+    assert Names([None, None]).named_in("use browser_navigate") == []
+    assert Names([]).named_in("") == []
+    assert named("") == []
+
+
+@pytest.mark.parametrize("part", ["a ", "`", "browser_navigate", "a.:/-", "を", "use the process "])
+def test_a_megabyte_is_searched_soon(part: str) -> None:
+    begun = time.process_time()
+    named(part * (1_000_000 // len(part)))
+    assert time.process_time() - begun < 5

@@ -1,0 +1,462 @@
+"""The index is built once, changes by what changed, and trusts no file."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import random
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.retrieval.catalog import CATALOG, Counting, made
+from toolfold.model import Source, Tool
+from toolfold.retrieval.index import KEPT_FILES, Index, Indexer, checksum, embedded_text
+from toolfold.retrieval.search import Searcher
+
+MANY = tuple(made(f"tool_{n}", f"counts {word}") for n, word in enumerate(["sheep", "stars", "coins"] * 100))
+
+
+def names(index: Index) -> set[str]:
+    return {tool.name for tool in index.tools if tool}
+
+
+def found(index: Index, message: str, model: Counting) -> list[str]:
+    hits = Searcher(model.embedder, None).search(index, message, mode="keyword", limit=500)
+    return [hit.name for hit in hits]
+
+
+def kept(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.npz"))
+
+
+def same_answers(one: Index, other: Index) -> bool:
+    """Whether two indexes say the same of every tool, wherever it stands in them."""
+    for message in ("weather", "counts stars", "run a command", "tool 7"):
+        scores = [index.lexical.scores(message)[0] for index in (one, other)]
+        for name, place in one.by_name.items():
+            if abs(scores[0][place] - scores[1][other.by_name[name]]) > 0.01:
+                return False
+    return one.by_name.keys() == other.by_name.keys()
+
+
+def test_the_same_tools_again_cost_nothing() -> None:
+    model = Counting()
+    indexer = Indexer(model.embedder, None)
+    first = indexer.index(CATALOG)
+    assert model.asked() == len(CATALOG)
+    assert indexer.index(CATALOG) is first
+    assert model.asked() == 0
+
+
+def test_a_second_start_reads_what_the_first_one_kept(tmp_path: Path) -> None:
+    model = Counting()
+    first = Indexer(model.embedder, tmp_path).index(CATALOG)
+    assert model.asked() == len(CATALOG)
+    second = Indexer(model.embedder, tmp_path).index(tuple(CATALOG))
+    assert model.asked() == 0
+    assert names(second) == names(first)
+    assert same_answers(first, second)
+    assert first.vectors is not None
+    assert second.vectors is not None
+    assert np.abs(first.vectors - second.vectors).max() < 0.01
+
+
+def test_an_index_without_a_model_is_kept_too(tmp_path: Path) -> None:
+    first = Indexer(None, tmp_path).index(CATALOG)
+    (file,) = kept(tmp_path)
+    stamp = file.stat().st_ino
+    second = Indexer(None, tmp_path).index(CATALOG)
+    assert same_answers(first, second)
+    assert second.vectors is None
+    assert file.stat().st_ino == stamp, "it was read, not written again"
+
+
+@pytest.mark.parametrize("tools", [CATALOG, MANY], ids=["small", "large"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_one_changed_tool_embeds_one_text(tmp_path: Path, tools: tuple[Tool, ...], restarted: bool) -> None:
+    model = Counting()
+    indexer = Indexer(model.embedder, tmp_path)
+    indexer.index(tools)
+    model.asked()
+    changed = (replace(tools[0], description="Juggles oranges"), *tools[1:])
+    index = (Indexer(model.embedder, tmp_path) if restarted else indexer).index(changed)
+    assert model.texts == [embedded_text(changed[0])]
+    assert found(index, "juggle oranges", model) == [tools[0].name]
+    assert names(index) == {tool.name for tool in tools}
+    model.asked()
+    Indexer(model.embedder, tmp_path).index(changed)
+    assert model.asked() == 0
+
+
+@pytest.mark.parametrize("tools", [CATALOG, MANY], ids=["small", "large"])
+def test_removed_tools_disappear_and_come_back(tmp_path: Path, tools: tuple[Tool, ...]) -> None:
+    model = Counting()
+    indexer = Indexer(model.embedder, tmp_path)
+    indexer.index(tools)
+    model.asked()
+    gone = tools[0].name
+    fewer = indexer.index(tools[1:])
+    assert gone not in names(fewer)
+    assert gone not in found(fewer, f"use {gone}", model)
+    again = Indexer(model.embedder, tmp_path).index(tools[1:])
+    assert names(again) == names(fewer)
+    assert model.asked() == 0, "taking away needs no model"
+    assert found(indexer.index(tools), f"`{gone}`", model)[0] == gone
+
+
+def test_an_index_grown_tool_by_tool_is_the_one_built_at_once() -> None:
+    model = Counting()
+    indexer = Indexer(model.embedder, None)
+    for count in range(len(CATALOG) + 1):
+        grown = indexer.index(CATALOG[:count])
+    assert model.asked() == len(CATALOG)
+    assert same_answers(grown, Indexer(None, None).index(CATALOG))
+
+
+def test_a_small_catalog_is_not_seated_in_a_large_ones_index(tmp_path: Path) -> None:
+    model = Counting()
+    Indexer(model.embedder, tmp_path).index((*MANY, *CATALOG))
+    model.asked()
+    small = Indexer(model.embedder, tmp_path).index(CATALOG)
+    assert model.asked() == 0
+    assert len(small.tools) == len(CATALOG)
+    assert same_answers(small, Indexer(None, None).index(CATALOG))
+
+
+def test_any_changes_of_a_large_catalog_end_where_a_fresh_index_begins() -> None:
+    chance = random.Random(7)
+    model = Counting()
+    indexer = Indexer(model.embedder, None)
+    tools = list(MANY)
+    for step in range(12):
+        chance.shuffle(tools)
+        del tools[: chance.randrange(4)]
+        tools += [made(f"new_{step}_{n}", "counts stars") for n in range(chance.randrange(4))]
+        index = indexer.index(tuple(tools))
+    fresh = Indexer(Counting().embedder, None).index(tuple(tools))
+    assert names(index) == names(fresh)
+    assert index.vectors is not None
+    assert fresh.vectors is not None
+    for name, place in index.by_name.items():
+        assert index.vectors[place] == pytest.approx(fresh.vectors[fresh.by_name[name]])
+        assert np.array_equal(
+            [index.lexical.scores(m)[0][place] > 0 for m in ("sheep", "stars", "new")],
+            [fresh.lexical.scores(m)[0][fresh.by_name[name]] > 0 for m in ("sheep", "stars", "new")],
+        )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "other"},
+        {"original_name": "other"},
+        {"title": "Other"},
+        {"toolset": "other"},
+        {"source": Source("mcp", "other")},
+        {"description": "Other"},
+        {"synonyms": ("other",)},
+        {"parameters": {"type": "object", "properties": {"other": {}}}},
+    ],
+)
+def test_whatever_a_leg_reads_is_part_of_the_checksum(change: dict[str, Any]) -> None:
+    assert checksum(replace(CATALOG[0], **change)) != checksum(CATALOG[0])
+
+
+def test_what_no_leg_reads_is_not_part_of_the_checksum() -> None:
+    assert checksum(replace(CATALOG[0], emoji="*", timeout=3.0)) == checksum(CATALOG[0])
+
+
+def _npz(**arrays: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def _npy() -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, np.arange(9))
+    return buffer.getvalue()
+
+
+def _altered(data: bytes, **changed: Any) -> bytes:
+    with np.load(io.BytesIO(data)) as stored:
+        return _npz(**{**{key: stored[key] for key in stored.files}, **changed})
+
+
+def _about(**changed: Any) -> Callable[[bytes], bytes]:
+    def alter(data: bytes) -> bytes:
+        with np.load(io.BytesIO(data)) as stored:
+            about = {**json.loads(stored["about"].tobytes()), **changed}
+        return _altered(data, about=np.frombuffer(json.dumps(about).encode(), np.uint8))
+
+    return alter
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda data: b"",
+    "text": lambda data: b"not an index at all",
+    "truncated": lambda data: data[: len(data) // 2],
+    "one byte short": lambda data: data[:-1],
+    "zeroed": lambda data: bytes(len(data)),
+    "a bare array": lambda data: _npy(),
+    "a foreign archive": lambda data: _npz(weights=np.arange(3)),
+    "objects": lambda data: _npz(about=np.array([{}], object)),
+    "another format": _about(format=0),
+    "another model": _about(model="somebody else's"),
+    "another size": _about(size=3),
+    "no lengths": _about(lengths={}),
+    "zero lengths": _about(lengths={"name": 0}),
+    "about is a list": lambda data: _altered(data, about=np.frombuffer(b"[1]", np.uint8)),
+    "about is not JSON": lambda data: _altered(data, about=np.frombuffer(b"{", np.uint8)),
+    "places beyond the end": lambda data: _altered(data, places=np.array([99] * 3, np.int32)),
+    "fewer vectors": lambda data: _altered(data, vectors=np.ones((2, 3), np.int8)),
+    "endless vectors": lambda data: _altered(data, scales=np.full(len(CATALOG), np.inf, np.float32)),
+    "starts that fall": lambda data: _altered(data, starts=np.array([0, 5, 2], np.int64)),
+    "starts of reals": lambda data: _altered(data, starts=np.linspace(0, 9, 30)),
+    "no terms": lambda data: _altered(data, terms=np.zeros(0, np.uint8)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_file_that_is_not_the_index_is_built_anew_with_a_notice(
+    tmp_path: Path, damage: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    model = Counting()
+    whole = Indexer(model.embedder, tmp_path).index(CATALOG)
+    (file,) = kept(tmp_path)
+    file.write_bytes(damage(file.read_bytes()))
+    model.asked()
+    with caplog.at_level(logging.WARNING):
+        index = Indexer(model.embedder, tmp_path).index(CATALOG)
+    assert [
+        f"the index {file.name} cannot be used and is built anew" in r.message for r in caplog.records
+    ] == [True]
+    assert model.asked() == len(CATALOG)
+    assert same_answers(index, whole)
+    caplog.clear()
+    assert same_answers(Indexer(model.embedder, tmp_path).index(CATALOG), whole)
+    assert model.asked() == 0
+    assert not caplog.records
+
+
+def test_whatever_byte_is_flipped_every_tool_is_found(tmp_path: Path) -> None:
+    model = Counting()
+    whole = Indexer(model.embedder, tmp_path).index(CATALOG)
+    (file,) = kept(tmp_path)
+    data = file.read_bytes()
+    chance = random.Random(11)
+    for _ in range(60):
+        broken = bytearray(data)
+        broken[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        file.write_bytes(broken)
+        index = Indexer(model.embedder, tmp_path).index(CATALOG)
+        assert same_answers(index, whole)
+
+
+def test_a_broken_file_is_no_loss_where_an_older_one_knows_the_tools(tmp_path: Path) -> None:
+    model = Counting()
+    indexer = Indexer(model.embedder, tmp_path)
+    indexer.index(CATALOG[:-1])
+    (older,) = kept(tmp_path)
+    indexer.index(CATALOG)
+    (newer,) = set(kept(tmp_path)) - {older}
+    newer.write_bytes(b"broken")
+    model.asked()
+    index = Indexer(model.embedder, tmp_path).index(CATALOG)
+    assert model.texts == [embedded_text(CATALOG[-1])]
+    assert names(index) == {tool.name for tool in CATALOG}
+
+
+def test_another_models_index_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    begin = "a-long-name-of-a-model at http://localhost:"
+    models = [
+        Counting(name=begin + "1"),
+        Counting("abc", name=begin + "2"),
+        Counting(name="a"),
+        Counting(name="a-1"),
+    ]
+    for model in models * 2:
+        Indexer(model.embedder, tmp_path).index(CATALOG)
+    assert [model.asked() for model in models] == [len(CATALOG)] * 4, "each was asked once"
+    assert len(kept(tmp_path)) == 4
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("tools", [CATALOG, MANY], ids=["small", "large"])
+def test_a_model_that_changed_under_its_name_embeds_everything_again(
+    tmp_path: Path, tools: tuple[Tool, ...]
+) -> None:
+    Indexer(Counting().embedder, tmp_path).index(tools)
+    model = Counting("abc")
+    index = Indexer(model.embedder, tmp_path).index((*tools, made("one_more")))
+    assert index.vectors is not None
+    assert index.vectors.shape[1] == 3
+    assert index.vectors.any(1).all()
+
+
+def test_a_model_that_was_away_is_asked_at_the_next_start_and_then_no_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = Counting()
+    model.broken = True
+    index = Indexer(model.embedder, tmp_path).index(CATALOG)
+    assert index.vectors is None
+    assert found(index, "weather", model) == ["weather_forecast"]
+    assert [record.message for record in caplog.records] == [
+        "tools are found by keywords only: letters failed: nobody is at home"
+    ]
+    model.broken = False
+    assert Indexer(model.embedder, tmp_path).index(CATALOG).vectors is not None
+    assert model.asked() == len(CATALOG)
+    Indexer(model.embedder, tmp_path).index(CATALOG)
+    assert model.asked() == 0
+
+
+@pytest.mark.parametrize("tools", [CATALOG, MANY], ids=["small", "large"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_model_that_fails_once_costs_only_what_it_was_asked(
+    tmp_path: Path, tools: tuple[Tool, ...], restarted: bool
+) -> None:
+    model = Counting()
+    indexer = Indexer(model.embedder, tmp_path)
+    indexer.index(tools)
+    model.asked()
+    model.broken = True
+    index = indexer.index((*tools, made("one_more")))
+    assert index.vectors is not None
+    assert np.count_nonzero(index.vectors.any(1)) == len(tools)
+    assert found(index, "use one_more", model)[0] == "one_more"
+    model.broken = False
+    again = (Indexer(model.embedder, tmp_path) if restarted else indexer).index((*tools, made("one_more")))
+    assert model.asked() == 1
+    assert again.vectors is not None
+    assert again.vectors.any(1).all()
+
+
+def test_the_files_that_stay_are_few_and_the_latest(tmp_path: Path) -> None:
+    indexer = Indexer(None, tmp_path)
+    for count in range(1, KEPT_FILES + 5):
+        indexer.index(MANY[:count])
+        for age, file in enumerate(
+            sorted(kept(tmp_path), key=lambda each: each.stat().st_mtime_ns, reverse=True)
+        ):
+            os.utime(file, (1e9 - age, 1e9 - age))
+    assert len(kept(tmp_path)) == KEPT_FILES
+    assert [each for each in tmp_path.iterdir() if each.suffix != ".npz"] == []
+    model = Counting()
+    latest = Indexer(None, tmp_path).index(MANY[: KEPT_FILES + 4])
+    assert found(latest, "tool_0", model)[0] == "tool_0"
+
+
+def test_a_folder_that_cannot_be_written_only_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("in the way")
+    model = Counting()
+    index = Indexer(model.embedder, tmp_path / "file" / "cache").index(CATALOG)
+    assert found(index, "weather", model) == ["weather_forecast"]
+    assert ["could not be kept" in record.message for record in caplog.records] == [True]
+
+
+@pytest.mark.parametrize("tools", [(), (made("x"),)])
+def test_hardly_any_tools_are_kept_and_read_in_silence(
+    tmp_path: Path, tools: Sequence[Tool], caplog: pytest.LogCaptureFixture
+) -> None:
+    for embedder in (None, Counting().embedder):
+        for _ in range(2):
+            assert names(Indexer(embedder, tmp_path).index(tools)) == {tool.name for tool in tools}
+    assert not caplog.records
+
+
+def test_an_index_that_began_empty_grows() -> None:
+    model = Counting()
+    indexer = Indexer(model.embedder, None)
+    assert indexer.index(()).vectors is None
+    assert found(indexer.index(CATALOG), "weather", model) == ["weather_forecast"]
+    assert names(indexer.index(())) == set()
+
+
+def test_progress_is_told_to_the_end() -> None:
+    told: list[tuple[int, int]] = []
+    model = Counting()
+    indexer = Indexer(model.embedder, None, progress=lambda done, whole: told.append((done, whole)))
+    indexer.index(MANY)
+    assert told[0] == (0, len(MANY))
+    assert told[-1] == (len(MANY), len(MANY))
+    assert told == sorted(told)
+
+
+def test_threads_that_ask_at_once_embed_once() -> None:
+    model = Counting()
+    indexer = Indexer(model.embedder, None)
+    start = threading.Barrier(6)
+
+    def ask(_: int) -> Index:
+        start.wait(10)
+        return indexer.index(CATALOG)
+
+    with ThreadPoolExecutor(6) as pool:
+        assert len(set(map(id, pool.map(ask, range(6))))) == 1
+    assert model.asked() == len(CATALOG)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from tests.retrieval.catalog import CATALOG, Counting, made
+from toolfold.retrieval.index import Indexer
+print("ready", flush=True)
+sys.stdin.readline()
+for turn in range(25):
+    tools = (*CATALOG, *(made(f"tool_{n}") for n in range(turn)))
+    index = Indexer(Counting().embedder, Path(sys.argv[1])).index(tools)
+    assert {tool.name for tool in index.tools if tool} == {tool.name for tool in tools}
+"""
+
+
+def test_processes_that_write_at_once_leave_files_that_can_be_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    root = Path(__file__).parents[2]
+    writers = [
+        subprocess.Popen(
+            command,
+            cwd=root,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for writer in writers:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+    problems = [each.result(60)[1] for each in _let_go(writers)]
+    assert [(writer.returncode, said) for writer, said in zip(writers, problems, strict=True)] == [
+        (0, "")
+    ] * 2
+    assert 0 < len(kept(tmp_path)) <= KEPT_FILES
+    assert [each.name for each in tmp_path.iterdir() if each.suffix != ".npz"] == []
+    for file in kept(tmp_path):
+        alone = tmp_path / file.stem
+        alone.mkdir()
+        shutil.copy(file, alone)
+        assert names(Indexer(Counting().embedder, alone).index(CATALOG)) == {tool.name for tool in CATALOG}
+    assert not caplog.records
+
+
+def _let_go(writers: list[subprocess.Popen[str]]) -> list[Any]:
+    with ThreadPoolExecutor(len(writers)) as pool:
+        return [pool.submit(writer.communicate, "go\n", 60) for writer in writers]

@@ -1,0 +1,224 @@
+"""Measures, against figures worked out by hand, and the file they are measured on."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolfold.errors import SourceError
+from toolfold.retrieval import judging
+from toolfold.retrieval.judging import Query, discounted_gain, load_queries, recall, reciprocal_rank
+from toolfold.sources import sample_catalog
+
+ONE = Query("1", "…", ("a",))
+TWO = Query("2", "…", ("a", "b"))
+SERVED_BY_EITHER = Query("3", "…", ("a", "b"), {"a": ("x", "y")})
+
+SECOND, THIRD = 1 / math.log2(3), 1 / math.log2(4)
+
+
+@pytest.mark.parametrize(
+    ("query", "ranked", "depth", "expected"),
+    [
+        (ONE, ["a"], 1, 1.0),
+        (ONE, ["b", "a"], 1, 0.0),
+        (ONE, ["b", "a"], 5, 1.0),
+        (ONE, [], 5, 0.0),
+        (TWO, ["a", "c", "b"], 1, 0.5),
+        (TWO, ["a", "c", "b"], 2, 0.5),
+        (TWO, ["a", "c", "b"], 3, 1.0),
+        (SERVED_BY_EITHER, ["y", "x"], 5, 0.5),
+        (SERVED_BY_EITHER, ["y", "b"], 5, 1.0),
+        (SERVED_BY_EITHER, ["x", "y", "a"], 3, 0.5),
+    ],
+)
+def test_recall_is_the_share_of_needs_served(
+    query: Query, ranked: list[str], depth: int, expected: float
+) -> None:
+    assert recall(query, ranked, depth) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "ranked", "expected"),
+    [
+        (ONE, ["a", "b"], 1.0),
+        (ONE, ["b", "c", "a"], 1 / 3),
+        (ONE, ["b"], 0.0),
+        (ONE, [], 0.0),
+        (TWO, ["c", "b", "a"], 1 / 2),
+        (SERVED_BY_EITHER, ["c", "d", "e", "y"], 1 / 4),
+    ],
+)
+def test_reciprocal_rank_is_of_the_first_that_serves(
+    query: Query, ranked: list[str], expected: float
+) -> None:
+    assert reciprocal_rank(query, ranked) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "ranked", "expected"),
+    [
+        (ONE, ["a"], 1.0),
+        (ONE, ["b", "a"], SECOND),
+        (ONE, ["b", "c", "a"], 0.5),
+        (ONE, ["b"], 0.0),
+        (ONE, [*"bcdefghijk", "a"], 0.0),
+        (TWO, ["b", "a"], 1.0),
+        (TWO, ["a", "c", "b"], (1 + THIRD) / (1 + SECOND)),
+        (TWO, ["a"], 1 / (1 + SECOND)),
+        (SERVED_BY_EITHER, ["x", "y", "b"], (1 + THIRD) / (1 + SECOND)),
+        (SERVED_BY_EITHER, ["x", "y", "a"], 1 / (1 + SECOND)),
+    ],
+)
+def test_discounted_gain_counts_each_need_once_and_early_ones_more(
+    query: Query, ranked: list[str], expected: float
+) -> None:
+    assert discounted_gain(query, ranked) == pytest.approx(expected)
+
+
+def test_more_needs_than_places_can_still_be_perfect() -> None:
+    many = Query("1", "…", ("a", "b", "c"))
+    assert discounted_gain(many, ["c", "a"], depth=2) == pytest.approx(1)
+
+
+def test_judging_changes_nothing_it_is_given() -> None:
+    ranked = ["b", "a"]
+    assert discounted_gain(TWO, ranked) == discounted_gain(TWO, ranked)
+    assert ranked == ["b", "a"]
+    assert TWO.needs() == [{"a"}, {"b"}]
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    return {"id": "q1", "query": "book a table", "gold": ["book"], **changes}
+
+
+def line(**changes: Any) -> str:
+    return json.dumps(row(**changes), ensure_ascii=False)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "queries.jsonl"
+
+
+def test_a_file_gives_its_messages_in_order(file: Path) -> None:
+    file.write_text(f"{line(id='b', kind='lexical')}\n\n   \n{line(id='a')}")
+    assert load_queries(file) == [
+        Query("b", "book a table", ("book",), kind="lexical"),
+        Query("a", "book a table", ("book",)),
+    ]
+
+
+def test_a_gzipped_file_reads_the_same(file: Path, tmp_path: Path) -> None:
+    file.write_text(line())
+    packed = tmp_path / "queries.jsonl.gz"
+    packed.write_bytes(gzip.compress(line().encode()))
+    assert load_queries(packed) == load_queries(file)
+
+
+def test_a_file_written_on_another_system_reads_the_same(file: Path) -> None:
+    lines = ["\ufeff" + line(query="one\u2028two"), line(id="q2"), ""]
+    file.write_bytes("\r\n".join(lines).encode())
+    first, second = load_queries(file)
+    assert first.text == "one\u2028two"
+    assert second.id == "q2"
+
+
+def test_alternatives_may_stand_by_the_tool_they_replace_or_for_all(file: Path) -> None:
+    file.write_text(
+        line(gold=["a", "b"], alternatives={"a": ["x"]}) + "\n" + line(gold=["a"], alternatives=["x", "y"])
+    )
+    first, second = load_queries(file)
+    assert first.needs() == [{"a", "x"}, {"b"}]
+    assert second.needs() == [{"a", "x", "y"}]
+
+
+@pytest.mark.parametrize("none", [None, {}, []])
+def test_alternatives_may_be_absent_in_any_way(file: Path, none: Any) -> None:
+    file.write_text(line(alternatives=none, kind=None, more=[1, 2]))
+    assert load_queries(file) == [Query("q1", "book a table", ("book",))]
+
+
+def test_a_message_may_need_no_tool(file: Path) -> None:
+    file.write_text(line(gold=[]))
+    (query,) = load_queries(file)
+    assert query.needs() == []
+
+
+def test_a_tool_named_twice_is_one_need(file: Path) -> None:
+    file.write_text(line(gold=["a", "a"]))
+    (query,) = load_queries(file)
+    assert discounted_gain(query, ["a"]) == 1
+
+
+def test_an_empty_file_has_no_messages(file: Path) -> None:
+    file.write_text("")
+    assert load_queries(file) == []
+
+
+def test_the_shipped_queries_want_tools_of_the_shipped_catalog() -> None:
+    with as_file(files("toolfold").joinpath("sample/queries.jsonl")) as shipped:
+        wanted = {name for query in load_queries(shipped) for name in query.gold}
+    assert wanted
+    assert wanted <= {tool.original_name or tool.name for tool in sample_catalog()}
+
+
+BROKEN = {
+    "not JSON": b"{oops",
+    "not an object": b'["q1", "book a table", ["book"]]',
+    "a number": b"7",
+    "null": b"null",
+    "not UTF-8": b'{"id": "\xff"}',
+    "nested without end": b"[" * 100_000,
+    "no id": json.dumps({"query": "x", "gold": ["a"]}).encode(),
+    "no query": json.dumps({"id": "x", "gold": ["a"]}).encode(),
+    "no gold": json.dumps({"id": "x", "query": "y"}).encode(),
+    "a query that is no text": line(query=None).encode(),
+    "gold that is a text": line(gold="book").encode(),
+    "gold that is none": line(gold=None).encode(),
+    "gold that is numbers": line(gold=[1]).encode(),
+    "alternatives that are a text": line(alternatives="book").encode(),
+    "alternatives of a tool that are a text": line(alternatives={"book": "reserve"}).encode(),
+    "alternatives that are numbers": line(alternatives=[1]).encode(),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
+def test_a_broken_line_is_named(file: Path, broken: bytes) -> None:
+    file.write_bytes(line().encode() + b"\n\n" + broken + b"\n" + line().encode())
+    with pytest.raises(SourceError, match=r"queries\.jsonl, line 3: .") as failed:
+        load_queries(file)
+    assert len(str(failed.value)) < 500
+
+
+def test_a_line_without_end_is_not_read_to_its_end(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "LARGEST_LINE", 1_000)
+    packed = file.with_suffix(".gz")
+    packed.write_bytes(gzip.compress(line().encode() + b"\n" + b" " * 2_000))
+    with pytest.raises(SourceError, match="line 2: longer than 1,000 bytes"):
+        load_queries(packed)
+
+
+def test_a_gzipped_file_that_ends_too_early_says_where(file: Path) -> None:
+    packed = file.with_suffix(".gz")
+    packed.write_bytes(gzip.compress(line().encode())[:-12])
+    with pytest.raises(SourceError, match=r"line 1: ."):
+        load_queries(packed)
+
+
+def test_what_is_called_gzip_and_is_none_cannot_be_read(file: Path) -> None:
+    packed = file.with_suffix(".gz")
+    packed.write_text(line())
+    with pytest.raises(SourceError, match=r"queries\.gz cannot be read as queries"):
+        load_queries(packed)
+
+
+def test_a_file_that_is_not_there_cannot_be_read(file: Path) -> None:
+    with pytest.raises(SourceError, match=r"queries\.jsonl cannot be read as queries"):
+        load_queries(file)

@@ -1,0 +1,339 @@
+"""Training pairs: what people say, and the tools that answer it.
+
+Reads folders of `catalog.jsonl[.gz]` and `queries.jsonl[.gz]`, leaves out the sets it is told to
+leave out (with everything written over their tools), and draws batches that are hard on purpose:
+pairs come with pairs over similar tools, so that a batch's own tools are each other's negatives.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+import zlib
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from document import clean, cut, in_words, query_text, tool_text
+
+SAMPLE = Path(__file__).resolve().parent.parent / "src" / "toolfold" / "sample"
+FOLDS: dict[str, tuple[str, ...]] = {
+    "a": ("bfcl", "dust-mcp", "sealtools"),
+    "b": ("acebench-en", "acebench-zh", "toolalpaca-eval", "distractors-mcp"),
+    "c": ("aws-api", "metatool", "mcpproxy-golden", "distractors-google"),
+}
+NEVER = ("bfcl-irrelevance",)  # messages without a tool teach a retriever nothing
+BUCKETS = 4096
+_WORD = re.compile(r"[^\W_]+")
+_SENTENCE = re.compile(r"(?<=[.!?。])\s+")
+_STOP = frozenset(
+    re.findall(
+        r"\w+",
+        "a an the to of for in on at by with and or i me my we our you your it its is are was be can could"
+        " would please that this these those do does did have has had will want need like get some from as"
+        " so if just hey",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool of a catalog, with the set it was written in."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    server: str
+    origin: str
+
+    def text(self) -> str:
+        """As the product will embed it."""
+        return tool_text(self.name, self.description, self.parameters, self.server)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A message and the tools it needs; `others` would do as well, `weak` ones teach nothing."""
+
+    id: str
+    text: str
+    gold: tuple[str, ...]
+    kind: str = ""
+    lang: str = "en"
+    others: frozenset[str] = frozenset()
+    alternatives: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    weak: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A catalog with its messages."""
+
+    name: str
+    tools: tuple[Tool, ...]
+    queries: tuple[Query, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A message and one tool that answers it."""
+
+    query: str
+    tool: int
+    answers: frozenset[int]
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Texts to embed, and which of them must not count as negatives."""
+
+    queries: list[str]
+    tools: list[str]  # the positives, in the queries' order, then extra negatives
+    masked: np.ndarray  # (queries, tools): true where a tool also answers a message
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSON-lines file, gzipped or not; none if there is no such file."""
+    packed = path.with_name(path.name + ".gz")
+    if path.exists():
+        lines = path.read_text(encoding="utf-8").splitlines()
+    elif packed.exists():
+        lines = gzip.decompress(packed.read_bytes()).decode("utf-8").splitlines()
+    else:
+        return []
+    return [json.loads(line) for line in lines if line.strip()]
+
+
+def load_bench(folder: Path) -> Bench:
+    """One set; `origin` is the set a tool was taken from."""
+    tools = tuple(_tool(row, folder.name) for row in read(folder / "catalog.jsonl"))
+    queries = tuple(_query(row) for row in read(folder / "queries.jsonl"))
+    return Bench(folder.name, tools, queries)
+
+
+def load(data: Path, only: Collection[str] | None = None) -> list[Bench]:
+    """All sets under a folder, or the named ones of them, or the one set the folder itself is."""
+    if list(data.glob("catalog.jsonl*")):
+        return [load_bench(data)]
+    folders = [folder for folder in sorted(data.iterdir()) if list(folder.glob("catalog.jsonl*"))]
+    return [load_bench(folder) for folder in folders if only is None or folder.name in only]
+
+
+def split(benches: Iterable[Bench], held_out: Sequence[str]) -> list[Bench]:
+    """What may be trained on when some sets are held out: neither their tools nor messages over those."""
+    kept = []
+    for bench in benches:
+        if bench.name in held_out or bench.name in NEVER:
+            continue
+        away = {tool.name for tool in bench.tools if tool.origin in held_out}
+        tools = tuple(tool for tool in bench.tools if tool.name not in away)
+        queries = tuple(query for query in bench.queries if query.gold and not away & set(query.gold))
+        kept.append(Bench(bench.name, tools, queries))
+    return kept
+
+
+def _tool(row: Mapping[str, Any], origin: str) -> Tool:
+    function, meta = row["function"], row.get("meta") or {}
+    return Tool(
+        name=function["name"],
+        description=function.get("description") or "",
+        parameters=function.get("parameters") or {},
+        server=str(meta.get("server") or ""),
+        origin=str(meta.get("set") or origin),
+    )
+
+
+def _query(row: Mapping[str, Any]) -> Query:
+    also = row.get("alternatives") or {}
+    by_gold = also if isinstance(also, dict) else dict.fromkeys(row["gold"], also)
+    others = frozenset(name for names in by_gold.values() for name in names)
+    grades = row.get("grades") or {}
+    gold = tuple(name for name in row["gold"] if grades.get(name, 1) > 0)
+    return Query(
+        str(row["id"]), row["query"], gold, row.get("kind", ""), row.get("lang", "en"), others, by_gold
+    )
+
+
+class Fingerprints:
+    """Hashed tf-idf of tool texts: which tools are neighbours, and which are the same but for a name."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        counts = np.zeros((len(texts), BUCKETS), np.float32)
+        for row, text in enumerate(texts):
+            for word in _WORD.findall(text.lower()):
+                counts[row, zlib.crc32(word.encode()) % BUCKETS] += 1
+        rarity = np.log((1 + len(texts)) / (1 + (counts > 0).sum(0)))
+        weighed = np.log1p(counts) * rarity.astype(np.float32)
+        self.rows = weighed / np.maximum(np.linalg.norm(weighed, axis=1, keepdims=True), 1e-6)
+
+    def neighbours(self, places: Sequence[int], among: Sequence[int], count: int) -> dict[int, list[int]]:
+        """For each place the nearest others, near-copies left out."""
+        pool = np.asarray(among)
+        near: dict[int, list[int]] = {}
+        for start in range(0, len(places), 512):
+            block = list(places[start : start + 512])
+            likeness = self.rows[block] @ self.rows[pool].T
+            likeness[likeness > 0.9] = -1
+            for place, row in zip(block, likeness, strict=True):
+                best = np.argpartition(-row, min(count, len(row) - 1))[:count]
+                near[place] = [int(pool[other]) for other in best if row[other] > 0.05]
+        return near
+
+
+class Sampler:
+    """Draws batches for ever, the same ones for the same seed."""
+
+    def __init__(self, benches: Sequence[Bench], seed: int, synthetic: float = 0.2) -> None:
+        self._random = random.Random(seed)
+        self._synthetic = synthetic
+        self.tools: list[Tool] = []
+        self._pairs: dict[str, list[Pair]] = defaultdict(list)
+        self._by_tool: dict[int, list[Pair]] = defaultdict(list)
+        self._catalogs: dict[str, list[int]] = {}
+        for bench in benches:
+            self._add(bench)
+        self._fingerprints = Fingerprints([tool.text() for tool in self.tools])
+        self._mine()
+        self._weights = {group: len(pairs) ** 0.5 for group, pairs in self._pairs.items()}
+
+    def pairs(self) -> list[Pair]:
+        """Every labelled pair."""
+        return [pair for group in self._pairs.values() for pair in group]
+
+    def batches(self, size: int, negatives: int) -> Iterator[Batch]:
+        """Batches of `size` pairs, and `negatives` tools that answer none of them."""
+        while True:
+            pairs: dict[int, Pair] = {}
+            while len(pairs) < size:
+                for pair in self._cluster():
+                    pairs.setdefault(pair.tool, pair)
+            chosen = list(pairs.values())[:size]
+            yield self._batch(chosen, self._extra(chosen, negatives))
+
+    def _add(self, bench: Bench) -> None:
+        first = len(self.tools)
+        place = {tool.name: first + offset for offset, tool in enumerate(bench.tools)}
+        self.tools.extend(bench.tools)
+        self._catalogs[bench.name] = list(place.values())
+        for query in bench.queries:
+            known = [place[name] for name in query.gold if name in place and name not in query.weak]
+            answers = frozenset(known) | {place[name] for name in query.others if name in place}
+            group = f"{bench.name}:{_voice(query)}"
+            for tool in known:
+                pair = Pair(query.text, tool, answers, group)
+                self._pairs[group].append(pair)
+                self._by_tool[tool].append(pair)
+
+    def _mine(self) -> None:
+        self._near: dict[int, list[int]] = {}
+        self._hard: dict[int, list[int]] = {}
+        for catalog in self._catalogs.values():
+            labelled = [tool for tool in catalog if tool in self._by_tool]
+            if labelled:
+                self._near |= self._fingerprints.neighbours(labelled, labelled, 12)
+                self._hard |= self._fingerprints.neighbours(labelled, catalog, 24)
+
+    def _cluster(self) -> list[Pair]:
+        """A pair with up to three over similar tools, or a made-up pair from any catalog."""
+        if self._random.random() < self._synthetic or not self._pairs:
+            return [self._made_up()]
+        groups = list(self._weights)
+        group = self._random.choices(groups, [self._weights[name] for name in groups])[0]
+        seed = self._random.choice(self._pairs[group])
+        near = self._near.get(seed.tool, [])
+        mates = self._random.sample(near, min(3, len(near)))
+        return [seed, *(self._random.choice(self._by_tool[tool]) for tool in mates)]
+
+    def _made_up(self) -> Pair:
+        catalogs = list(self._catalogs)
+        weights = [len(self._catalogs[name]) ** 0.5 for name in catalogs]
+        tool = self._random.choice(self._catalogs[self._random.choices(catalogs, weights)[0]])
+        query = made_up_query(self.tools[tool], self._random)
+        return Pair(query, tool, frozenset({tool}), "made-up")
+
+    def _extra(self, pairs: Sequence[Pair], count: int) -> list[int]:
+        answers = {tool for pair in pairs for tool in pair.answers} | {pair.tool for pair in pairs}
+        extra: dict[int, None] = {}
+        for pair in self._random.sample(list(pairs), len(pairs)):
+            hard = [tool for tool in self._hard.get(pair.tool, []) if tool not in answers]
+            if hard and len(extra) < count:
+                extra[self._random.choice(hard)] = None
+        return list(extra)
+
+    def _batch(self, pairs: Sequence[Pair], extra: Sequence[int]) -> Batch:
+        places = [pair.tool for pair in pairs] + list(extra)
+        prints = self._fingerprints.rows[places]
+        masked = (prints[: len(pairs)] @ prints.T) > 0.85
+        for row, pair in enumerate(pairs):
+            masked[row] |= np.fromiter((place in pair.answers for place in places), bool, len(places))
+            masked[row, row] = False
+        queries = [query_text(vary_query(pair.query, self._random)) for pair in pairs]
+        return Batch(queries, [vary_tool(self.tools[place], self._random) for place in places], masked)
+
+
+def _voice(query: Query) -> str:
+    return query.lang if query.kind == "lang" else query.kind
+
+
+def made_up_query(tool: Tool, chance: random.Random) -> str:
+    """What a hurried person would type for a tool nobody wrote messages for."""
+    name = in_words(tool.name).lower()
+    first = _SENTENCE.split(clean(tool.description[:1200]))[0][:200] or name
+    words = [word for word in _WORD.findall(first.lower()) if word not in _STOP and len(word) > 2]
+    kind = chance.random()
+    if kind < 0.35 or len(words) < 3:
+        return first
+    if kind < 0.7:
+        kept = sorted(chance.sample(range(len(words)), min(len(words), chance.randint(2, 5))))
+        return " ".join(words[place] for place in kept)
+    tail = " ".join(chance.sample(words, min(2, len(words))))
+    return f"{' '.join(name.split()[-4:])} {tail}"
+
+
+def vary_query(text: str, chance: random.Random) -> str:
+    """Mostly the message itself; now and then hurried, cut short, or with slips of the keyboard."""
+    kind = chance.random()
+    if kind < 0.66:
+        return text
+    if kind < 0.78:
+        return with_typos(text, chance)
+    if kind < 0.86:
+        kept = [word for word in text.split() if word.lower().strip(",.?!") not in _STOP]
+        return " ".join(kept) or text
+    if kind < 0.94:
+        return text.lower().rstrip(".?!")
+    return cut(text, max(40, len(text) * 2 // 3))
+
+
+def with_typos(text: str, chance: random.Random) -> str:
+    """One or two words with letters swapped, dropped or doubled."""
+    words = text.split(" ")
+    for _ in range(chance.randint(1, 2)):
+        place = chance.randrange(len(words))
+        word = words[place]
+        if len(word) > 3 and word.isalpha():
+            at = chance.randrange(1, len(word) - 1)
+            slip = chance.choice((word[at + 1] + word[at], "", word[at] * 2))
+            words[place] = word[:at] + slip + word[at + (2 if len(slip) == 2 and slip[0] != slip[1] else 1) :]
+    return " ".join(words)
+
+
+def vary_tool(tool: Tool, chance: random.Random) -> str:
+    """The tool's text; sometimes without its server, its parameters or most of its description."""
+    server = tool.server if chance.random() < 0.7 else ""
+    parameters = tool.parameters if chance.random() < 0.75 else {}
+    name, description, kind = tool.name, tool.description, chance.random()
+    if kind < 0.12:
+        description = _SENTENCE.split(description)[0]
+    elif kind < 0.17 and len(in_words(name).split()) > 2:
+        description = ""
+    elif kind < 0.22 and len(description) > 40:
+        name = ""
+    return tool_text(name, description, parameters, server)

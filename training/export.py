@@ -1,0 +1,190 @@
+"""Writes a tuned encoder as one ONNX file that onnxruntime runs without torch.
+
+    python export.py --model /tmp/run --out /tmp/run [--bits 8]
+
+The graph is written by hand, not traced: fused attention and norms, weights as integers with a scale
+per column (`dynamic`) or per block of 32 (`block`), the embedding table as int8 with a scale per row.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from encoder import (
+    HEADS,
+    LAYERS,
+    WIDTH,
+    Encoder,
+    blend,
+    load_base,
+    load_tokenizer,
+    load_tuned,
+)
+
+FUSED = "com.microsoft"
+BLOCK = 32
+EPSILON = 1e-12
+
+
+class Graph:
+    """Nodes and constants in the order they are asked for."""
+
+    def __init__(self, style: str) -> None:
+        self._style = style
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def constant(self, name: str, value: np.ndarray) -> str:
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def node(
+        self, kind: str, inputs: list[str], name: str, domain: str = "", outputs: int = 1, **facts: object
+    ) -> list[str]:
+        names = [name] if outputs == 1 else [f"{name}.{place}" for place in range(outputs)]
+        self.nodes.append(helper.make_node(kind, inputs, names, name=name, domain=domain, **facts))
+        return names
+
+    def linear(self, x: str, weight: np.ndarray, name: str) -> str:
+        """x @ weight.T without its bias; `weight` is (out, in)."""
+        if self._style == "float":
+            return self.node("MatMul", [x, self.constant(f"{name}.w", weight.T)], name)[0]
+        if self._style == "dynamic":
+            return self._dynamic(x, weight, name)
+        return self._blocks(x, weight, name)
+
+    def _dynamic(self, x: str, weight: np.ndarray, name: str) -> str:
+        scale = np.abs(weight).max(1) / 127
+        whole = np.clip(np.round(weight / scale[:, None]), -127, 127).astype(np.int8).T
+        parts = [
+            self.constant(f"{name}.w", whole),
+            self.constant(f"{name}.s", scale.astype(np.float32)),
+            self.constant(f"{name}.z", np.zeros(len(scale), np.int8)),
+        ]
+        return self.node("DynamicQuantizeMatMul", [x, *parts], name, FUSED)[0]
+
+    def _blocks(self, x: str, weight: np.ndarray, name: str) -> str:
+        rows, columns = weight.shape
+        blocks = weight.reshape(rows, columns // BLOCK, BLOCK)
+        scale = np.maximum(np.abs(blocks).max(2), 1e-9) / 127
+        whole = (np.clip(np.round(blocks / scale[..., None]), -127, 127) + 128).astype(np.uint8)
+        parts = [
+            self.constant(f"{name}.w", whole),
+            self.constant(f"{name}.s", scale.reshape(-1).astype(np.float32)),
+        ]
+        facts = {"K": columns, "N": rows, "bits": 8, "block_size": BLOCK, "accuracy_level": 4}
+        return self.node("MatMulNBits", [x, *parts], name, FUSED, **facts)[0]
+
+
+def build(model: Encoder, style: str) -> onnx.ModelProto:
+    """The whole graph: `ids` and `mask` (rows, tokens) in, `vectors` (rows, 384) of length one out."""
+    weights = {key: value.detach().numpy() for key, value in model.state_dict().items()}
+    graph = Graph(style)
+    x = _embedding(graph, weights)
+    graph.node("Cast", ["mask"], "mask32", to=TensorProto.INT32)
+    for layer in range(LAYERS):
+        x = _block(graph, weights, x, f"blocks.{layer}")
+    _pool(graph, x)
+    whole = helper.make_graph(
+        graph.nodes,
+        "encoder",
+        [
+            helper.make_tensor_value_info(name, TensorProto.INT64, ["rows", "tokens"])
+            for name in ("ids", "mask")
+        ],
+        [helper.make_tensor_value_info("vectors", TensorProto.FLOAT, ["rows", WIDTH])],
+        graph.constants,
+    )
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid(FUSED, 1)]
+    return helper.make_model(whole, opset_imports=opsets, ir_version=9, producer_name="toolfold")
+
+
+def _embedding(graph: Graph, weights: dict[str, np.ndarray]) -> str:
+    table = weights["words.weight"]
+    scale = np.maximum(np.abs(table).max(1, keepdims=True), 1e-9) / 127
+    whole = np.clip(np.round(table / scale), -127, 127).astype(np.int8)
+    graph.node("Gather", [graph.constant("words", whole), "ids"], "words.whole")
+    graph.node("Cast", ["words.whole"], "words.float", to=TensorProto.FLOAT)
+    graph.node("Gather", [graph.constant("words.s", scale.astype(np.float32)), "ids"], "words.scale")
+    graph.node("Mul", ["words.float", "words.scale"], "words.x")
+    graph.node("Shape", ["ids"], "tokens", start=1, end=2)
+    places = graph.constant("places", weights["places.weight"][:256])
+    graph.node(
+        "Slice",
+        [places, graph.constant("zero", np.array([0])), "tokens", graph.constant("first", np.array([0]))],
+        "places.x",
+    )
+    graph.node("Add", ["words.x", "places.x"], "embedding.sum")
+    norm = [graph.constant("norm.w", weights["norm.weight"]), graph.constant("norm.b", weights["norm.bias"])]
+    return graph.node("LayerNormalization", ["embedding.sum", *norm], "embedding", axis=-1, epsilon=EPSILON)[
+        0
+    ]
+
+
+def _block(graph: Graph, weights: dict[str, np.ndarray], x: str, name: str) -> str:
+    def take(part: str) -> np.ndarray:
+        return weights[f"{name}.{part}"]
+
+    def bias(part: str) -> str:
+        return graph.constant(f"{name}.{part}", take(part))
+
+    heads = ("query", "key", "value")
+    joint = graph.linear(x, np.concatenate([take(f"{head}.weight") for head in heads]), f"{name}.heads")
+    shift = graph.constant(f"{name}.heads.b", np.concatenate([take(f"{head}.bias") for head in heads]))
+    sizes = graph.constant(f"{name}.sizes", np.array([WIDTH] * 3))
+    split = graph.node("Split", [joint, sizes], f"{name}.split", outputs=3, axis=-1)
+    seen = graph.node(
+        "MultiHeadAttention", [*split, shift, "mask32"], f"{name}.seen", FUSED, num_heads=HEADS
+    )[0]
+    mixed = graph.linear(seen, take("mix.weight"), f"{name}.mix")
+    x = _skip_norm(
+        graph, mixed, x, [bias("norm1.weight"), bias("norm1.bias"), bias("mix.bias")], f"{name}.one"
+    )
+    up = graph.linear(x, take("up.weight"), f"{name}.up")
+    bent = graph.node("BiasGelu", [up, bias("up.bias")], f"{name}.gelu", FUSED)[0]
+    down = graph.linear(bent, take("down.weight"), f"{name}.down")
+    return _skip_norm(
+        graph, down, x, [bias("norm2.weight"), bias("norm2.bias"), bias("down.bias")], f"{name}.two"
+    )
+
+
+def _skip_norm(graph: Graph, x: str, skip: str, constants: list[str], name: str) -> str:
+    return graph.node("SkipLayerNormalization", [x, skip, *constants], name, FUSED, epsilon=EPSILON)[0]
+
+
+def _pool(graph: Graph, x: str) -> None:
+    graph.node("Cast", ["mask"], "mask.float", to=TensorProto.FLOAT)
+    graph.node("Unsqueeze", ["mask.float", graph.constant("last", np.array([2]))], "mask.column")
+    graph.node("Mul", [x, "mask.column"], "kept")
+    graph.node("ReduceSum", ["kept", graph.constant("middle", np.array([1]))], "sum", keepdims=0)
+    graph.node("LpNormalization", ["sum"], "vectors", axis=-1, p=2)  # the mean's length is lost anyway
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument(
+        "--model", type=Path, help="folder that train_encoder.py wrote; without it the base model"
+    )
+    options.add_argument("--out", type=Path, required=True)
+    options.add_argument("--style", choices=("float", "dynamic", "block"), default="dynamic")
+    options.add_argument(
+        "--share", type=float, default=1.0, help="share of the tuned weights, the rest is the base"
+    )
+    chosen = options.parse_args()
+    model = blend(load_tuned(chosen.model), load_base(), chosen.share) if chosen.model else load_base()
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    made = build(model, chosen.style)
+    onnx.save(made, str(chosen.out / "encoder.onnx"))
+    tokenizer = load_tokenizer()
+    tokenizer.save(str(chosen.out / "tokenizer.json"), pretty=False)
+
+
+if __name__ == "__main__":
+    main()

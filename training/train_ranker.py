@@ -1,0 +1,209 @@
+"""Trains the small network that orders what the legs find.
+
+    python train_ranker.py --data ../../shared/bench --vectors DIR --legs encoder,static --out FILE
+
+Reads the vectors that `evaluate.py --vectors` kept: each set's were made by models that never saw the set,
+so that the ranker learns how far to believe a semantic leg on catalogs it was not trained on. First it is
+judged a set at a time, trained on the others; then the one to ship is trained on all. Needs numpy and the
+package itself, no torch. Fixed seeds; a few minutes on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from toolfold.authoring import build_tool
+from toolfold.model import CallContext, Json, Source, Tool
+from toolfold.retrieval.index import Index
+from toolfold.retrieval.lexical import Lexical
+from toolfold.retrieval.ranking import DEPTH, Legs, Ranker, best_places, features, reciprocal_ranks
+from toolfold.retrieval.search import name_coverage
+from toolfold.retrieval.text import Words
+
+from data import Query, load
+
+HIDDEN = 24
+STEPS = 3_000
+BATCH = 48
+MOST_QUERIES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One message: its candidates' features, and where the right ones stand among them."""
+
+    rows: np.ndarray
+    golds: tuple[tuple[int, ...], ...]
+    """For each needed tool, its candidates; empty where no leg found it."""
+    alone: dict[str, list[int]]
+    """How each leg by itself, and rank fusion, order the candidates."""
+
+
+def examples(name: str, data: Path, vectors: Path, legs: Sequence[str], most: int) -> list[Example]:
+    """The messages of one set, as the ranker will meet them."""
+    stored = {leg: np.load(vectors / f"{name}.{leg}.npz", allow_pickle=False) for leg in legs}
+    first = stored[legs[0]]
+    bench = next(each for each in load(data) if each.name == name.rsplit("-", 1)[0] or each.name == name)
+    tools = {tool.name: tool for tool in bench.tools}
+    kept = [_tool(tools[each]) for each in first["names"]]
+    index = Index.of(kept, [b""] * len(kept), Lexical.build(kept, Words()), None)
+    queries = {query.id: query for query in bench.queries}
+    chosen = [place for place, each in enumerate(first["ids"]) if str(each) in queries]
+    if len(chosen) > most:
+        chosen = random.Random(7).sample(chosen, most)
+    matrices = {
+        leg: (s["tools"].astype(np.float32), s["queries"].astype(np.float32)) for leg, s in stored.items()
+    }
+    return [
+        _example(
+            index, queries[str(first["ids"][place])], {leg: t @ q[place] for leg, (t, q) in matrices.items()}
+        )
+        for place in chosen
+    ]
+
+
+def _tool(tool: object) -> Tool:
+    schema: Json = {"description": tool.description, "parameters": dict(tool.parameters or {})}  # type: ignore[attr-defined]
+    schema["parameters"] = {**schema["parameters"], "type": "object"}
+    server = tool.server or ""  # type: ignore[attr-defined]
+    source = Source("catalog", server)
+    return build_tool(name=tool.name, toolset="x", schema=schema, handler=_nothing, source=source)  # type: ignore[attr-defined]
+
+
+def _nothing(_args: Json, _context: CallContext) -> None:
+    return None
+
+
+def _example(index: Index, query: Query, dense: dict[str, np.ndarray]) -> Example:
+    lexical, best = index.lexical.scores(query.text)
+    legs = Legs(lexical, best, dense)
+    found = best_places(lexical, DEPTH)
+    rankings = {"lexical": found[lexical[found] > 0]}
+    rankings |= {name: best_places(each, DEPTH) for name, each in dense.items()}
+    candidates = np.unique(np.concatenate(list(rankings.values())))
+    seat = {int(place): row for row, place in enumerate(candidates)}
+    fused = best_places(reciprocal_ranks(list(rankings.values()), len(lexical)), DEPTH)
+    zsum = lexical / (lexical.std() + 1e-6) + sum((d - d.mean()) / (d.std() + 1e-6) for d in dense.values())
+    rankings |= {"rrf": fused, "zsum": candidates[np.argsort(-zsum[candidates], kind="stable")]}
+    golds = [
+        tuple(
+            seat[index.by_name[name]]
+            for name in (gold, *query.alternatives.get(gold, ()))
+            if name in index.by_name and index.by_name[name] in seat
+        )
+        for gold in query.gold
+    ]
+    named = name_coverage(index, query.text, candidates)
+    alone = {name: [seat[int(p)] for p in each if int(p) in seat] for name, each in rankings.items()}
+    return Example(features(legs, candidates, named), tuple(golds), alone)
+
+
+def recall(example: Example, order: Sequence[int], depth: int = 5) -> float:
+    """The share of the needed tools among the first ones."""
+    top = set(order[:depth])
+    return float(np.mean([bool(top & set(gold)) for gold in example.golds]))
+
+
+def train(sets: Sequence[Sequence[Example]], seed: int = 7) -> Ranker:
+    """A ranker from these sets' examples, every set counting by the root of its size."""
+    rng = np.random.default_rng(seed)
+    usable = [[e for e in each if any(e.golds)] for each in sets]
+    every = np.concatenate([e.rows for each in usable for e in each[:100]])
+    width = every.shape[1]
+    weights = {
+        "mean": every.mean(0),
+        "spread": every.std(0) + 1e-3,
+        "inner": rng.normal(0, 0.3, (width, HIDDEN)),
+        "inner_bias": np.zeros(HIDDEN),
+        "outer": rng.normal(0, 0.1, HIDDEN),
+        "direct": np.zeros(width),
+    }
+    learned = ("inner", "inner_bias", "outer", "direct")
+    first = {key: np.zeros_like(weights[key]) for key in learned}
+    second = {key: np.zeros_like(weights[key]) for key in learned}
+    share = np.sqrt([len(each) for each in usable])
+    for step in range(1, STEPS + 1):
+        picks = rng.choice(len(usable), BATCH, p=share / share.sum())
+        slopes = _slopes(weights, [usable[p][rng.integers(len(usable[p]))] for p in picks])
+        rate = 0.01 * min(1, step / 100) * 0.5 * (1 + np.cos(np.pi * step / STEPS))
+        for key in learned:
+            slope = slopes[key] + 1e-4 * weights[key]
+            first[key] = 0.9 * first[key] + 0.1 * slope
+            second[key] = 0.99 * second[key] + 0.01 * slope**2
+            weights[key] = weights[key] - rate * first[key] / (np.sqrt(second[key]) + 1e-8)
+    return Ranker({key: value.astype(np.float32) for key, value in weights.items()})
+
+
+def _slopes(weights: dict[str, np.ndarray], batch: Sequence[Example]) -> dict[str, np.ndarray]:
+    """The gradient of the mean log-loss of picking each needed tool before all that is not needed."""
+    total = {key: np.zeros_like(weights[key]) for key in ("inner", "inner_bias", "outer", "direct")}
+    for example in batch:
+        scaled = (example.rows - weights["mean"]) / weights["spread"]
+        before = scaled @ weights["inner"] + weights["inner_bias"]
+        hidden = np.maximum(before, 0)
+        scores = hidden @ weights["outer"] + scaled @ weights["direct"]
+        pull = _pull(scores, example.golds)
+        inward = np.outer(pull, weights["outer"]) * (before > 0)
+        total["direct"] += scaled.T @ pull
+        total["outer"] += hidden.T @ pull
+        total["inner"] += scaled.T @ inward
+        total["inner_bias"] += inward.sum(0)
+    return {key: value / len(batch) for key, value in total.items()}
+
+
+def _pull(scores: np.ndarray, golds: Sequence[tuple[int, ...]]) -> np.ndarray:
+    right = {place for gold in golds for place in gold}
+    pull = np.zeros_like(scores)
+    for gold in golds:
+        if not gold:
+            continue
+        open_to = np.array([place in gold or place not in right for place in range(len(scores))])
+        share = np.where(open_to, np.exp(scores - scores.max()), 0)
+        share /= share.sum()
+        inside = share[list(gold)].sum()
+        pull += share
+        pull[list(gold)] -= share[list(gold)] / inside
+    return pull / max(1, sum(bool(gold) for gold in golds))
+
+
+def order(ranker: Ranker, example: Example) -> list[int]:
+    return [int(place) for place in np.argsort(-ranker(example.rows), kind="stable")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--vectors", type=Path, required=True)
+    parser.add_argument("--legs", default="encoder")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--scores", type=Path)
+    parser.add_argument("--final-only", action="store_true", help="train what ships, without judging it")
+    options = parser.parse_args()
+    legs = options.legs.split(",")
+    names = sorted({file.name.split(".")[0] for file in options.vectors.glob(f"*.{legs[0]}.npz")})
+    names = [n for n in names if all((options.vectors / f"{n}.{leg}.npz").exists() for leg in legs)]
+    sets = {name: examples(name, options.data, options.vectors, legs, MOST_QUERIES) for name in names}
+    told = {}
+    for name in names if not options.final_only else ():
+        ranker = train([sets[other] for other in names if other.split("-")[0] != name.split("-")[0]])
+        row = {leg: np.mean([recall(e, e.alone[leg]) for e in sets[name]]) for leg in sets[name][0].alone}
+        row |= {"ranker": np.mean([recall(e, order(ranker, e)) for e in sets[name]])}
+        row |= {"reachable": np.mean([np.mean([bool(g) for g in e.golds]) for e in sets[name]])}
+        told[name] = {key: round(float(value), 3) for key, value in row.items()}
+        print(name, told[name], flush=True)
+    final = train(list(sets.values()))
+    np.savez(options.out, **final._weights)
+    if options.scores:
+        options.scores.write_text(json.dumps(told, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
