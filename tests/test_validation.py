@@ -20,9 +20,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from toolfold.authoring import build_tool
+from toolfold.complexity import DEEPEST, Looks
 from toolfold.errors import InvalidArguments
 from toolfold.model import Json, Tool
-from toolfold.validation import DEEPEST, LARGEST_TEXT, Looks, Validation, parse_arguments
+from toolfold.validation import LARGEST_TEXT, Validation, parse_arguments
 
 modest = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

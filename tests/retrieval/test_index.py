@@ -345,6 +345,15 @@ def test_a_model_that_fails_once_costs_only_what_it_was_asked(
     assert again.vectors.any(1).all()
 
 
+def test_a_model_that_fails_for_a_catalog_of_strangers_has_no_vectors(tmp_path: Path) -> None:
+    model = Counting()
+    Indexer(model.embedder, tmp_path).index(CATALOG)
+    model.broken = True
+    index = Indexer(model.embedder, tmp_path).index(MANY[:5])
+    assert index.vectors is None
+    assert found(index, "use tool_3", model)[0] == "tool_3"
+
+
 def test_the_files_that_stay_are_few_and_the_latest(tmp_path: Path) -> None:
     indexer = Indexer(None, tmp_path)
     for count in range(1, KEPT_FILES + 5):

@@ -113,6 +113,23 @@ def test_a_message_that_says_nothing_finds_nothing(searcher: Searcher, mode: Mod
 
 
 @every_mode
+def test_a_model_with_an_opinion_on_everything_is_not_asked_about_nothing(mode: Mode) -> None:
+    model = Counting()
+    index = indexed(CATALOG, model.embedder)
+    model.asked()
+    assert Searcher(model.embedder, None).search(index, " \x00 ", mode=mode) == []
+    assert model.asked() == 0
+
+
+@every_mode
+def test_a_model_that_knows_none_of_the_words_leaves_the_keywords(mode: Mode) -> None:
+    model = Function(lambda texts: [[float("weather" not in text), float(len(text) > 30)] for text in texts])
+    index = indexed(CATALOG, model)
+    hits = Searcher(model, None).search(index, "weather", mode=mode)
+    assert [hit.name for hit in hits] == ["weather_forecast"]
+
+
+@every_mode
 @either_searcher
 def test_an_empty_catalog_and_an_empty_grant_find_nothing(searcher: Searcher, mode: Mode) -> None:
     assert searcher.search(indexed(()), "the weather", mode=mode) == []

@@ -127,7 +127,7 @@ class Indexer:
         places = {checksum: place for place, checksum in enumerate(known.checksums) if checksum}
         if not _is_worth_changing(known, places, sums):
             vectors = known.vectors
-            reused = {s: vectors[p] for s, p in places.items()} if vectors is not None else {}
+            reused = {s: vectors[places[s]] for s in sums if s in places} if vectors is not None else {}
             return self._fresh(tools, sums, reused)
         seats: list[Tool | None] = [None] * len(known.checksums)
         new: list[Tool] = []
@@ -252,8 +252,8 @@ class Indexer:
         return sorted(found, key=lambda each: each != wanted)[:2]
 
     def _save(self, index: Index) -> None:
-        if self._folder is None or (self._embedder and index.vectors is None):
-            return  # without its vectors it would hide an older one that has them
+        if self._folder is None:
+            return
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             _write(self._file(index.checksums), index, self._model_name())
