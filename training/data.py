@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from document import clean, cut, in_words, query_text, tool_text
+from toolfold.retrieval.document import clean, cut, in_words, query_text, tool_text
 
 SAMPLE = Path(__file__).resolve().parent.parent / "src" / "toolfold" / "sample"
 FOLDS: dict[str, tuple[str, ...]] = {

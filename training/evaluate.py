@@ -18,9 +18,9 @@ from pathlib import Path
 from statistics import fmean
 
 import numpy as np
+from toolfold.retrieval.document import query_text
 
 from data import FOLDS, NEVER, SAMPLE, Bench, Query, load
-from document import query_text
 from embedders import QUERY_TOKENS, TOOL_TOKENS, StaticEmbedder, TransformerEmbedder
 
 Embedder = TransformerEmbedder | StaticEmbedder

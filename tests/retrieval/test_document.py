@@ -99,7 +99,7 @@ def test_a_hostile_megabyte_is_read_soon(part: str) -> None:
     begun = time.process_time()
     tool_text("x", hostile, {"properties": {"p": {"description": hostile}}})
     query_text(hostile)
-    assert time.process_time() - begun < 1
+    assert time.process_time() - begun < 2
 
 
 def test_a_short_message_is_read_whole_and_on_one_line() -> None:

@@ -279,6 +279,21 @@ def test_a_broken_file_is_no_loss_where_an_older_one_knows_the_tools(tmp_path: P
     assert names(index) == {tool.name for tool in CATALOG}
 
 
+def test_a_broken_file_is_complained_of_once_even_where_nothing_new_is_to_be_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = Counting()
+    indexer = Indexer(model.embedder, tmp_path)
+    indexer.index(CATALOG[:-1])
+    (file,) = kept(tmp_path)
+    indexer.index(CATALOG)
+    file.write_bytes(b"broken")
+    for _ in range(3):
+        assert names(Indexer(model.embedder, tmp_path).index(CATALOG[:-1])) == {t.name for t in CATALOG[:-1]}
+    assert [file.name in record.message for record in caplog.records] == [True]
+    assert len(model.texts) == len(CATALOG), "each tool was embedded once"
+
+
 def test_another_models_index_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     begin = "a-long-name-of-a-model at http://localhost:"
     models = [

@@ -203,6 +203,10 @@ def test_the_likeliest_cut_wins_over_the_longest_piece() -> None:
     assert ours.ids("abcd", ALL) == [1, 4]
 
 
+def test_an_unlikely_piece_is_likelier_than_an_unknown_character() -> None:
+    assert Unigram({"ab": -12.0, "a": 1.0}, {"ab": 1, "a": 2}).ids("ab", ALL) == [1]
+
+
 def test_what_is_unknown_is_left_out_and_the_rest_is_read() -> None:
     ours = Unigram({"ab": -1.0, "c": -1.0}, {"ab": 1, "c": 2})
     assert ours.ids("ab?c éab", ALL) == [1, 2, 1]

@@ -100,6 +100,13 @@ def test_a_ranker_scores_row_by_row() -> None:
     assert ranker(rows[:0]).shape == (0,)
 
 
+@pytest.mark.parametrize("name", ["encoder", "light"])
+def test_a_shipped_ranker_believes_a_candidate_that_both_legs_do(name: str) -> None:
+    legs = Legs(floats(0, 9, 1, 0), 10.0, {"dense": floats(0.1, 0.9, 0.2, 0.1)})
+    scores = Ranker.shipped(name)(features(legs, places(0, 1, 2, 3), floats(0, 1, 0, 0)))
+    assert int(np.argmax(scores)) == 1
+
+
 def test_a_ranker_that_was_never_made_is_not_found() -> None:
     with pytest.raises(FileNotFoundError, match="ranker-of-nobody"):
         Ranker.shipped("of-nobody")

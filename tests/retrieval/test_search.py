@@ -90,7 +90,7 @@ def test_an_everyday_word_does_not_call_its_tool_to_the_front() -> None:
         ("open example.com", "browser_navigate"),
     ],
 )
-def test_the_light_model_finds_what_is_meant_among_the_first_three(
+def test_words_and_the_light_model_together_find_what_is_meant_among_the_first_three(
     searcher: Searcher, message: str, name: str
 ) -> None:
     assert name in [hit.name for hit in searcher.search(INDEX, message, limit=3)]

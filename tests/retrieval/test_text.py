@@ -121,7 +121,7 @@ def test_a_megabyte_is_read_up_to_a_bound_and_soon(cutter: Words, text: str) -> 
     tokens = cutter.tokens(text)
     assert 0 < len(tokens) <= LONGEST
     assert max(map(len, tokens)) <= LONGEST_WORD
-    assert time.process_time() - begun < 1
+    assert time.process_time() - begun < 2
 
 
 def test_threads_share_one_cutter_and_agree(cutter: Words) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from toolfold.cli.app import json_option
-from toolfold.cli.show import as_json, out, plain, table
+from toolfold.cli.show import as_json, out, plain, table, working
 
 if TYPE_CHECKING:
     from toolfold.runtime import Runtime
@@ -44,7 +44,8 @@ class Shown:
 def command(messages: tuple[str, ...], as_json_: bool) -> None:
     """See what a model would be sent for a few messages, or for yours."""
     with tempfile.TemporaryDirectory(prefix="toolfold-demo-") as folder, _runtime(Path(folder)) as runtime:
-        rows = [_shown(runtime, message) for message in messages or MESSAGES if message.strip()]
+        with working("reading the tools once: a few seconds"):
+            rows = [_shown(runtime, message) for message in messages or MESSAGES if message.strip()]
         if not rows:
             raise click.UsageError("the message is empty")
         if as_json_:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import click
@@ -29,6 +30,13 @@ def note(text: str) -> None:
     from rich.console import Console
 
     Console(stderr=True, soft_wrap=True, highlight=False).print(text)
+
+
+def working(what: str) -> AbstractContextManager[Any]:
+    """Shows, on standard error, that something takes a while; nothing where nobody looks."""
+    from rich.console import Console
+
+    return Console(stderr=True).status(what)
 
 
 def as_json(value: Any) -> None:

@@ -231,8 +231,8 @@ class Indexer:
                 continue  # another process has made room
             except Exception as error:  # what a broken file makes its readers raise is anyone's guess
                 log.warning("the index %s cannot be used and is built anew: %s", file.name, error)
-                with contextlib.suppress(OSError):
-                    file.unlink()
+                if not isinstance(error, OSError):
+                    _remove(file)
                 continue
             with contextlib.suppress(OSError):  # of a folder that may only be read
                 os.utime(file)
@@ -313,6 +313,11 @@ def _is_worth_changing(known: _Known, places: Mapping[bytes, int], sums: Sequenc
     if not new and len(places) == len(sums):
         return True
     return len(sums) > _SMALL and new <= max(_FEW, len(sums) // 5) and len(known.checksums) < 2 * len(sums)
+
+
+def _remove(file: Path) -> None:
+    with contextlib.suppress(OSError):
+        file.unlink()
 
 
 def _modified(file: Path) -> float:
