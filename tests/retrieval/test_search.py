@@ -250,7 +250,7 @@ def test_without_a_model_every_mode_answers_by_keywords() -> None:
             Hit(
                 "weather_forecast",
                 1.0,
-                tuple(index.lexical.matched("weather", NAMES.index("weather_forecast"))),
+                tuple(index.lexical.matched("weather", [NAMES.index("weather_forecast")])[0]),
             ),
         )
     }

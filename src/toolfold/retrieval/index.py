@@ -55,6 +55,8 @@ class Index:
     vectors: Matrix | None
     names: Names
     by_name: Mapping[str, int]
+    seats: tuple[str, ...]
+    """The name of the tool at each place; empty where there is none."""
     _name_tokens: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
@@ -65,8 +67,9 @@ class Index:
         lexical: Lexical,
         vectors: Matrix | None,
     ) -> Index:
-        by_name = {tool.name: place for place, tool in enumerate(tools) if tool}
-        return cls(tuple(tools), tuple(checksums), lexical, vectors, Names(tools), by_name)
+        seats = tuple(tool.name if tool else "" for tool in tools)
+        by_name = {name: place for place, name in enumerate(seats) if name}
+        return cls(tuple(tools), tuple(checksums), lexical, vectors, Names(tools), by_name, seats)
 
     def name_tokens(self, place: int) -> tuple[str, ...]:
         """The words of a tool's own name; cut when first asked for, since few of many ever are."""
@@ -204,7 +207,7 @@ class Indexer:
                 if self._progress:
                     self._progress(start, len(tools))
                 texts = [embedded_text(tool) for tool in tools[start : start + _BATCH]]
-                parts.append(self._embedder.embed(texts, "tool"))
+                parts.append(_restored(*_packed(self._embedder.embed(texts, "tool"))))
         except EmbeddingUnavailable as error:
             self._complain(str(error))
             return None
@@ -327,9 +330,19 @@ def _modified(file: Path) -> float:
         return 0.0
 
 
+def _packed(vectors: Matrix) -> tuple[NDArray[np.int8], Matrix]:
+    """A byte a number, a scale a row. Fresh vectors go through it too: the first run orders like the next."""
+    scales = (np.abs(vectors).max(1, initial=1e-9) / 127).astype(np.float32)
+    return np.round(vectors / scales[:, None]).astype(np.int8), scales
+
+
+def _restored(packed: NDArray[np.int8], scales: Matrix) -> Matrix:
+    restored: Matrix = packed.astype(np.float32) * scales[:, None]
+    return restored
+
+
 def _write(file: Path, index: Index, model: str) -> None:
     lexical = index.lexical
-    scales = np.abs(index.vectors).max(1, initial=1e-9) / 127 if index.vectors is not None else None
     arrays: dict[str, NDArray[Any]] = {
         "about": np.frombuffer(json.dumps(_about(index, model)).encode(), np.uint8),
         "checksums": np.frombuffer(b"".join(s or bytes(16) for s in index.checksums), np.uint8),
@@ -338,9 +351,8 @@ def _write(file: Path, index: Index, model: str) -> None:
         "places": lexical.places,
         "weights": lexical.weights.astype(np.float16),
     }
-    if index.vectors is not None and scales is not None:
-        arrays["vectors"] = np.round(index.vectors / scales[:, None]).astype(np.int8)
-        arrays["scales"] = scales.astype(np.float32)
+    if index.vectors is not None:
+        arrays["vectors"], arrays["scales"] = _packed(index.vectors)
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # type: ignore[arg-type]
     descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".index-")
@@ -387,7 +399,7 @@ def _read(file: Path, model: str, words: Words) -> _Known:
         )
         vectors = None
         if "vectors" in stored:
-            vectors = stored["vectors"].astype(np.float32) * stored["scales"][:, None]
+            vectors = _restored(stored["vectors"], stored["scales"])
         _require_whole(lexical, checksums, vectors)
         return _Known(checksums, lexical, vectors)
 

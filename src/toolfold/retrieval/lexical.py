@@ -150,14 +150,14 @@ class Lexical:
                 total[self.places[start:end]] += self.weights[start:end] * np.float32(rarity)
         return total, best
 
-    def matched(self, query: str, place: int) -> list[str]:
-        """The words of the query that a tool shares, for a person."""
-        found = []
+    def matched(self, query: str, places: Sequence[int]) -> list[list[str]]:
+        """For each of these tools, the words of the query it shares, for a person."""
+        found: dict[int, list[str]] = {place: [] for place in places}
         for term in dict.fromkeys(self.words.telling(query)):
             _, start, end = self._rarity(term)
-            if place in self.places[start:end]:
-                found.append(term)
-        return found
+            for place in np.intersect1d(self.places[start:end], places, assume_unique=True):
+                found[int(place)].append(term)
+        return [found[place] for place in places]
 
     def without(self, gone: Iterable[int], size: int) -> Lexical:
         """The index with these places empty, and room for more at its end."""

@@ -77,7 +77,11 @@ class Searcher:
         places = list(dict.fromkeys((*named, *map(int, order))))[:limit]
         if not places:
             places = _by_part_of_name(index, message, mask)[:limit]
-        return [_hit(index, message, legs, place, rank, place in named) for rank, place in enumerate(places)]
+        words = index.lexical.matched(message, places)
+        return [
+            _hit(index, legs, place, rank, shared, place in named)
+            for rank, (place, shared) in enumerate(zip(places, words, strict=True))
+        ]
 
     def _legs(self, index: Index, message: str, mode: Mode, mask: Mask) -> Legs:
         lexical, best = index.lexical.scores(message)
@@ -139,10 +143,8 @@ def _share(index: Index, place: int, said: set[str]) -> float:
 
 
 def _mask(index: Index, granted: Iterable[str] | None) -> Mask:
-    mask = np.zeros(len(index.tools), bool)
-    names = index.by_name if granted is None else granted
-    mask[[index.by_name[name] for name in names if name in index.by_name]] = True
-    return mask
+    wanted = index.by_name if granted is None else frozenset(granted)
+    return np.fromiter((name in wanted for name in index.seats), bool, len(index.seats))
 
 
 def _by_part_of_name(index: Index, message: str, mask: Mask) -> list[int]:
@@ -155,13 +157,13 @@ def _by_part_of_name(index: Index, message: str, mask: Mask) -> list[int]:
     ]
 
 
-def _hit(index: Index, message: str, legs: Legs, place: int, rank: int, exact: bool) -> Hit:
+def _hit(index: Index, legs: Legs, place: int, rank: int, shared: Iterable[str], exact: bool) -> Hit:
     tool = index.tools[place]
     similarity = next((float(each[place]) for each in legs.dense.values()), None)
     return Hit(
         name=tool.name if tool else "",
         score=1.0 / (1 + rank),
-        matched=tuple(index.lexical.matched(message, place)),
+        matched=tuple(shared),
         similarity=similarity,
         exact=exact,
     )
