@@ -19,7 +19,7 @@ MESSAGES = (
     "Create an invoice for Halden Ltd over 1,200 euros, due in 30 days",
     "Is Priya free on Thursday afternoon? Book a room for the two of us",
     "Where is the parcel I sent to Lisbon?",
-    "Roll back the checkout service and tell #ops",
+    "The checkout service broke after the last deploy, go back to the version before",
 )
 
 
