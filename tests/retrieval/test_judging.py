@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from toolfold import jsonlines
 from toolfold.errors import SourceError
-from toolfold.retrieval import judging
 from toolfold.retrieval.judging import Query, discounted_gain, load_queries, recall, reciprocal_rank
 from toolfold.sources import sample_catalog
 
@@ -198,7 +198,7 @@ def test_a_broken_line_is_named(file: Path, broken: bytes) -> None:
 
 
 def test_a_line_without_end_is_not_read_to_its_end(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "LARGEST_LINE", 1_000)
+    monkeypatch.setattr(jsonlines, "LARGEST_LINE", 1_000)
     packed = file.with_suffix(".gz")
     packed.write_bytes(gzip.compress(line().encode() + b"\n" + b" " * 2_000))
     with pytest.raises(SourceError, match="line 2: longer than 1,000 bytes"):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from toolfold import Runtime, SourceError, load_catalog, sample_catalog
-from toolfold.sources.catalog import LARGEST_LINE
+from toolfold.jsonlines import LARGEST_LINE
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
@@ -77,7 +77,7 @@ def test_an_entry_that_names_no_server_belongs_to_the_catalog_itself(tmp_path: P
         (b'{"function": {"name": "x", "parameters": {"a": ' + b"9" * 5000 + b"}}}", "digit"),
         (b'{"function": ' * 50_000, "recursion"),
         (b'{"function": {"name": "\xff\xfe"}}', "utf-8"),
-        (b'{"function": {"name": "' + b"x" * LARGEST_LINE + b'"}}', "longer than 1,000,000"),
+        (b'{"function": {"name": "' + b"x" * LARGEST_LINE + b'"}}', "longer than 8,000,000"),
         (b"\x00\x01\x02", "Expecting value"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else None,

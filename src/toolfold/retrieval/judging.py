@@ -5,20 +5,14 @@ Knows the format of `queries.jsonl` and nothing of how the order came to be.
 
 from __future__ import annotations
 
-import gzip
-import itertools
-import json
 import math
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from toolfold.errors import SourceError, shown
+from toolfold.jsonlines import read_file
 from toolfold.model import Json
-
-LARGEST_LINE = 8_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +32,7 @@ class Query:
 
 def load_queries(file: Path) -> list[Query]:
     """The messages of a file, gzipped or not. Raises SourceError that names the line."""
-    try:
-        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
-            return list(_queries(stream, str(file)))
-    except OSError as error:
-        raise SourceError(f"{file} cannot be read as queries: {error}") from None
-
-
-def _queries(stream: IO[bytes] | gzip.GzipFile, where: str) -> Iterator[Query]:
-    for number in itertools.count(1):
-        try:
-            line = stream.readline(LARGEST_LINE + 1)
-            if not line:
-                return
-            if len(line) > LARGEST_LINE:
-                raise ValueError(f"longer than {LARGEST_LINE:,} bytes")
-            if line.strip():
-                yield _query(json.loads(line.decode("utf-8-sig")))
-        except (ValueError, RecursionError, EOFError, zlib.error) as error:
-            raise SourceError(f"{where}, line {number}: {shown(str(error))}") from None
+    return read_file(file, _query, what="queries")
 
 
 def _query(row: Any) -> Query:

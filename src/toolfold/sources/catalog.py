@@ -6,64 +6,30 @@ They can be shown, searched and counted; a call of one says that nothing is behi
 
 from __future__ import annotations
 
-import gzip
-import itertools
-import json
-import zlib
-from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from toolfold.authoring import build_tool
-from toolfold.errors import CallError, InvalidTool, SourceError, shown
+from toolfold.errors import CallError
+from toolfold.jsonlines import read_file, read_stream
 from toolfold.model import CallContext, Json, Source, Tool
-
-LARGEST_LINE = 1_000_000
 
 
 def load_catalog(file: Path) -> list[Tool]:
     """The tools of a catalog file. Raises SourceError that names the line."""
-    try:
-        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
-            return list(_tools(stream, str(file)))
-    except OSError as error:
-        raise SourceError(f"{file} cannot be read as a catalog: {error}") from None
+    return read_file(file, _tool, what="a catalog")
 
 
 def sample_catalog() -> list[Tool]:
     """The catalog that comes with the package: imagined services, for trying things out."""
     with files("toolfold").joinpath("sample/catalog.jsonl").open("rb") as stream:
-        return list(_tools(stream, "the sample catalog"))
+        return list(read_stream(stream, _tool, where="the sample catalog"))
 
 
-def _tools(stream: IO[bytes] | gzip.GzipFile, where: str) -> Iterator[Tool]:
-    for number in itertools.count(1):
-        try:
-            line = _line(stream)
-            if not line:
-                return
-            if line.strip():
-                yield _tool(_parsed(line))
-        except (ValueError, RecursionError, InvalidTool, EOFError, zlib.error) as error:
-            raise SourceError(f"{where}, line {number}: {shown(str(error))}") from None
-
-
-def _line(stream: IO[bytes] | gzip.GzipFile) -> bytes:
-    line = stream.readline(LARGEST_LINE + 1)  # never more: a small file may unpack to a line without end
-    if len(line) > LARGEST_LINE:
-        raise ValueError(f"longer than {LARGEST_LINE:,} bytes")
-    return line
-
-
-def _parsed(line: bytes) -> Json:
-    entry = json.loads(line.decode("utf-8-sig"))
+def _tool(entry: Any) -> Tool:
     if not isinstance(entry, dict) or not isinstance(entry.get("function"), dict):
         raise ValueError('expected {"type": "function", "function": {…}}')
-    return entry
-
-
-def _tool(entry: Json) -> Tool:
     meta = entry.get("meta")
     server = meta.get("server") if isinstance(meta, dict) else None
     server = server if isinstance(server, str) and server else "catalog"
