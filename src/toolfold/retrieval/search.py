@@ -144,7 +144,8 @@ def _share(index: Index, place: int, said: set[str]) -> float:
 
 def _mask(index: Index, granted: Iterable[str] | None) -> Mask:
     wanted = index.by_name if granted is None else frozenset(granted)
-    return np.fromiter((name in wanted for name in index.seats), bool, len(index.seats))
+    # `map` and not a comprehension: ten thousand names pass here for every message.
+    return np.fromiter(map(wanted.__contains__, index.seats), bool, len(index.seats))
 
 
 def _by_part_of_name(index: Index, message: str, mask: Mask) -> list[int]:
