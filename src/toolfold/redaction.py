@@ -1,4 +1,4 @@
-"""Keeps secrets out of what people and models read: errors and logs.
+"""Keeps secrets out of what people and models read: errors, and the reasons of checks.
 
 Knows two things: the values the environment calls secret, and the shapes that tokens of well-known
 kinds have. Every pattern is linear: text comes from anywhere.
