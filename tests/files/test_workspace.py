@@ -461,6 +461,19 @@ def test_a_folder_swapped_for_a_link_to_the_runtimes_own_is_not_used(
     assert everything(home) == {"secret.txt": SECRET}
 
 
+def test_a_link_that_goes_away_while_it_is_followed_is_a_refusal(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "link").symlink_to("a.txt")
+
+    def gone(path: str) -> str:
+        raise FileNotFoundError(2, "No such file or directory", path)
+
+    workspace = Workspace(root)
+    monkeypatch.setattr("os.readlink", gone)
+    assert "symbolic link" in refused(workspace, "link")
+
+
 @pytest.mark.parametrize("kind", ["link", "folder"])
 def test_no_swap_lets_a_read_or_write_into_the_runtimes_own_folder(root: Path, home: Path, kind: str) -> None:
     workspace = Workspace(root, private=[home])

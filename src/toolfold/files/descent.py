@@ -20,7 +20,7 @@ def real(path: str | Path) -> Path:
     # Not Path.resolve(): that raises on a link cycle.
     try:
         return Path(os.path.realpath(path))
-    except RecursionError:  # Python 3.11 follows a chain of links by calling itself
+    except (RecursionError, OSError):  # a chain that Python 3.11 cannot follow; a link that just went away
         return Path(os.path.abspath(path))  # noqa: PTH100 - pathlib keeps `..`
 
 
