@@ -136,6 +136,11 @@ def test_the_words_that_matched_are_told_in_the_order_of_the_query() -> None:
     assert index.matched("a lion, a puma and a zebra", [0, 1]) == [["lion", "zebra"], ["puma"]]
 
 
+def test_the_words_that_matched_are_told_as_they_were_written() -> None:
+    index = Lexical.build([made("a", "The parcel arrives broken.")], Words())
+    assert index.matched("it arrived, breaking my parcels", [0]) == [["arrived", "parcels"]]
+
+
 def test_ten_thousand_identical_tools_score_alike_and_soon() -> None:
     tool = made("same", "Does the same thing", {"path": {"description": "where"}})
     begun = time.process_time()

@@ -153,10 +153,10 @@ class Lexical:
     def matched(self, query: str, places: Sequence[int]) -> list[list[str]]:
         """For each of these tools, the words of the query it shares, for a person."""
         found: dict[int, list[str]] = {place: [] for place in places}
-        for term in dict.fromkeys(self.words.telling(query)):
+        for term, word in self.words.as_written(query).items():
             _, start, end = self._rarity(term)
             for place in np.intersect1d(self.places[start:end], places, assume_unique=True):
-                found[int(place)].append(term)
+                found[int(place)].append(word)
         return [found[place] for place in places]
 
     def without(self, gone: Iterable[int], size: int) -> Lexical:

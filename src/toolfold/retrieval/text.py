@@ -104,8 +104,19 @@ class Words:
 
     def telling(self, text: str) -> list[str]:
         """Those of a message that say what it wants; all of them where none does."""
-        chosen = [piece for word in words(text) if word not in COMMON for piece in self._pieces(word)]
-        return chosen or self.tokens(text)
+        return [piece for word in self._telling_words(text) for piece in self._pieces(word)]
+
+    def as_written(self, text: str) -> dict[str, str]:
+        """The same pieces, each with the word it was cut from, to be shown to a person."""
+        return {
+            piece: word if word.isascii() else piece
+            for word in self._telling_words(text)
+            for piece in self._pieces(word)
+        }
+
+    def _telling_words(self, text: str) -> list[str]:
+        every = words(text)
+        return [word for word in every if word not in COMMON] or every
 
     def _pieces(self, word: str) -> Iterable[str]:
         if not word.isascii() and _PAIRED.search(word):
