@@ -222,6 +222,21 @@ def test_a_model_that_never_answered_leaves_the_keywords(caplog: pytest.LogCaptu
     assert len(caplog.records) == 1
 
 
+def test_a_model_that_goes_away_is_said_once_by_search_and_index_together(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = Counting()
+    retriever = Retriever(model.embedder, None, None)
+    registry = Registry()
+    registry.add_all(CATALOG)
+    retriever.find(registry.snapshot(), "weather", mode="hybrid", limit=8)
+    model.broken = True
+    retriever.find(registry.snapshot(), "weather", mode="hybrid", limit=8)
+    registry.add(made("one_more"))
+    retriever.find(registry.snapshot(), "weather", mode="hybrid", limit=8)
+    assert len(caplog.records) == 1
+
+
 def test_a_model_whose_vectors_changed_their_length_is_left_out_aloud(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

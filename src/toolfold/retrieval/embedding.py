@@ -11,6 +11,7 @@ import functools
 import gzip
 import http.client
 import json
+import logging
 import threading
 import time
 import urllib.error
@@ -25,6 +26,8 @@ from numpy.typing import NDArray
 from toolfold.errors import SourceError, said, shown
 from toolfold.retrieval.pieces import Unigram, WordPiece
 
+log = logging.getLogger(__name__)
+
 Matrix = NDArray[np.float32]
 Kind = Literal["query", "tool"]
 
@@ -37,6 +40,19 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 class EmbeddingUnavailable(SourceError):
     """The model cannot answer now."""
+
+
+class Outage:
+    """Says that the semantic leg is away, once, whichever part of the search notices."""
+
+    def __init__(self) -> None:
+        self._said = False
+
+    def tell(self, problem: str) -> None:
+        """Log it, unless it was."""
+        if not self._said:
+            self._said = True
+            log.warning("tools are found by keywords only: %s", problem)
 
 
 class Embedder(Protocol):

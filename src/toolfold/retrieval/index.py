@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from toolfold.model import Tool
 from toolfold.retrieval.document import tool_text
-from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Matrix
+from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Matrix, Outage
 from toolfold.retrieval.exact import Names
 from toolfold.retrieval.lexical import FIELDS, Lexical
 from toolfold.retrieval.text import Words
@@ -42,7 +42,6 @@ _SMALL = 256
 _BATCH = 256
 
 Progress = Callable[[int, int], None]
-Checksums = NDArray[np.void]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,14 +91,19 @@ class Indexer:
     """Keeps the index of one runtime's tools in step with its registry."""
 
     def __init__(
-        self, embedder: Embedder | None, folder: Path | None, *, progress: Progress | None = None
+        self,
+        embedder: Embedder | None,
+        folder: Path | None,
+        *,
+        progress: Progress | None = None,
+        outage: Outage | None = None,
     ) -> None:
         self._embedder, self._folder, self._progress = embedder, folder, progress
+        self._outage = outage or Outage()
         self._words = Words()
         self._lock = threading.Lock()
         self._sums: weakref.WeakKeyDictionary[Tool, bytes] = weakref.WeakKeyDictionary()
         self._current: tuple[Sequence[Tool], Index] | None = None
-        self._complained = False
 
     @property
     def embedder(self) -> Embedder | None:
@@ -209,16 +213,11 @@ class Indexer:
                 texts = [embedded_text(tool) for tool in tools[start : start + _BATCH]]
                 parts.append(_restored(*_packed(self._embedder.embed(texts, "tool"))))
         except EmbeddingUnavailable as error:
-            self._complain(str(error))
+            self._outage.tell(str(error))
             return None
         if self._progress and tools:
             self._progress(len(tools), len(tools))
         return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
-
-    def _complain(self, problem: str) -> None:
-        if not self._complained:
-            self._complained = True
-            log.warning("tools are found by keywords only: %s", problem)
 
     def _checksum(self, tool: Tool) -> bytes:
         found = self._sums.get(tool)

@@ -7,7 +7,6 @@ models, prompts or what is done with the answer.
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from toolfold.registry import Snapshot
 from toolfold.retrieval.document import query_text
-from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable
+from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Outage
 from toolfold.retrieval.index import Index, Indexer, Progress
 from toolfold.retrieval.ranking import (
     DEPTH,
@@ -31,8 +30,6 @@ from toolfold.retrieval.ranking import (
     features,
     reciprocal_ranks,
 )
-
-log = logging.getLogger(__name__)
 
 Mode = Literal["keyword", "semantic", "hybrid"]
 Mask = NDArray[np.bool_]
@@ -55,10 +52,16 @@ class Hit:
 class Searcher:
     """Asks the legs and orders what they find."""
 
-    def __init__(self, embedder: Embedder | None, ranker: Callable[[], Ranker] | None) -> None:
+    def __init__(
+        self,
+        embedder: Embedder | None,
+        ranker: Callable[[], Ranker] | None,
+        *,
+        outage: Outage | None = None,
+    ) -> None:
         self._embedder = embedder
         self._ranker = functools.cache(ranker) if ranker else None
-        self._complained = False
+        self._outage = outage or Outage()
 
     def search(
         self,
@@ -98,17 +101,12 @@ class Searcher:
         try:
             (vector,) = self._embedder.embed([text], "query")
         except EmbeddingUnavailable as error:
-            self._complain(str(error))
+            self._outage.tell(str(error))
             return {}
         if len(vector) != index.vectors.shape[1]:
-            self._complain("the index was made with vectors of another length")
+            self._outage.tell("the index was made with vectors of another length")
             return {}
         return {"dense": index.vectors @ vector} if vector.any() else {}
-
-    def _complain(self, problem: str) -> None:
-        if not self._complained:
-            self._complained = True
-            log.warning("tools are found by keywords only: %s", problem)
 
     def _order(self, index: Index, legs: Legs, message: str, mode: Mode) -> Places:
         lexical = best_places(legs.lexical, DEPTH)
@@ -181,8 +179,9 @@ class Retriever:
         *,
         progress: Progress | None = None,
     ) -> None:
-        self._indexer = Indexer(embedder, folder, progress=progress)
-        self._searcher = Searcher(embedder, ranker)
+        outage = Outage()
+        self._indexer = Indexer(embedder, folder, progress=progress, outage=outage)
+        self._searcher = Searcher(embedder, ranker, outage=outage)
 
     def find(
         self,
