@@ -1,7 +1,7 @@
 """Okapi BM25 over what a tool says of itself: its name in words, its description, its parameters' names.
 
-The textbook formula (k1 1.5, b 0.75) with no stemming and no weights: the baseline everything better is
-measured against, and the keyword leg until there is one.
+The textbook formula (k1 1.5, b 0.75) with no stemming and no weights: the baseline that everything better is
+measured against.
 """
 
 from __future__ import annotations

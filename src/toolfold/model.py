@@ -6,6 +6,7 @@ Pure data. Imports nothing of ours, reads no file, runs no tool.
 from __future__ import annotations
 
 import copy
+import json
 import math
 import re
 import threading
@@ -37,16 +38,17 @@ class Effect(StrEnum):
     DESTRUCTIVE = "destructive"
 
 
+def _refuse_change(_self: object, *_: object, **__: object) -> NoReturn:
+    raise TypeError("tool schemas are shared and read-only; change a copy.deepcopy() of this one")
+
+
 class FrozenDict(dict[str, Any]):
     """A dict that is safe to share between sessions: every attempt to change it raises."""
 
     __slots__ = ()
 
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("tool schemas are shared and read-only; change a copy.deepcopy() of this one")
-
-    __setitem__ = __delitem__ = __ior__ = _refuse
-    clear = pop = popitem = setdefault = update = _refuse
+    __setitem__ = __delitem__ = __ior__ = _refuse_change
+    clear = pop = popitem = setdefault = update = _refuse_change
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Json:
         return {key: copy.deepcopy(value, memo) for key, value in self.items()}
@@ -60,11 +62,8 @@ class FrozenList(list[Any]):
 
     __slots__ = ()
 
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("tool schemas are shared and read-only; change a copy.deepcopy() of this one")
-
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
-    append = extend = insert = pop = remove = clear = sort = reverse = _refuse
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse_change
+    append = extend = insert = pop = remove = clear = sort = reverse = _refuse_change
 
     def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
         return [copy.deepcopy(value, memo) for value in self]
@@ -90,6 +89,15 @@ def freeze(value: Any) -> Any:
     if isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise TypeError(f"{value!r} has no place in JSON")
+
+
+def read_json(text: str) -> Any:
+    """The value of a JSON text, as the standard has it: NaN and Infinity are no numbers."""
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def encodable(text: str) -> str:

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from toolfold.model import Json, encodable
+from toolfold.model import Json, encodable, read_json
 
 log = logging.getLogger(__name__)
 
@@ -170,14 +170,10 @@ def _is_json(value: Any) -> bool:
     if type(value) is not str or value.lstrip()[:1] not in ("{", "["):
         return False
     try:
-        json.loads(value, parse_constant=_refuse_constant)
+        read_json(value)
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _refuse_constant(constant: str) -> None:
-    raise ValueError(constant)
 
 
 def _whole_characters(text: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +33,6 @@ from toolfold.retrieval.search import Retriever
 from toolfold.scope import Scope, Toolset, Toolsets
 from toolfold.session import Grounds, Session
 from toolfold.sources import PluginFolder, SourceReport, load_builtin, load_plugins
-from toolfold.sources.plugins import is_taken
 from toolfold.sources.report import LOADED
 from toolfold.tools import Services
 from toolfold.turn import assemble, definitions
@@ -127,10 +126,17 @@ class Runtime:
         """The tools array for these toolsets: only the enabled, or all minus the disabled, or all."""
         toolsets = self.toolsets()
         scope = self._scope.delegated(toolsets, enabled_toolsets, disabled_toolsets or ())
+        return definitions(self._offered(toolsets, scope, quiet_mode))
+
+    def offered(self, quiet: bool = False) -> Sequence[Tool]:
+        """The tools that the configuration allows and that can work now."""
+        return self._offered(self.toolsets(), self._scope, quiet)
+
+    def _offered(self, toolsets: Toolsets, scope: Scope, quiet: bool) -> Sequence[Tool]:
         turn = assemble(toolsets.snapshot, scope.granted(toolsets), self._availability)
-        if not quiet_mode:
+        if not quiet:
             log.info("%d tools are offered, %d cannot work now", len(turn.tools), len(turn.unavailable))
-        return turn.definitions()
+        return turn.tools
 
     def handle_function_call(
         self,
@@ -147,7 +153,8 @@ class Runtime:
             session = Session(self._grounds, scope, id=self._task_session(task_id))
             return session.call_sync(name, args, task_id=task_id, user_task=user_task).text
         except Exception as error:  # the caller gave what no signature allows; a model still gets JSON
-            return render({"error": f"Error executing {shown(str(name))}: {said(error)}"})
+            problem = f"Error executing {shown(str(name))}: {said(error)}"
+            return render({"error": self._dispatch.redact(problem)})
 
     def resolve_toolset(self, name: str) -> list[str]:
         """The tools of a toolset, composites and legacy names followed, in order of their names."""
@@ -253,12 +260,11 @@ class RuntimeRegistry:
 
     def get_definitions(self, names: Iterable[str] | None = None, quiet: bool = False) -> list[Definition]:
         """The definitions of these tools, of those that the configuration allows and that can work now."""
-        everything = self._runtime.get_tool_definitions(quiet_mode=quiet)
+        offered = self._runtime.offered(quiet)
         if names is None:
-            return everything
+            return definitions(offered)
         wanted = {tool.name for name in names if (tool := self.snapshot().find(name))}
-        offered = {each["function"]["name"] for each in everything} & wanted
-        return definitions(tool for tool in self.snapshot().ordered if tool.name in offered)
+        return definitions(tool for tool in offered if tool.name in wanted)
 
     def dispatch(self, name: str, args: Json | str | None = None, **options: Any) -> str:
         """Run one call through the one line and give the JSON text for the model."""
@@ -316,7 +322,7 @@ def _distrust(config: Config) -> str:
 def _own_toolsets(config: Config, toolsets: Toolsets) -> list[Toolset]:
     """The user's bundles. They may not change what an existing name grants."""
     for name in config.toolsets:
-        if is_taken(name, toolsets):
+        if toolsets.is_taken(name):
             raise _misconfigured(config, f"toolsets.{name}", "this name has a meaning already")
     return [
         Toolset(name, each.description, each.tools, each.includes) for name, each in config.toolsets.items()

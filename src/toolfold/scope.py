@@ -98,6 +98,10 @@ class Toolsets:
         """Whether a grant may name it. An MCP server's toolset may be named before the server is up."""
         return self._exists(name) or name in self._expected or name.startswith(MCP_PREFIX)
 
+    def is_taken(self, name: str) -> bool:
+        """Whether a grant that names this toolset has a meaning already, which nobody may change."""
+        return name in (ALL, *LEGACY) or name.startswith(MCP_PREFIX) or self._exists(name)
+
     def require(self, names: Iterable[str]) -> None:
         """Raise UnknownToolset for the first name no grant may use, with what was likely meant."""
         for name in names:

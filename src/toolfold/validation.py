@@ -19,7 +19,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from toolfold.complexity import DEEPEST, MOST_LOOKS, Looks, listed, pointed_at
 from toolfold.errors import InvalidArguments, shown
-from toolfold.model import Json, Tool, encodable
+from toolfold.model import Json, Tool, encodable, read_json
 
 log = logging.getLogger(__name__)
 
@@ -91,15 +91,11 @@ def _parse_text(name: str, text: str) -> Any:
             f" more than {LARGEST_TEXT:,}."
         )
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return read_json(text)
     except (ValueError, RecursionError) as error:
         raise InvalidArguments(
             f"{shown(name)!r} was not invoked: its arguments are not valid JSON ({error or 'too deep'})."
         ) from None
-
-
-def _refuse_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _as_json(tool: Tool, value: Any, path: _Path = None, depth: int = 0) -> Any:
@@ -261,7 +257,7 @@ def _read_float(value: float, kinds: Set[str]) -> float | int:
 
 def _read_container(text: str, kinds: Set[str]) -> Any:
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = read_json(text)
     except (ValueError, RecursionError):
         return text
     return value if _kind_of(value) in kinds else text

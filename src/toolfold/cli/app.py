@@ -53,6 +53,7 @@ class Invocation:
 
     def __init__(self, overrides: Sequence[str], project: Path | None) -> None:
         self._overrides, self.project = overrides, project
+        self._warned = False
 
     def config(self) -> Config:
         """The configuration in force; its warnings are shown once."""
@@ -60,8 +61,9 @@ class Invocation:
 
         config = load(overrides=self._overrides, project=self.project)
         logging.basicConfig(level=config.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
-        for warning in config.warnings:
+        for warning in config.warnings if not self._warned else ():
             note(f"[yellow]warning:[/yellow] {plain(warning)}")
+        self._warned = True
         return config
 
     def runtime(self, **options: Any) -> Runtime:

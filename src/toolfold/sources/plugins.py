@@ -21,7 +21,7 @@ from toolfold.errors import SourceError
 from toolfold.hooks import POST, PRE, Hooks
 from toolfold.model import Source, Tool
 from toolfold.registry import Registry
-from toolfold.scope import ALL, LEGACY, MCP_PREFIX, Toolset, Toolsets
+from toolfold.scope import Toolset, Toolsets
 from toolfold.sources.imports import import_file
 from toolfold.sources.report import DISABLED, FAILED, LOADED, UNTRUSTED, SourceReport, reason
 
@@ -111,11 +111,6 @@ def load_plugins(
     return reports, toolsets
 
 
-def is_taken(name: str, toolsets: Toolsets) -> bool:
-    """Whether a grant that names this toolset has a meaning already, which nobody may change."""
-    return name in (ALL, *LEGACY) or name.startswith(MCP_PREFIX) or name in toolsets.listing()
-
-
 def _entry_points() -> Iterator[_Candidate]:
     seen: set[str] = set()
     for installed in importlib.metadata.distributions():
@@ -202,7 +197,7 @@ def _register(loaded: Any, plugin: Plugin) -> None:
 
 def _require_new_toolsets(plugin: Plugin, toolsets: Toolsets) -> None:
     for name in (each.name for each in plugin.toolsets):
-        if is_taken(name, toolsets):
+        if toolsets.is_taken(name):
             raise SourceError(f"it brings a toolset {name!r}, a name that has a meaning already")
 
 
