@@ -13,7 +13,7 @@ import random
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,9 @@ FOLDS: dict[str, tuple[str, ...]] = {
     "c": ("aws-api", "metatool", "mcpproxy-golden", "distractors-google"),
 }
 NEVER = ("bfcl-irrelevance",)  # messages without a tool teach a retriever nothing
+OPEN_LICENCES = frozenset({"MIT", "Apache-2.0", "ISC", "BSD-2-Clause", "BSD-3-Clause"})
+MINED = 24
+SURE = 0.93  # what scores nearer to the right tool than this share may well be right too
 BUCKETS = 4096
 _WORD = re.compile(r"[^\W_]+")
 _SENTENCE = re.compile(r"(?<=[.!?。])\s+")
@@ -50,6 +53,7 @@ class Tool:
     parameters: Mapping[str, Any]
     server: str
     origin: str
+    open: bool = True
 
     def text(self) -> str:
         """As the product will embed it."""
@@ -126,12 +130,12 @@ def load(data: Path, only: Collection[str] | None = None) -> list[Bench]:
 
 
 def split(benches: Iterable[Bench], held_out: Sequence[str]) -> list[Bench]:
-    """What may be trained on when some sets are held out: neither their tools nor messages over those."""
+    """What may be trained on: no tool of a held-out set or without an open licence, no message over one."""
     kept = []
     for bench in benches:
         if bench.name in held_out or bench.name in NEVER:
             continue
-        away = {tool.name for tool in bench.tools if tool.origin in held_out}
+        away = {tool.name for tool in bench.tools if tool.origin in held_out or not tool.open}
         tools = tuple(tool for tool in bench.tools if tool.name not in away)
         queries = tuple(query for query in bench.queries if query.gold and not away & set(query.gold))
         kept.append(Bench(bench.name, tools, queries))
@@ -146,6 +150,7 @@ def _tool(row: Mapping[str, Any], origin: str) -> Tool:
         parameters=function.get("parameters") or {},
         server=str(meta.get("server") or ""),
         origin=str(meta.get("set") or origin),
+        open="licence" not in meta or meta["licence"] in OPEN_LICENCES,
     )
 
 
@@ -196,6 +201,7 @@ class Sampler:
         self._pairs: dict[str, list[Pair]] = defaultdict(list)
         self._by_tool: dict[int, list[Pair]] = defaultdict(list)
         self._catalogs: dict[str, list[int]] = {}
+        self._mined: dict[Pair, list[int]] = {}
         for bench in benches:
             self._add(bench)
         self._fingerprints = Fingerprints([tool.text() for tool in self.tools])
@@ -215,6 +221,29 @@ class Sampler:
                     pairs.setdefault(pair.tool, pair)
             chosen = list(pairs.values())[:size]
             yield self._batch(chosen, self._extra(chosen, negatives))
+
+    def mine(self, embed: Callable[[Sequence[str]], np.ndarray]) -> None:
+        """Take each message's hardest wrong tools from what a half-trained model confuses it with."""
+        for catalog in self._catalogs.values():
+            labelled = {tool for tool in catalog if tool in self._by_tool}
+            if not labelled:
+                continue
+            others = [tool for tool in catalog if tool not in labelled]
+            pool = [*labelled, *self._random.sample(others, min(len(others), 3000))]
+            vectors = embed([self.tools[tool].text() for tool in pool])
+            for tool in labelled:
+                self._mine_tool(tool, pool, vectors, embed)
+
+    def _mine_tool(self, tool: int, pool: Sequence[int], vectors: np.ndarray, embed: Any) -> None:
+        pairs = self._by_tool[tool]
+        likeness = embed([query_text(pair.query) for pair in pairs]) @ vectors.T
+        right = likeness[:, pool.index(tool)]
+        copies = self._fingerprints.rows[list(pool)] @ self._fingerprints.rows[tool] > 0.85
+        likeness[:, copies] = -1
+        for pair, row, bound in zip(pairs, likeness, right, strict=True):
+            row[row > max(SURE * bound, 0.2)] = -1
+            best = (pool[place] for place in np.argsort(-row)[: 2 * MINED])
+            self._mined[pair] = [other for other in best if other not in pair.answers][:MINED]
 
     def _add(self, bench: Bench) -> None:
         first = len(self.tools)
@@ -246,7 +275,8 @@ class Sampler:
         groups = list(self._weights)
         group = self._random.choices(groups, [self._weights[name] for name in groups])[0]
         seed = self._random.choice(self._pairs[group])
-        near = self._near.get(seed.tool, [])
+        near = [tool for tool in self._mined.get(seed, ()) if tool in self._by_tool]
+        near = near or self._near.get(seed.tool, [])
         mates = self._random.sample(near, min(3, len(near)))
         return [seed, *(self._random.choice(self._by_tool[tool]) for tool in mates)]
 
@@ -261,7 +291,8 @@ class Sampler:
         answers = {tool for pair in pairs for tool in pair.answers} | {pair.tool for pair in pairs}
         extra: dict[int, None] = {}
         for pair in self._random.sample(list(pairs), len(pairs)):
-            hard = [tool for tool in self._hard.get(pair.tool, []) if tool not in answers]
+            likely = self._mined.get(pair) or self._hard.get(pair.tool, [])
+            hard = [tool for tool in likely if tool not in answers]
             if hard and len(extra) < count:
                 extra[self._random.choice(hard)] = None
         return list(extra)
