@@ -18,6 +18,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import as_file, files
+from importlib.resources.abc import Traversable
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -34,7 +35,6 @@ Kind = Literal["query", "tool"]
 QUERY_TOKENS = 64
 TOOL_TOKENS = 112
 LIGHT_TOKENS = 256
-_WEIGHTS = "retrieval/weights"
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -71,8 +71,8 @@ class Encoder:
 
     name = "encoder-1"
 
-    def __init__(self, *, threads: int = 1) -> None:
-        self._threads = threads
+    def __init__(self, *, threads: int = 1, weights: Traversable | None = None) -> None:
+        self._threads, self._weights = threads, weights or shipped_weights()
         self._lock = threading.Lock()
         self._loaded: tuple[Any, WordPiece] | None = None
 
@@ -104,9 +104,9 @@ class Encoder:
         options.intra_op_num_threads = self._threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        with as_file(files("toolfold").joinpath(f"{_WEIGHTS}/encoder.onnx")) as model:
+        with as_file(self._weights.joinpath("encoder.onnx")) as model:
             session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-        described = json.loads(files("toolfold").joinpath(f"{_WEIGHTS}/tokenizer.json").read_bytes())
+        described = json.loads(self._weights.joinpath("tokenizer.json").read_bytes())
         numbers: dict[str, int] = described["model"]["vocab"]
         return session, WordPiece(sorted(numbers, key=numbers.__getitem__))
 
@@ -116,7 +116,8 @@ class Light:
 
     name = "light-1"
 
-    def __init__(self) -> None:
+    def __init__(self, *, weights: Traversable | None = None) -> None:
+        self._weights = weights or shipped_weights()
         self._lock = threading.Lock()
         self._loaded: tuple[Any, Matrix, Unigram] | None = None
 
@@ -135,7 +136,7 @@ class Light:
             return self._loaded
 
     def _load(self) -> tuple[Any, Matrix, Unigram]:
-        weights = files("toolfold").joinpath(_WEIGHTS)
+        weights = self._weights
         with weights.joinpath("static.npz").open("rb") as file, np.load(file) as stored:
             rows, scales = stored["rows"], stored["scales"].astype(np.float32)[:, None]
         packed = weights.joinpath("static.tokenizer.json.gz").read_bytes()
@@ -226,6 +227,11 @@ class Function:
         if not np.isfinite(found).all():
             raise EmbeddingUnavailable(f"{self.name} gave what is not a number")
         return unit(found)
+
+
+def shipped_weights() -> Traversable:
+    """Where the models that come with the package lie."""
+    return files("toolfold").joinpath("retrieval/weights")
 
 
 def unit(vectors: Matrix) -> Matrix:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,7 +110,11 @@ class Ranker:
     @classmethod
     def shipped(cls, name: str) -> Ranker:
         """The one that comes with the package for this combination of legs."""
-        file = files("toolfold").joinpath(f"retrieval/weights/ranker-{name}.npz")
+        return cls.load(files("toolfold").joinpath(f"retrieval/weights/ranker-{name}.npz"))
+
+    @classmethod
+    def load(cls, file: Traversable) -> Ranker:
+        """The one in a file that `training/train_ranker.py` wrote."""
         with file.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
             return cls({key: stored[key] for key in stored.files})
 
