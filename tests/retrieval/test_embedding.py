@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import threading
@@ -400,13 +401,180 @@ def test_nobody_at_the_address_is_unavailable(server: Server) -> None:
         Endpoint(gone.url, "m").embed(["x"], "query")
 
 
-def test_an_endpoint_that_failed_is_asked_again(server: Server) -> None:
-    endpoint = Endpoint(server.url, "m")
-    server.answering = lambda asked: asked.send(b"", 500)
-    with pytest.raises(EmbeddingUnavailable):
-        endpoint.embed(["a"], "query")
+class Clock:
+    """Time that passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def fails(asked: Asked) -> None:
+    asked.send(b"", 500)
+
+
+def refusal(endpoint: Endpoint, texts: Sequence[str] = ("a",)) -> str:
+    with pytest.raises(EmbeddingUnavailable) as failed:
+        endpoint.embed(texts, "query")
+    return str(failed.value)
+
+
+def test_an_endpoint_that_failed_is_asked_again_after_a_while(server: Server) -> None:
+    clock = Clock()
+    endpoint = Endpoint(server.url, "m", clock=clock)
+    server.answering = fails
+    refusal(endpoint)
     server.answering = well
+    assert "HTTP Error 500" in refusal(endpoint)
+    assert len(server.requests) == 1
+    clock.now += 5
     assert endpoint.embed(["a"], "query").tolist() == [[1, 0, 0]]
+    endpoint.embed(["b"], "query")
+    assert len(server.requests) == 3
+
+
+def test_while_an_endpoint_is_left_alone_it_says_why_and_how_long(server: Server) -> None:
+    clock = Clock()
+    endpoint = Endpoint(server.url, "m", clock=clock)
+    server.answering = fails
+    refusal(endpoint)
+    clock.now += 1.5
+    assert refusal(endpoint).endswith("Internal Server Error (it is asked again in 4 s)")
+
+
+def test_an_endpoint_that_keeps_failing_is_left_alone_for_longer_and_longer(server: Server) -> None:
+    clock = Clock()
+    endpoint = Endpoint(server.url, "m", clock=clock)
+    server.answering = fails
+    asked_at: list[float] = []
+    for _ in range(1_200):
+        refusal(endpoint)
+        if len(server.requests) > len(asked_at):
+            asked_at.append(clock.now)
+        clock.now += 1
+    pauses = [later - earlier for earlier, later in itertools.pairwise(asked_at)]
+    assert pauses == [5, 10, 20, 40, 80, 160, 300, 300]
+
+
+def test_an_answer_makes_the_next_pause_short_again(server: Server) -> None:
+    clock = Clock()
+    endpoint = Endpoint(server.url, "m", clock=clock)
+    for pause in (5, 10, 20):
+        server.answering = fails
+        refusal(endpoint)
+        clock.now += pause
+    server.answering = well
+    endpoint.embed(["a"], "query")
+    server.answering = fails
+    refusal(endpoint)
+    server.answering = well
+    clock.now += 5
+    endpoint.embed(["a"], "query")
+
+
+def test_whether_an_endpoint_is_back_is_tried_with_one_text(server: Server) -> None:
+    clock = Clock()
+    endpoint = Endpoint(server.url, "m", clock=clock)
+    server.answering = fails
+    refusal(endpoint, "abc")
+    clock.now += 5
+    refusal(endpoint, "abc")
+    server.answering = well
+    clock.now += 10
+    assert endpoint.embed("abc", "tool").tolist() == np.eye(3).tolist()
+    assert [len(body["input"]) for _, _, body in server.requests] == [3, 1, 1, 2]
+
+
+def test_of_all_who_wait_for_an_endpoint_one_finds_out(server: Server) -> None:
+    clock = Clock()
+    endpoint = Endpoint(server.url, "m", clock=clock)
+    server.answering = fails
+    refusal(endpoint)
+    clock.now += 5
+    others: list[str] = []
+
+    def ask_meanwhile(asked: Asked) -> None:
+        others.append(refusal(endpoint))
+        well(asked)
+
+    server.answering = ask_meanwhile
+    endpoint.embed(["a"], "query")
+    assert len(others) == 1
+    assert len(server.requests) == 2
+
+
+def test_failures_at_the_same_time_are_one_failure(server: Server) -> None:
+    clock, together = Clock(), threading.Barrier(3)
+    endpoint = Endpoint("http://127.0.0.1:9/", "m", clock=clock)
+    inner = endpoint._ask
+
+    def in_step(texts: list[str]) -> Matrix:
+        together.wait(10)
+        return inner(texts)
+
+    endpoint._ask = in_step  # type: ignore[method-assign]
+    threads = [threading.Thread(target=refusal, args=(endpoint,)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert refusal(endpoint).endswith("(it is asked again in 5 s)")
+
+
+def taking(most: int, status: int) -> Answering:
+    return lambda asked: well(asked) if len(asked.body["input"]) <= most else asked.send(b"", status)
+
+
+def sizes(server: Server) -> list[int]:
+    return [len(body["input"]) for _, _, body in server.requests]
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_batch_the_endpoint_finds_too_large_is_halved(server: Server, status: int) -> None:
+    server.answering = taking(5, status)
+    endpoint = Endpoint(server.url, "m", batch=16)
+    texts = ["a" * n + "b" * (n % 7) for n in range(1, 21)]
+    vectors = endpoint.embed(texts, "tool")
+    assert vectors == pytest.approx(unit(np.array(by_letters(texts), np.float32)))
+    assert sizes(server) == [16, 8, 4, 4, 4, 4, 4]
+
+
+def test_how_much_an_endpoint_takes_is_found_out_once(server: Server) -> None:
+    server.answering = taking(4, 413)
+    endpoint = Endpoint(server.url, "m", batch=8)
+    endpoint.embed("abcabcab", "tool")
+    server.requests.clear()
+    endpoint.embed("abcabcab", "tool")
+    assert sizes(server) == [4, 4]
+
+
+def test_an_endpoint_that_refuses_everything_is_asked_only_down_to_one(server: Server) -> None:
+    server.answering = taking(0, 400)
+    endpoint = Endpoint(server.url, "m", batch=8)
+    assert "HTTP Error 400" in refusal(endpoint, "abcabcab")
+    assert sizes(server) == [8, 4, 2, 1]
+    server.requests.clear()
+    refusal(endpoint, "abcabcab")
+    assert sizes(server) == []
+
+
+def test_an_endpoint_too_slow_for_a_batch_is_given_less_next_time(server: Server) -> None:
+    clock, given_up = Clock(), threading.Event()
+
+    def slow(asked: Asked) -> None:
+        if len(asked.body["input"]) > 2:
+            given_up.wait(20)
+        well(asked)
+
+    server.answering = slow
+    endpoint = Endpoint(server.url, "m", batch=4, timeout=0.5, clock=clock)
+    assert "timed out" in refusal(endpoint, "abca")
+    given_up.set()
+    clock.now += 5
+    assert len(endpoint.embed("abca", "tool")) == 4
+    assert sizes(server) == [4, 1, 2, 1]
 
 
 def test_another_model_or_address_has_another_name() -> None:

@@ -7,16 +7,18 @@ place. A model that cannot answer raises EmbeddingUnavailable; what to do then i
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gzip
 import http.client
 import json
 import logging
+import math
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import as_file, files
 from importlib.resources.abc import Traversable
 from typing import Any, Literal, Protocol
@@ -35,6 +37,8 @@ Kind = Literal["query", "tool"]
 QUERY_TOKENS = 64
 TOOL_TOKENS = 112
 LIGHT_TOKENS = 256
+_FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
+_REFUSES_SIZE = frozenset({400, 413, 422})
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -43,16 +47,16 @@ class EmbeddingUnavailable(SourceError):
 
 
 class Outage:
-    """Says that the semantic leg is away, once, whichever part of the search notices."""
+    """Says that a model is away and what follows from it, once, whichever part of the search notices."""
 
-    def __init__(self) -> None:
-        self._said = False
+    def __init__(self, consequence: str = "tools are found by keywords only") -> None:
+        self._consequence, self._said = consequence, False
 
     def tell(self, problem: str) -> None:
         """Log it, unless it was."""
         if not self._said:
             self._said = True
-            log.warning("tools are found by keywords only: %s", problem)
+            log.warning("%s: %s", self._consequence, problem)
 
 
 class Embedder(Protocol):
@@ -146,21 +150,53 @@ class Light:
 
 
 class Endpoint:
-    """Any server that speaks OpenAI's `/v1/embeddings`: Ollama, vLLM, a provider."""
+    """Any server that speaks OpenAI's `/v1/embeddings`: Ollama, vLLM, a provider.
 
-    def __init__(self, url: str, model: str, *, key: str = "", timeout: float = 5.0, batch: int = 64) -> None:
+    After a failure it is left alone for a while, so that one that is away does not cost every message its
+    time limit. What it refuses as too much at once is sent in smaller batches from then on.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        key: str = "",
+        timeout: float = 5.0,
+        batch: int = 64,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.name = f"{model} at {url}"
         self._url, self._model, self._key = url, model, key.strip()
         self._timeout, self._batch = timeout, batch
+        self._patience = _Patience(clock)
 
     def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:
-        prefixed = [self._prefix(kind) + text for text in texts]
-        parts = [
-            self._ask(prefixed[start : start + self._batch]) for start in range(0, len(texts), self._batch)
-        ]
+        left = [self._prefix(kind) + text for text in texts]
+        parts: list[Matrix] = []
+        while left:
+            with self._patience.attempt() as is_probe:
+                part = self._at_once(left[: 1 if is_probe else self._batch])
+            parts.append(part)
+            del left[: len(part)]
         if len({part.shape[1] for part in parts}) > 1:
             raise EmbeddingUnavailable(f"{self.name} answered with vectors of different lengths")
         return unit(np.concatenate(parts)) if parts else np.zeros((0, 0), np.float32)
+
+    def _at_once(self, texts: list[str]) -> Matrix:
+        """The vectors of the first of the texts: as many as the server takes in one request."""
+        count = len(texts)
+        while True:
+            try:
+                vectors = self._ask(texts[:count])
+            except _TooMuch:
+                if count == 1:
+                    raise
+                count //= 2
+            else:
+                if count < len(texts):
+                    self._batch = count
+                return vectors
 
     def _prefix(self, kind: Kind) -> str:
         """What models of this family were trained to read before a query and before a document."""
@@ -179,9 +215,14 @@ class Endpoint:
                 return _vectors(json.loads(_whole(answer, most, deadline)), len(texts))
         except urllib.error.HTTPError as error:
             error.close()
-            raise self._unavailable(error) from None
+            kind = _TooMuch if error.code in _REFUSES_SIZE else EmbeddingUnavailable
+            raise kind(self._problem(error)) from None
+        except TimeoutError as error:
+            if len(texts) > 1:  # it was reached and is slow: less at once next time
+                self._batch = max(self._batch // 2, 1)
+            raise EmbeddingUnavailable(self._problem(error)) from error
         except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
-            raise self._unavailable(error) from error
+            raise EmbeddingUnavailable(self._problem(error)) from error
 
     def _headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json"}
@@ -206,8 +247,51 @@ class Endpoint:
             opener.add_handler(handler)
         return opener
 
-    def _unavailable(self, error: Exception) -> EmbeddingUnavailable:
-        return EmbeddingUnavailable(f"{self.name} does not answer: {shown(said(error))}")
+    def _problem(self, error: Exception) -> str:
+        return f"{self.name} does not answer: {shown(said(error))}"
+
+
+class _TooMuch(EmbeddingUnavailable):
+    """The server refuses the request in a way that may be about its size."""
+
+
+class _Patience:
+    """How long one that failed is left alone: longer after every failure, until it answers."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._failures, self._until, self._problem = 0, 0.0, ""
+
+    @contextlib.contextmanager
+    def attempt(self) -> Iterator[bool]:
+        """Around each request: true for the one that finds out whether the server is back.
+
+        Raises EmbeddingUnavailable where it is too early to ask.
+        """
+        failures = self._begin()
+        try:
+            yield failures > 0
+        except EmbeddingUnavailable as error:
+            self._note(failures + 1, str(error))  # several that fail together are one failure
+            raise
+        self._note(0)
+
+    def _begin(self) -> int:
+        with self._lock:
+            left = self._until - self._clock()
+            if self._failures and left > 0:
+                raise EmbeddingUnavailable(f"{self._problem} (it is asked again in {math.ceil(left)} s)")
+            self._rest()  # of all who wait for it, one asks
+            return self._failures
+
+    def _note(self, failures: int, problem: str = "") -> None:
+        with self._lock:
+            self._failures, self._problem = failures, problem or self._problem
+            self._rest()
+
+    def _rest(self) -> None:
+        pause = min(_FIRST_PAUSE * 2 ** min(self._failures - 1, 30), _LONGEST_PAUSE)
+        self._until = self._clock() + pause
 
 
 class Function:
