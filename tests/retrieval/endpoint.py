@@ -51,6 +51,11 @@ class Server(HTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}/v1/embeddings"
 
+    @property
+    def asked(self) -> list[list[str]]:
+        """The texts of each request."""
+        return [body["input"] for _, _, body in self.requests]
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is part of several tests."""
 
@@ -67,6 +72,42 @@ def by_letters(texts: Sequence[str]) -> list[list[float]]:
 def well(asked: Asked) -> None:
     rows = [{"index": n, "embedding": letters(text)} for n, text in enumerate(asked.body["input"])]
     asked.send(json.dumps({"object": "list", "data": rows}).encode())
+
+
+def saying(answer: Any) -> Answering:
+    """Answers everything with this: bytes as they are, anything else as JSON."""
+    body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+    return lambda asked: asked.send(body)
+
+
+def rows(*vectors: Any) -> dict[str, Any]:
+    return {"data": [{"index": n, "embedding": vector} for n, vector in enumerate(vectors)]}
+
+
+def taking(most: int, status: int) -> Answering:
+    """Refuses more than so many texts at once."""
+    return lambda asked: well(asked) if len(asked.body["input"]) <= most else asked.send(b"", status)
+
+
+def fails(asked: Asked) -> None:
+    asked.send(b"", 500)
+
+
+def hang(asked: Asked) -> None:
+    """Answers nothing for as long as the test runs."""
+    asked.server.ended.wait(20)
+
+
+def hang_up(asked: Asked) -> None:
+    asked.close_connection = True
+
+
+def hang_up_halfway(asked: Asked) -> None:
+    asked.send(b'{"data": [{"embedding": [1', length=5_000)
+
+
+def speak_something_else(asked: Asked) -> None:
+    asked.wfile.write(b"SSH-2.0-OpenSSH_9.6\r\n")
 
 
 @contextmanager

@@ -12,7 +12,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.retrieval.endpoint import Answering, Asked, Server, by_letters, serving, well
+from tests.retrieval.endpoint import (
+    Answering,
+    Asked,
+    Server,
+    by_letters,
+    fails,
+    hang,
+    hang_up,
+    hang_up_halfway,
+    rows,
+    saying,
+    serving,
+    speak_something_else,
+    taking,
+    well,
+)
 from toolfold.retrieval.embedding import (
     LIGHT_TOKENS,
     QUERY_TOKENS,
@@ -27,15 +42,6 @@ from toolfold.retrieval.embedding import (
     Matrix,
     unit,
 )
-
-
-def saying(answer: Any) -> Answering:
-    body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-    return lambda asked: asked.send(body)
-
-
-def rows(*vectors: Any) -> dict[str, Any]:
-    return {"data": [{"index": n, "embedding": vector} for n, vector in enumerate(vectors)]}
 
 
 @pytest.fixture
@@ -235,13 +241,13 @@ def test_a_model_reads_the_prefixes_it_was_trained_with(
     endpoint = Endpoint(server.url, model)
     endpoint.embed(["a"], "query")
     endpoint.embed(["a"], "tool")
-    assert [body["input"] for _, _, body in server.requests] == [[query], [tool]]
+    assert server.asked == [[query], [tool]]
 
 
 def test_many_texts_are_sent_in_batches_and_come_back_in_order(server: Server) -> None:
     texts = ["a" * (n % 3) + "b" * (1 + n % 2) + "c" * n for n in range(7)]
     vectors = Endpoint(server.url, "m", batch=3).embed(texts, "tool")
-    assert [body["input"] for _, _, body in server.requests] == [texts[:3], texts[3:6], texts[6:]]
+    assert server.asked == [texts[:3], texts[3:6], texts[6:]]
     assert vectors == pytest.approx(unit(np.array(by_letters(texts), np.float32)))
 
 
@@ -332,10 +338,7 @@ def test_a_redirection_is_not_followed_with_the_key(server: Server, status: int)
 
 
 def test_an_endpoint_slower_than_the_time_limit_is_unavailable(server: Server) -> None:
-    def sleep(_asked: Asked) -> None:
-        server.ended.wait(20)
-
-    server.answering = sleep
+    server.answering = hang
     with pytest.raises(EmbeddingUnavailable, match="timed out"):
         Endpoint(server.url, "m", timeout=0.1).embed(["x"], "query")
 
@@ -364,18 +367,6 @@ def test_an_answer_without_end_is_not_read_to_its_end(server: Server) -> None:
     with pytest.raises(EmbeddingUnavailable, match="too long"):
         Endpoint(server.url, "m", timeout=20).embed(["x"], "query")
     assert sum(written) < 50_000_000
-
-
-def hang_up(asked: Asked) -> None:
-    asked.close_connection = True
-
-
-def hang_up_halfway(asked: Asked) -> None:
-    asked.send(b'{"data": [{"embedding": [1', length=5_000)
-
-
-def speak_something_else(asked: Asked) -> None:
-    asked.wfile.write(b"SSH-2.0-OpenSSH_9.6\r\n")
 
 
 @pytest.mark.parametrize("fault", [hang_up, hang_up_halfway, speak_something_else])
@@ -411,8 +402,8 @@ class Clock:
         return self.now
 
 
-def fails(asked: Asked) -> None:
-    asked.send(b"", 500)
+def sizes(server: Server) -> list[int]:
+    return [len(texts) for texts in server.asked]
 
 
 def refusal(endpoint: Endpoint, texts: Sequence[str] = ("a",)) -> str:
@@ -484,7 +475,7 @@ def test_whether_an_endpoint_is_back_is_tried_with_one_text(server: Server) -> N
     server.answering = well
     clock.now += 10
     assert endpoint.embed("abc", "tool").tolist() == np.eye(3).tolist()
-    assert [len(body["input"]) for _, _, body in server.requests] == [3, 1, 1, 2]
+    assert sizes(server) == [3, 1, 1, 2]
 
 
 def test_of_all_who_wait_for_an_endpoint_one_finds_out(server: Server) -> None:
@@ -521,14 +512,6 @@ def test_failures_at_the_same_time_are_one_failure(server: Server) -> None:
     for thread in threads:
         thread.join()
     assert refusal(endpoint).endswith("(it is asked again in 5 s)")
-
-
-def taking(most: int, status: int) -> Answering:
-    return lambda asked: well(asked) if len(asked.body["input"]) <= most else asked.send(b"", status)
-
-
-def sizes(server: Server) -> list[int]:
-    return [len(body["input"]) for _, _, body in server.requests]
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])

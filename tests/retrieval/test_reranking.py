@@ -1,0 +1,366 @@
+"""A second opinion on a shortlist, asked from a real endpoint on the loopback."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.retrieval.catalog import made
+from tests.retrieval.endpoint import (
+    Answering,
+    Asked,
+    Server,
+    fails,
+    hang,
+    hang_up,
+    hang_up_halfway,
+    rows,
+    saying,
+    serving,
+    well,
+)
+from toolfold.model import Tool
+from toolfold.retrieval import reranking
+from toolfold.retrieval.embedding import Endpoint
+from toolfold.retrieval.reranking import Reranker
+
+A, B, C = (made(letter * 4) for letter in "abc")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with serving() as server:
+        yield server
+
+
+class Clock:
+    """Every look at it is an hour later: an endpoint that failed is asked again at once."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def __call__(self) -> float:
+        self._now += 3_600
+        return self._now
+
+
+def reranker(server: Server, folder: Path | None, model: str = "m") -> Reranker:
+    return Reranker(Endpoint(server.url, model, timeout=1, clock=Clock()), folder)
+
+
+def order(reranker: Reranker, message: str, tools: Sequence[Tool]) -> list[str]:
+    found = reranker.similarities(message, tools)
+    assert found is not None
+    return [tools[place].name for place in np.argsort(-found, kind="stable")]
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+# The opinion
+
+
+def test_the_nearest_tool_has_the_highest_similarity(server: Server, tmp_path: Path) -> None:
+    second = reranker(server, tmp_path)
+    assert order(second, "bb a", [A, B, C]) == ["bbbb", "aaaa", "cccc"]
+    assert order(second, "cc b", [A, B, C]) == ["cccc", "bbbb", "aaaa"]
+
+
+def test_similarities_come_in_the_order_of_the_tools(server: Server) -> None:
+    found = reranker(server, None).similarities("aaabbbb", [C, B, A])
+    assert found == pytest.approx([0, 0.8, 0.6], abs=1e-3)
+
+
+def test_a_tool_that_stands_twice_on_the_list_is_asked_for_once(server: Server) -> None:
+    assert reranker(server, None).similarities("a", [A, A, B]) == pytest.approx([1, 1, 0])
+    assert [len(texts) for texts in server.asked] == [1, 2]
+
+
+@pytest.mark.parametrize("message", ["", "  \n", "\x00"])
+def test_a_message_without_words_asks_nothing(server: Server, message: str) -> None:
+    assert reranker(server, None).similarities(message, [A]) is None
+    assert server.asked == []
+
+
+def test_an_empty_shortlist_asks_nothing(server: Server) -> None:
+    assert reranker(server, None).similarities("a", []) is None
+    assert server.asked == []
+
+
+def test_a_model_without_an_opinion_gives_none(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    assert reranker(server, None).similarities("xyz", [A, B]) is None
+    assert warnings(caplog) == []
+
+
+def test_a_megabyte_of_message_is_sent_as_a_short_text(server: Server) -> None:
+    reranker(server, None).similarities("a" * 1_000_000, [A])
+    assert len(server.asked[0][0]) < 1_000
+
+
+# What is asked
+
+
+def test_one_message_is_one_request_once_the_tools_are_known(server: Server, tmp_path: Path) -> None:
+    second = reranker(server, tmp_path)
+    second.similarities("a", [A, B, C])
+    server.requests.clear()
+    for message in ("b", "c", "b again"):
+        second.similarities(message, [C, A, B])
+    assert server.asked == [["b"], ["c"], ["b again"]]
+
+
+def test_only_tools_nobody_asked_about_before_are_embedded(server: Server, tmp_path: Path) -> None:
+    second = reranker(server, tmp_path)
+    second.similarities("a", [A, B])
+    server.requests.clear()
+    second.similarities("a", [A, B, C])
+    assert server.asked == [["a"], ["user cccc"]]
+
+
+def test_a_changed_tool_is_embedded_again(server: Server, tmp_path: Path) -> None:
+    second = reranker(server, tmp_path)
+    second.similarities("a", [A])
+    assert order(second, "b", [replace(A, description="bbb bbb"), C])[0] == "aaaa"
+    assert server.asked[-1] == ["user aaaa. bbb bbb", "user cccc"]
+
+
+def test_many_tools_are_asked_for_in_batches(server: Server, tmp_path: Path) -> None:
+    tools = [made(f"a{number}") for number in range(70)]
+    reranker(server, tmp_path).similarities("a", tools)
+    assert [len(texts) for texts in server.asked] == [1, 32, 32, 6]
+
+
+# What is kept
+
+
+def test_another_process_asks_nothing_about_known_tools(server: Server, tmp_path: Path) -> None:
+    first = reranker(server, tmp_path).similarities("a b", [A, B, C])
+    server.requests.clear()
+    again = reranker(server, tmp_path).similarities("a b", [A, B, C])
+    assert server.asked == [["a b"]]
+    assert first is not None
+    assert again is not None
+    assert first.tolist() == again.tolist()
+
+
+def test_what_two_processes_learn_is_kept_together(server: Server, tmp_path: Path) -> None:
+    one, other = reranker(server, tmp_path), reranker(server, tmp_path)
+    one.similarities("a", [A])
+    other.similarities("a", [B])
+    one.similarities("a", [C])
+    server.requests.clear()
+    for each in (one, other, reranker(server, tmp_path)):
+        each.similarities("a", [A, B, C])
+    assert server.asked == [["a"]] * 3
+
+
+def test_many_who_learn_at_once_leave_a_file_that_can_be_read(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def learn(number: int) -> None:
+        second = Reranker(Endpoint(server.url, "m", timeout=20), tmp_path)
+        for each in range(5):
+            second.similarities("a", [made(f"a{number}x{each}")])
+
+    threads = [threading.Thread(target=learn, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    reranker(server, tmp_path).similarities("a", [A])
+    assert warnings(caplog) == []
+    assert [file.suffix for file in tmp_path.iterdir()] == [".npz"]
+
+
+def test_another_model_has_vectors_of_its_own(server: Server, tmp_path: Path) -> None:
+    reranker(server, tmp_path, "one").similarities("a", [A])
+    server.requests.clear()
+    reranker(server, tmp_path, "other").similarities("a", [A])
+    assert server.asked == [["a"], ["user aaaa"]]
+
+
+def test_a_model_that_changed_under_its_name_is_asked_again(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    reranker(server, tmp_path).similarities("a", [A, B])
+
+    def longer(asked: Asked) -> None:
+        vectors = ([text.count("b"), text.count("a"), 0, 0] for text in asked.body["input"])
+        saying(rows(*vectors))(asked)
+
+    server.answering = longer
+    second = reranker(server, tmp_path)
+    assert order(second, "a", [B, A]) == ["aaaa", "bbbb"]
+    server.requests.clear()
+    second.similarities("b", [A, B])
+    assert server.asked == [["b"]]
+    assert warnings(caplog) == []
+
+
+def the_file(folder: Path) -> Path:
+    (file,) = folder.iterdir()
+    return file
+
+
+def foreign(file: Path) -> None:
+    np.savez(file, about=np.frombuffer(b'{"format": 1, "model": "another"}', np.uint8), keys=[], vectors=[])
+
+
+def pickled(file: Path) -> None:
+    np.savez(file, about=np.array([{"format": 1}], object), keys=[], vectors=[])
+
+
+def with_nan(file: Path) -> None:
+    with np.load(file) as stored:
+        parts = dict(stored)
+    parts["vectors"] = np.full_like(parts["vectors"], np.nan)
+    np.savez(file, **parts)
+
+
+def with_keys_missing(file: Path) -> None:
+    with np.load(file) as stored:
+        parts = dict(stored)
+    np.savez(file, **{**parts, "keys": parts["keys"][:1]})
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda file: file.write_bytes(b""),
+        lambda file: file.write_bytes(b"not an archive"),
+        lambda file: file.write_bytes(file.read_bytes()[:-200]),
+        foreign,
+        pickled,
+        with_nan,
+        with_keys_missing,
+    ],
+    ids=["empty", "text", "cut off", "of another model", "pickled", "not numbers", "keys missing"],
+)
+def test_a_file_that_cannot_be_used_is_ignored_with_a_notice_and_replaced(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, spoil: object
+) -> None:
+    reranker(server, tmp_path).similarities("a", [A, B])
+    assert callable(spoil)
+    spoil(the_file(tmp_path))
+    server.requests.clear()
+    assert order(reranker(server, tmp_path), "b", [A, B]) == ["bbbb", "aaaa"]
+    assert len(server.asked) == 2
+    (notice,) = warnings(caplog)
+    assert "cannot be used and are ignored" in notice
+    reranker(server, tmp_path).similarities("b", [A, B])
+    assert len(server.asked) == 3
+
+
+def test_a_file_too_large_to_be_ours_is_not_read(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reranker(server, tmp_path).similarities("a", [A])
+    monkeypatch.setattr(reranking, "LARGEST_FILE", 100)
+    reranker(server, tmp_path).similarities("a", [A])
+    assert "too large" in warnings(caplog)[0]
+
+
+def test_the_vectors_least_lately_used_make_room(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reranking, "KEPT_VECTORS", 2)
+    second = reranker(server, tmp_path)
+    second.similarities("a", [A, B])
+    second.similarities("a", [A])
+    second.similarities("a", [C])
+    server.requests.clear()
+    again = reranker(server, tmp_path)
+    again.similarities("a", [A, C])
+    assert server.asked == [["a"]]
+    again.similarities("a", [B])
+    assert server.asked[1:] == [["a"], ["user bbbb"]]
+
+
+def test_the_files_of_models_long_unused_make_room(server: Server, tmp_path: Path) -> None:
+    for number in range(reranking.KEPT_FILES + 3):
+        reranker(server, tmp_path, f"m{number}").similarities("a", [A])
+    assert len(list(tmp_path.iterdir())) == reranking.KEPT_FILES
+
+
+def test_a_folder_that_is_a_file_costs_a_notice(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    second = reranker(server, taken)
+    second.similarities("a", [A])
+    assert order(second, "b", [A, B]) == ["bbbb", "aaaa"]
+    (notice,) = warnings(caplog)
+    assert "cannot be kept" in notice
+
+
+# What goes wrong
+
+
+def of_two_lengths(asked: Asked) -> None:
+    """A message's vectors are shorter than a tool's."""
+    vector = [1.0] if asked.body["input"] == ["a"] else [1.0, 2.0]
+    saying(rows(*[vector] * len(asked.body["input"])))(asked)
+
+
+def only_messages(asked: Asked) -> None:
+    well(asked) if asked.body["input"] == ["a"] else fails(asked)
+
+
+FAULTS: dict[str, Answering] = {
+    "time limit": hang,
+    "server error": fails,
+    "not found": lambda asked: asked.send(b"", 404),
+    "refused": lambda asked: asked.send(b"", 400),
+    "hung up": hang_up,
+    "hung up halfway": hang_up_halfway,
+    "not JSON": saying(b"<html>"),
+    "no vectors": saying({"data": []}),
+    "not numbers": saying(rows(["x"])),
+    "two lengths": of_two_lengths,
+    "tools only": only_messages,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_on_any_failure_there_is_no_second_opinion_and_it_is_said_once(
+    server: Server, caplog: pytest.LogCaptureFixture, fault: Answering
+) -> None:
+    server.answering = fault
+    second = Reranker(Endpoint(server.url, "m", timeout=0.3), None)
+    for _ in range(3):
+        assert second.similarities("a", [A, B]) is None
+    (said,) = warnings(caplog)
+    assert said.startswith("hits are not reranked: m at http://127.0.0.1")
+
+
+def test_nobody_at_the_address_is_no_second_opinion(caplog: pytest.LogCaptureFixture) -> None:
+    second = Reranker(Endpoint("http://127.0.0.1:9/v1/embeddings", "m"), None)
+    assert second.similarities("a", [A]) is None
+    assert len(warnings(caplog)) == 1
+
+
+def test_an_endpoint_that_comes_back_is_used_again(server: Server) -> None:
+    second = reranker(server, None)
+    server.answering = fails
+    assert second.similarities("a", [A, B]) is None
+    server.answering = well
+    assert order(second, "b", [A, B]) == ["bbbb", "aaaa"]
+
+
+def test_what_was_learnt_before_a_failure_is_kept(server: Server, tmp_path: Path) -> None:
+    tools = [made(f"a{number}") for number in range(40)]
+    server.answering = lambda asked: well(asked) if len(server.requests) < 3 else fails(asked)
+    assert reranker(server, tmp_path).similarities("a", tools) is None
+    server.answering = well
+    server.requests.clear()
+    assert reranker(server, tmp_path).similarities("a", tools) is not None
+    assert [len(texts) for texts in server.asked] == [1, 8]
