@@ -33,6 +33,7 @@ from toolfold.config import (
     trusted_folders,
     unset_value,
     untrust,
+    written_value,
 )
 from toolfold.errors import ConfigError
 
@@ -320,6 +321,83 @@ def test_a_toolset_name_with_a_dot_is_refused(place: Place) -> None:
     error = place.refusal("toolsets:\n  my.set: {tools: [a]}\n")
     assert "'my.set' cannot be the name of a toolset" in str(error)
     assert error.line == 2
+
+
+# Synonyms
+
+
+def test_synonyms_are_lists_of_phrases_by_name(place: Place) -> None:
+    config = place.load(
+        "tools:\n  synonyms:\n    mcp_jira_create: [ticket, bug report]\n    mcp-github: [repo]\n"
+    )
+    assert config.tools.synonyms == {"mcp_jira_create": ("ticket", "bug report"), "mcp-github": ("repo",)}
+    assert place.load("tools:\n  synonyms:\n").tools.synonyms == {}
+    with pytest.raises(TypeError):
+        config.tools.synonyms["other"] = ()
+
+
+def test_synonyms_of_all_layers_come_together(place: Place) -> None:
+    config = place.load(
+        "tools: {synonyms: {a: [one], b: [two]}}",
+        "tools: {synonyms: {b: [three], c: [four]}}",
+        env={"TOOLFOLD_TOOLS__SYNONYMS__D": "five, six seven"},
+        overrides=["tools.synonyms.e=[eight]"],
+    )
+    assert config.tools.synonyms == {
+        "a": ("one",),
+        "b": ("three",),
+        "c": ("four",),
+        "d": ("five", "six seven"),
+        "e": ("eight",),
+    }
+    assert get(config, "tools.synonyms.d") == ("five", "six seven")
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("3", "tools.synonyms must be a map of lists, not 3"),
+        ("{a: b}", "tools.synonyms.a must be a list of at most 50 words or phrases, not 'b'"),
+        ("{a: [3]}", "tools.synonyms.a[0] must be text of 1 to 100 characters, not 3"),
+        ("{a: [b, '']}", "tools.synonyms.a[1] must be text of 1 to 100 characters, not ''"),
+        (f"{{a: [{'b' * 101}]}}", "tools.synonyms.a[0] must be text of 1 to 100 characters, not 'bbb"),
+        (f"{{a: [{'b, ' * 51}]}}", "tools.synonyms.a must be a list of at most 50 words or phrases, not 51"),
+        ('{"a\\0": [b]}', "cannot be the name of a tool"),
+    ],
+)
+def test_synonyms_that_cannot_be_used_are_refused(place: Place, written: str, said: str) -> None:
+    error = place.refusal(f"tools:\n  synonyms: {written}\n")
+    assert said in str(error)
+    assert error.line == 2
+
+
+def test_the_longest_and_most_synonyms_are_taken(place: Place) -> None:
+    config = place.load(f"tools: {{synonyms: {{a: [{', '.join(['b' * 100] * 50)}]}}}}")
+    assert config.tools.synonyms["a"] == ("b" * 100,) * 50
+
+
+def test_synonyms_are_set_and_unset_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    set_value(file, "tools.synonyms.mcp_jira_create", "ticket, bug report")
+    set_value(file, "tools.synonyms.web", ["page"])
+    assert written_value(file, "tools.synonyms") == {
+        "mcp_jira_create": ["ticket", "bug report"],
+        "web": ["page"],
+    }
+    assert unset_value(file, "tools.synonyms.web")
+    assert written_value(file, "tools.synonyms") == {"mcp_jira_create": ["ticket", "bug report"]}
+
+
+@pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid", "rerank", "Rerank"])
+def test_a_tool_search_has_one_of_four_modes(place: Place, mode: str) -> None:
+    config = place.load(f"tools: {{tool_search: {{reranker: {{mode: {mode}}}}}}}")
+    assert config.tools.tool_search.reranker.mode == mode.lower()
+
+
+def test_a_mode_no_search_has_is_refused(place: Place) -> None:
+    error = place.refusal("tools: {tool_search: {reranker: {mode: rerang}}}")
+    assert "must be keyword, semantic, hybrid or rerank, not 'rerang'" in str(error)
+    assert error.hint == "did you mean rerank?"
 
 
 # Layers
@@ -1022,6 +1100,9 @@ def test_the_json_schema_accepts_what_loads(place: Place) -> None:
     schema = jsonschema_rs.validator_for(json_schema())
     for search in (True, False, {"enabled": "on"}, {"enabled": False}):
         assert schema.is_valid({"tools": {"tool_search": search, "rag_top_k": 3}, "toolsets": {"a": {}}})
+    assert schema.is_valid({"tools": {"synonyms": {"a": ["b"]}}})
+    assert not schema.is_valid({"tools": {"synonyms": {"a": "b"}}})
+    assert not schema.is_valid({"tools": {"synonyms": {"a": ["b" * 101]}}})
     assert not schema.is_valid({"tools": {"rag_top": 3}})
     assert not schema.is_valid({"tools": {"rag_top_k": 99}})
     assert json_schema()["$defs"]["Plugins"]["properties"]["folder"]["grants"] is True

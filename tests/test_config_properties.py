@@ -51,6 +51,7 @@ def value_for(kind: str) -> st.SearchStrategy[Any]:
         "a list of names": st.lists(words, max_size=4),
         "a list of paths": st.lists(words, max_size=4),
         "a list of names or null": st.lists(words, max_size=4),
+        "a map of lists": st.just({"some tool": ("one word", "2")}),  # another map would lose this one
     }.get(kind, st.nothing())
 
 

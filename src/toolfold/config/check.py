@@ -22,13 +22,13 @@ from toolfold.config.describe import (
     entries,
     field_at,
     in_words,
+    item_in_words,
     item_kind,
     kind,
     names_at,
     not_a_setting,
     nullable,
     section,
-    word_for,
 )
 from toolfold.config.document import Node, Place, read_value, written
 from toolfold.config.settings import Section, Settings, tool_search_map
@@ -87,7 +87,7 @@ def expand(tree: Node, *, folder: Path, home: Path) -> Node:
 
 def _expanded(node: Node, field: FieldInfo, folder: Path, home: Path) -> Node:
     found = kind(field)
-    if section(field) or entries(field):
+    if section(field) or found is dict:
         return _empty_for_null(unfolded(node, field))
     if found is Path:
         return Node(_absolute(node.value, folder, home), node.place)
@@ -174,21 +174,20 @@ def _explained(error: ErrorDetails, tree: Node) -> ConfigError:
     field = field_at(names)
     wanted = in_words(field) if field else "something else"
     if field and isinstance(loc[-1], int):
-        wanted = word_for(item_kind(field))
+        wanted = item_in_words(field)
     key = ".".join(names) + "".join(f"[{each}]" for each in loc if isinstance(each, int))
-    problem = f"{key} must be {wanted}, not {_shown_value(error['input'])}"
+    given = str(len(error["input"])) if error["type"] == "too_long" else _shown_value(error["input"])
+    problem = f"{key} must be {wanted}, not {given}"
     hint = _hint(field, error["input"]) if field else ""
     return ConfigError(problem, key=".".join(names), file=place.file, line=place.line, hint=hint)
 
 
 def _bad_name(path: Sequence[str], place: Place) -> ConfigError:
-    return ConfigError(
-        f"{shown(path[-1])!r} cannot be the name of a toolset",
-        key=".".join(path),
-        file=place.file,
-        line=place.line,
-        hint="use up to 64 letters, digits, _ and -",
-    )
+    of, hint = "tool", ""
+    if path[0] == "toolsets":
+        of, hint = "toolset", "use up to 64 letters, digits, _ and -"
+    problem = f"{shown(path[-1])!r} cannot be the name of a {of}"
+    return ConfigError(problem, key=".".join(path), file=place.file, line=place.line, hint=hint)
 
 
 def _shown_value(value: Any) -> str:

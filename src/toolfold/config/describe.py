@@ -113,12 +113,20 @@ def section(field: FieldInfo) -> type[Section] | None:
 
 
 def entries(field: FieldInfo) -> type[Section] | None:
-    """What a field holds under names that people choose, if it does."""
-    return get_args(field.annotation)[1] if get_origin(field.annotation) is dict else None
+    """The block of settings a field holds under each name that people choose, if it does."""
+    held = values(field)
+    return section(held) if held else None
+
+
+def values(field: FieldInfo) -> FieldInfo | None:
+    """What a field holds under each name that people choose, if it does."""
+    if get_origin(field.annotation) is not dict:
+        return None
+    return FieldInfo.from_annotation(get_args(field.annotation)[1])
 
 
 def field_at(path: Sequence[str]) -> FieldInfo | None:
-    """The field a path leads to, or that holds the named entry it leads to."""
+    """The field a path leads to, or that holds the named block it leads to."""
     owner: type[Section] | None = Settings
     field: FieldInfo | None = None
     names = iter(path)
@@ -127,8 +135,9 @@ def field_at(path: Sequence[str]) -> FieldInfo | None:
         if field is None:
             return None
         owner = section(field)
-        if owner is None and (entry := entries(field)) and next(names, None) is not None:
-            owner = entry
+        if (held := values(field)) and next(names, None) is not None:
+            owner = section(held)
+            field = field if owner else held
     return field
 
 
@@ -197,10 +206,30 @@ def in_words(field: FieldInfo) -> str:
         *most, last = choices(field)
         return f"{', '.join(most)} or {last}"
     if found is tuple:
-        words = "a list of paths" if item_kind(field) is Path else "a list of names"
+        words = _list_in_words(field)
+    elif found is dict and not entries(field):
+        words = "a map of lists"
     else:
         words = word_for(found)
     return f"{words} or null" if nullable(field) else words
+
+
+def _list_in_words(field: FieldInfo) -> str:
+    if most := _most(field.metadata):
+        return f"a list of at most {most} words or phrases"
+    return "a list of paths" if item_kind(field) is Path else "a list of names"
+
+
+def item_in_words(field: FieldInfo) -> str:
+    """The type of what a list holds as a person would say it."""
+    item = get_args(_bare(field.annotation))[0]
+    most = _most(get_args(item)[1:])
+    return f"text of 1 to {most} characters" if most else word_for(item_kind(field))
+
+
+def _most(metadata: Sequence[Any]) -> int | None:
+    """The greatest length that is allowed."""
+    return next((each.max_length for each in metadata if getattr(each, "max_length", None)), None)
 
 
 def word_for(found: Any) -> str:

@@ -88,6 +88,9 @@ Switch = Annotated[
     WithJsonSchema({"enum": ["auto", "on", "off", True, False]}),
 ]
 Selection = Annotated[Literal["eager", "hybrid", "semantic", "keyword"], BeforeValidator(_lowered)]
+SearchMode = Annotated[Literal["keyword", "semantic", "hybrid", "rerank"], BeforeValidator(_lowered)]
+Phrase = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(_well_formed)]
+Phrases = Annotated[tuple[Phrase, ...], Field(max_length=50)]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lowered)]
 
 
@@ -110,7 +113,10 @@ class Reranker(Section):
         description="The address of that service.",
         json_schema_extra={"grants": True},
     )
-    mode: Text = Field(default="rerank", description="How its answer is used.")
+    mode: SearchMode = Field(
+        default="rerank",
+        description="How a tool search orders its hits when the service is enabled: `rerank` asks it.",
+    )
     model: Text = Field(
         default="nomic-embed-text-v2-moe", description="The name of the model the service runs."
     )
@@ -171,6 +177,10 @@ class Tools(Section):
         default="embedded",
         description="What turns text into vectors: `embedded`, `auxiliary`, or the name of a model.",
         json_schema_extra={"grants": True},
+    )
+    synonyms: Annotated[dict[Text, Phrases], AfterValidator(FrozenDict)] = Field(
+        default_factory=FrozenDict,
+        description="Words that people use for a tool, or for all tools of a toolset or server, by its name.",
     )
     tool_search: Annotated[ToolSearch, BeforeValidator(tool_search_map)] = Field(
         default_factory=ToolSearch,
