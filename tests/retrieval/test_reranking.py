@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.retrieval.catalog import made
+from tests.retrieval.catalog import Counting, made
 from tests.retrieval.endpoint import (
     Answering,
     Asked,
@@ -26,9 +26,11 @@ from tests.retrieval.endpoint import (
     well,
 )
 from toolfold.model import Tool
+from toolfold.registry import Registry, Snapshot
 from toolfold.retrieval import reranking
 from toolfold.retrieval.embedding import Endpoint
-from toolfold.retrieval.reranking import Reranker
+from toolfold.retrieval.reranking import SHORTLIST, Reranker
+from toolfold.retrieval.search import Hit, Mode, Retriever
 
 A, B, C = (made(letter * 4) for letter in "abc")
 
@@ -305,14 +307,18 @@ def test_a_folder_that_is_a_file_costs_a_notice(
 # What goes wrong
 
 
+def is_about_tools(asked: Asked) -> bool:
+    return bool(asked.body["input"][0].startswith("user "))
+
+
 def of_two_lengths(asked: Asked) -> None:
     """A message's vectors are shorter than a tool's."""
-    vector = [1.0] if asked.body["input"] == ["a"] else [1.0, 2.0]
+    vector = [1.0, 2.0] if is_about_tools(asked) else [1.0]
     saying(rows(*[vector] * len(asked.body["input"])))(asked)
 
 
 def only_messages(asked: Asked) -> None:
-    well(asked) if asked.body["input"] == ["a"] else fails(asked)
+    fails(asked) if is_about_tools(asked) else well(asked)
 
 
 FAULTS: dict[str, Answering] = {
@@ -364,3 +370,74 @@ def test_what_was_learnt_before_a_failure_is_kept(server: Server, tmp_path: Path
     server.requests.clear()
     assert reranker(server, tmp_path).similarities("a", tools) is not None
     assert [len(texts) for texts in server.asked] == [1, 8]
+
+
+# In a search
+
+
+def snapshot(*tools: Tool) -> Snapshot:
+    registry = Registry()
+    registry.add_all(tools)
+    return registry.snapshot()
+
+
+LETTERS = snapshot(
+    made("one", "zoo zoo zoo b"),
+    made("two", "zoo aaaa"),
+    made("three", "zoo zoo c"),
+    made("four", "aaaaaaaa"),
+)
+
+
+def search(
+    reranker: Reranker | None, message: str, mode: Mode = "rerank", tools: Snapshot = LETTERS, limit: int = 8
+) -> list[Hit]:
+    retriever = Retriever(Counting().embedder, None, None, reranker=reranker)
+    return retriever.find(tools, message, mode=mode, limit=limit)
+
+
+def names(hits: Sequence[Hit]) -> list[str]:
+    return [hit.name for hit in hits]
+
+
+def test_hits_of_the_keywords_are_reordered_by_similarity(server: Server) -> None:
+    hits = search(reranker(server, None), "zoo a c c")
+    assert names(hits) == ["three", "two", "one"]
+    assert names(search(None, "zoo a c c", "keyword")) != names(hits)
+    assert [hit.similarity for hit in hits] == pytest.approx([0.894, 0.447, 0], abs=2e-3)
+    assert all(hit.matched for hit in hits)
+
+
+def test_a_tool_the_message_names_stays_first(server: Server) -> None:
+    assert names(search(reranker(server, None), "zoo a: use `three`"))[0] == "three"
+
+
+def test_other_modes_do_not_ask_the_service(server: Server) -> None:
+    modes: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
+    for mode in modes:
+        search(reranker(server, None), "zoo a", mode)
+    assert server.asked == []
+
+
+def test_only_the_shortlist_is_sent(server: Server) -> None:
+    many = snapshot(*(made(f"zoo_a{number}") for number in range(SHORTLIST + 5)))
+    hits = search(reranker(server, None), "zoo a", tools=many, limit=SHORTLIST + 5)
+    assert sum(map(len, server.asked)) == 1 + SHORTLIST
+    assert len(set(names(hits))) == SHORTLIST + 5
+    assert [hit.similarity for hit in hits] == pytest.approx([1.0] * SHORTLIST + [None] * 5)
+
+
+def test_where_no_keyword_matches_the_other_legs_answer(server: Server) -> None:
+    assert names(search(reranker(server, None), "qqqq")) == names(search(None, "qqqq", "hybrid")) != []
+    assert server.asked == []
+
+
+def test_without_a_service_the_order_is_the_one_of_all_legs() -> None:
+    assert names(search(None, "zoo a")) == names(search(None, "zoo a", "hybrid"))
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_a_failing_service_leaves_the_order_of_all_legs(server: Server, fault: Answering) -> None:
+    server.answering = fault
+    failing = Reranker(Endpoint(server.url, "m", timeout=0.3), None)
+    assert names(search(failing, "zoo a")) == names(search(None, "zoo a", "hybrid"))

@@ -30,9 +30,12 @@ from toolfold.retrieval.ranking import (
     features,
     reciprocal_ranks,
 )
+from toolfold.retrieval.reranking import SHORTLIST, Reranker
+from toolfold.retrieval.synonyms import Synonyms
 
-Mode = Literal["keyword", "semantic", "hybrid"]
+Mode = Literal["keyword", "semantic", "hybrid", "rerank"]
 Mask = NDArray[np.bool_]
+_SECOND_OPINION = "second opinion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +61,9 @@ class Searcher:
         ranker: Callable[[], Ranker] | None,
         *,
         outage: Outage | None = None,
+        reranker: Reranker | None = None,
     ) -> None:
-        self._embedder = embedder
+        self._embedder, self._reranker = embedder, reranker
         self._ranker = functools.cache(ranker) if ranker else None
         self._outage = outage or Outage()
 
@@ -89,8 +93,23 @@ class Searcher:
     def _legs(self, index: Index, message: str, mode: Mode, mask: Mask) -> Legs:
         lexical, best = index.lexical.scores(message)
         lexical = np.where(mask, lexical, np.float32(0))
-        dense = {} if mode == "keyword" else self._dense(index, message)
+        dense = self._second_opinion(index, message, lexical) if mode == "rerank" else {}
+        if not dense and mode != "keyword":
+            dense = self._dense(index, message)
         return Legs(lexical, best, {name: np.where(mask, each, NEVER) for name, each in dense.items()})
+
+    def _second_opinion(self, index: Index, message: str, lexical: Scores) -> Mapping[str, Scores]:
+        """How near a service finds the tools that share most with the message; nothing where it fails."""
+        if self._reranker is None:
+            return {}
+        places = map(int, _sharing_words(lexical, SHORTLIST))
+        tools = {place: tool for place in places if (tool := index.tools[place])}
+        near = self._reranker.similarities(message, list(tools.values()))
+        if near is None:
+            return {}
+        scores = np.full(len(lexical), NEVER, np.float32)
+        scores[list(tools)] = near
+        return {_SECOND_OPINION: scores}
 
     def _dense(self, index: Index, message: str) -> Mapping[str, Scores]:
         if self._embedder is None or index.vectors is None:
@@ -109,12 +128,13 @@ class Searcher:
         return {"dense": index.vectors @ vector} if vector.any() else {}
 
     def _order(self, index: Index, legs: Legs, message: str, mode: Mode) -> Places:
-        lexical = best_places(legs.lexical, DEPTH)
-        lexical = lexical[legs.lexical[lexical] > 0]
+        lexical = _sharing_words(legs.lexical, DEPTH)
         dense = [best_places(each, DEPTH) for each in legs.dense.values()]
         dense = [each[scores[each] > NEVER] for each, scores in zip(dense, legs.dense.values(), strict=True)]
         if not dense:
             return lexical
+        if _SECOND_OPINION in legs.dense:
+            return np.concatenate((dense[0], lexical))
         if mode == "semantic":
             return dense[0]
         if self._ranker is None:
@@ -127,6 +147,12 @@ class Searcher:
         named = name_coverage(index, message, candidates)
         scores = self._ranker()(features(legs, candidates, named))
         return candidates[np.argsort(-scores, kind="stable")]
+
+
+def _sharing_words(lexical: Scores, count: int) -> Places:
+    """The tools that share most with the message, of those that share anything."""
+    places = best_places(lexical, count)
+    return places[lexical[places] > 0]
 
 
 def name_coverage(index: Index, message: str, candidates: Places) -> Scores:
@@ -158,12 +184,12 @@ def _by_part_of_name(index: Index, message: str, mask: Mask) -> list[int]:
 
 def _hit(index: Index, legs: Legs, place: int, rank: int, shared: Iterable[str], exact: bool) -> Hit:
     tool = index.tools[place]
-    similarity = next((float(each[place]) for each in legs.dense.values()), None)
+    near = [float(each[place]) for each in legs.dense.values() if each[place] > NEVER]
     return Hit(
         name=tool.name if tool else "",
         score=1.0 / (1 + rank),
         matched=tuple(shared),
-        similarity=similarity,
+        similarity=near[0] if near else None,
         exact=exact,
     )
 
@@ -178,10 +204,13 @@ class Retriever:
         folder: Path | None,
         *,
         progress: Progress | None = None,
+        reranker: Reranker | None = None,
+        synonyms: Synonyms | None = None,
     ) -> None:
         outage = Outage()
+        self._synonyms = synonyms or Synonyms()
         self._indexer = Indexer(embedder, folder, progress=progress, outage=outage)
-        self._searcher = Searcher(embedder, ranker, outage=outage)
+        self._searcher = Searcher(embedder, ranker, outage=outage, reranker=reranker)
 
     def find(
         self,
@@ -193,5 +222,5 @@ class Retriever:
         granted: Iterable[str] | None = None,
     ) -> list[Hit]:
         """The best tools for a message, best first, out of those granted."""
-        index = self._indexer.index(snapshot.ordered)
+        index = self._indexer.index(self._synonyms.added_to(snapshot.ordered))
         return self._searcher.search(index, message, mode=mode, limit=limit, granted=granted)
