@@ -13,7 +13,15 @@ import pytest
 
 from toolfold import jsonlines
 from toolfold.errors import SourceError
-from toolfold.retrieval.judging import Query, discounted_gain, load_queries, recall, reciprocal_rank
+from toolfold.retrieval.judging import (
+    Query,
+    discounted_gain,
+    load_queries,
+    percentile,
+    ranks,
+    recall,
+    reciprocal_rank,
+)
 from toolfold.sources import sample_catalog
 
 ONE = Query("1", "…", ("a",))
@@ -82,6 +90,31 @@ def test_discounted_gain_counts_each_need_once_and_early_ones_more(
     assert discounted_gain(query, ranked) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("query", "ranked", "expected"),
+    [
+        (ONE, ["b", "a"], [2]),
+        (ONE, ["b"], [None]),
+        (TWO, ["b", "c", "a"], [3, 1]),
+        (SERVED_BY_EITHER, ["c", "y", "a", "x"], [2, None]),
+        (ONE, ["a", "a"], [1]),
+        (Query("4", "…", ()), ["a"], []),
+    ],
+)
+def test_every_need_has_the_rank_of_the_first_that_serves_it(
+    query: Query, ranked: list[str], expected: list[int | None]
+) -> None:
+    assert ranks(query, ranked) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "expected"),
+    [([3.0, 1.0, 2.0], 0.5, 2.0), ([3.0, 1.0, 2.0], 0.99, 3.0), ([5.0], 0.5, 5.0), ([2.0, 1.0], 0.5, 1.0)],
+)
+def test_a_percentile_is_one_of_the_values(values: list[float], share: float, expected: float) -> None:
+    assert percentile(values, share) == expected
+
+
 def test_more_needs_than_places_can_still_be_perfect() -> None:
     many = Query("1", "…", ("a", "b", "c"))
     assert discounted_gain(many, ["c", "a"], depth=2) == pytest.approx(1)
@@ -145,6 +178,22 @@ def test_alternatives_may_be_absent_in_any_way(file: Path, none: Any) -> None:
     assert load_queries(file) == [Query("q1", "book a table", ("book",))]
 
 
+def test_candidates_are_the_whole_choice_only_where_the_row_says_so(file: Path) -> None:
+    own = {"candidates": ["a", "b"], "scope": "own_candidates_only"}
+    file.write_text(line(**own) + "\n" + line(candidates=["a"]) + "\n" + line(candidates=["a"], scope="all"))
+    first, second, third = load_queries(file)
+    assert first.candidates == frozenset({"a", "b"})
+    assert second.candidates is third.candidates is None
+
+
+@pytest.mark.parametrize("identity", ["", "q", 7, 1.5])
+def test_an_id_stays_what_it_is(file: Path, identity: str | float) -> None:
+    file.write_text(line(id=identity))
+    (query,) = load_queries(file)
+    assert query.id == identity
+    assert type(query.id) is type(identity)
+
+
 def test_a_message_may_need_no_tool(file: Path) -> None:
     file.write_text(line(gold=[]))
     (query,) = load_queries(file)
@@ -179,6 +228,11 @@ BROKEN = {
     "no id": json.dumps({"query": "x", "gold": ["a"]}).encode(),
     "no query": json.dumps({"id": "x", "gold": ["a"]}).encode(),
     "no gold": json.dumps({"id": "x", "query": "y"}).encode(),
+    "an id that is none": line(id=None).encode(),
+    "an id that is a list": line(id=["a"]).encode(),
+    "an id that is true": line(id=True).encode(),
+    "candidates that are missing": line(scope="own_candidates_only").encode(),
+    "candidates that are a text": line(scope="own_candidates_only", candidates="book").encode(),
     "a query that is no text": line(query=None).encode(),
     "gold that is a text": line(gold="book").encode(),
     "gold that is none": line(gold=None).encode(),

@@ -3,123 +3,163 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from toolfold.cli.app import Invocation
+from toolfold.cli.report import Judged, Measured, curve, tell
 from toolfold.cli.search import MODES
-from toolfold.cli.show import counted, out, plain, table
+from toolfold.cli.show import counted, listed, note, plain, progress, warn, working
 
 if TYPE_CHECKING:
     from toolfold.registry import Snapshot
     from toolfold.retrieval.judging import Query
-    from toolfold.retrieval.search import Retriever
+    from toolfold.retrieval.search import Mode, Retriever
 
 DEPTH = 50
-WORST = 8
+PLOTTED: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """One message, what was found for it and how long that took."""
-
-    query: Query
-    ranked: list[str]
-    ms: float
 
 
 @click.command("eval")
 @click.option("--catalog", type=_file, required=True, help="Tools, a JSON function definition a line.")
 @click.option("--queries", type=_file, required=True, help='Messages: {"id", "query", "gold"} a line.')
-@click.option("--mode", type=MODES, default="hybrid", show_default=True)
+@click.option("--mode", type=MODES, default="hybrid", show_default=True, help="Which legs are asked.")
 @click.option(
     "--k", "depth", type=click.IntRange(1, DEPTH), default=8, show_default=True, help="How many are shown."
 )
 @click.option("--json", "as_lines", is_flag=True, help="One JSON line a message, and nothing else.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    help="Draw recall against tokens sent, every mode, into this .png, .svg or .pdf.",
+)
 @click.pass_obj
 def command(
-    invocation: Invocation, catalog: Path, queries: Path, mode: str, depth: int, as_lines: bool
+    invocation: Invocation,
+    catalog: Path,
+    queries: Path,
+    mode: Mode,
+    depth: int,
+    as_lines: bool,
+    plot: Path | None,
 ) -> None:
-    """Measure recall, MRR and nDCG on your own tools and messages."""
+    """Measure how well tools are found, on your own tools and messages.
+
+    Both files hold one JSON object a line and may be gzipped. A message may have `alternatives` to its
+    gold tools, a `kind` to be reported by, and no gold at all where no tool is needed.
+    """
+    if plot:
+        from toolfold.cli.plot import check
+
+        check(plot)
+    tools, asked = _read(catalog, queries)
+    with invocation.runtime() as runtime:
+        retriever = runtime.retriever
+        with working("reading the tools"):
+            retriever.find(tools, "warm up", mode=mode, limit=1)
+        judged = _judged(retriever, tools, asked, mode, depth, quiet=as_lines and sys.stdout.isatty())
+        if as_lines:
+            judged = _printed(judged)
+        found = list(judged)
+        if as_lines and not plot:
+            return
+        measured = Measured(tools, found, mode, depth, _costs(tools))
+        if plot:
+            _plot(plot, retriever, measured)
+        if not as_lines:
+            tell(measured, retriever)
+
+
+def _read(catalog: Path, queries: Path) -> tuple[Snapshot, list[Query]]:
+    """Both files. What makes the figures doubtful and does not stop the work is told."""
     from toolfold.registry import Snapshot
     from toolfold.retrieval.judging import load_queries
     from toolfold.sources import load_catalog
 
+    listing, asked = load_catalog(catalog), load_queries(queries)
+    if not listing:
+        raise click.ClickException(f"{catalog} holds no tools: there is nothing to search")
     # Not registered: a catalog may hold names that no runtime would take, and is measured by itself.
-    tools, asked = Snapshot({tool.name: tool for tool in load_catalog(catalog)}, 0), load_queries(queries)
-    with invocation.runtime() as runtime:
-        judged = _judged(runtime.retriever, tools, asked, mode, quiet=as_lines)
-        if not as_lines:
-            _report(list(judged), len(tools), mode)
-            return
-        for each in judged:
-            line = {
-                "id": each.query.id,
-                "ranked": each.ranked,
-                "selected": each.ranked[:depth],
-                "ms": each.ms,
-            }
-            click.echo(json.dumps(line))  # ASCII: whatever the catalog holds, any terminal can carry it
+    tools = Snapshot({tool.name: tool for tool in listing}, 0)
+    if not asked:
+        warn(f"{queries} holds no messages")
+    if twice := _repeated(tool.name for tool in listing):
+        warn(f"{catalog}: more than one tool is called {listed(twice, 5)}; the last one counts")
+    if twice := _repeated(str(query.id) for query in asked):
+        warn(f"{queries}: more than one message has the id {listed(twice, 5)}")
+    if strange := _strange(asked, tools):
+        warn(f"{queries}: not in {catalog.name}, so never found: {listed(strange, 5)}")
+    return tools, asked
+
+
+def _repeated(names: Iterator[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def _strange(asked: Sequence[Query], tools: Snapshot) -> list[str]:
+    named = (name for query in asked for name in (*query.gold, *sorted(query.candidates or ())))
+    return [name for name in dict.fromkeys(named) if name not in tools]
 
 
 def _judged(
-    retriever: Retriever, tools: Snapshot, asked: Sequence[Query], mode: Any, *, quiet: bool
+    retriever: Retriever, tools: Snapshot, asked: Sequence[Query], mode: Mode, depth: int, *, quiet: bool
 ) -> Iterator[Judged]:
-    from rich.console import Console
-    from rich.progress import track
+    with progress(f"asking, {mode}", shown=not quiet) as step:
+        for number, query in enumerate(asked):
+            step(number, len(asked))
+            started = time.process_time()
+            hits = retriever.find(tools, query.text, mode=mode, limit=DEPTH, granted=query.candidates)
+            ms = round((time.process_time() - started) * 1000, 3)
+            ranked = [hit.name for hit in hits]
+            yield Judged(query, ranked, ranked[:depth], 1.0, ms)
 
-    retriever.find(tools, "warm up", mode=mode, limit=1)
-    for query in track(asked, "searching", console=Console(stderr=True), transient=True, disable=quiet):
-        started = time.process_time()
-        hits = retriever.find(tools, query.text, mode=mode, limit=DEPTH)
-        ms = (time.process_time() - started) * 1000
-        yield Judged(query, [hit.name for hit in hits], round(ms, 3))
+
+def _printed(judged: Iterator[Judged]) -> Iterator[Judged]:
+    for each in judged:
+        line: dict[str, Any] = {
+            "id": each.query.id,
+            "ranked": each.ranked,
+            "selected": each.selected,
+            "ms": each.ms,
+        }
+        click.echo(json.dumps(line))  # ASCII: whatever the catalog holds, any terminal can carry it
+        yield each
 
 
-def _report(judged: Sequence[Judged], tools: int, mode: str) -> None:
-    from toolfold.retrieval.judging import discounted_gain, recall, reciprocal_rank
+def _costs(tools: Snapshot) -> dict[str, int]:
+    """What each tool's definition costs in a prompt, in tokens."""
+    from toolfold.turn import count_tokens
 
-    scored = [each for each in judged if each.query.gold]
-    if not scored:
-        raise click.ClickException("no message has a `gold` tool: there is nothing to measure")
-    kinds = sorted({each.query.kind for each in scored if each.query.kind})
-    groups = [("all", scored), *((kind, [e for e in scored if e.query.kind == kind]) for kind in kinds)]
-    table(
-        f"{tools:,} tools, {len(scored):,} messages, {mode}, {median(e.ms for e in judged):.2f} ms a message",
-        ("messages", "#count", "#R@1", "#R@5", "#R@8", "#MRR", "#nDCG@10"),
-        (
-            (
-                name,
-                str(len(group)),
-                *(f"{fmean(recall(e.query, e.ranked, at) for e in group):.3f}" for at in (1, 5, 8)),
-                f"{fmean(reciprocal_rank(e.query, e.ranked) for e in group):.3f}",
-                f"{fmean(discounted_gain(e.query, e.ranked) for e in group):.3f}",
-            )
-            for name, group in groups
-        ),
+    costs = {}
+    with progress("counting tokens") as step:
+        for number, tool in enumerate(tools.values()):
+            step(number, len(tools))
+            costs[tool.name] = count_tokens([tool.definition()])
+    return costs
+
+
+def _plot(file: Path, retriever: Retriever, measured: Measured) -> None:
+    from toolfold.cli.plot import draw
+
+    asked = [each.query for each in measured.needing]
+    if not asked:
+        raise click.ClickException("no message has a `gold` tool: there is no recall to draw")
+    curves = []
+    for mode in dict.fromkeys((*PLOTTED, measured.mode)):
+        judged: Sequence[Judged] = measured.needing
+        if mode != measured.mode:
+            judged = list(_judged(retriever, measured.tools, asked, mode, measured.depth, quiet=False))
+        curves.append(curve(mode, judged, measured.costs))
+    about = (
+        f"{counted(len(measured.tools), 'tool')}, {counted(len(asked), 'message')};"
+        f" all tools cost {measured.all_tokens:,} tokens"
     )
-    _tell_the_worst(scored)
-
-
-def _tell_the_worst(scored: Sequence[Judged]) -> None:
-    from toolfold.retrieval.judging import recall
-
-    missed = [each for each in scored if recall(each.query, each.ranked, 8) < 1]
-    if missed:
-        out(f"not all among the first eight, {counted(len(missed), 'message')}, for example:")
-    for each in missed[:WORST]:
-        wanted, first = ", ".join(each.query.gold), ", ".join(each.ranked[:3])
-        out(f"  [bold]{_printable(each.query.text[:100])}[/bold]")
-        out(f"    wanted {_printable(wanted)}; first {_printable(first)}")
-
-
-def _printable(text: str) -> str:
-    """Foreign text that does nothing to a terminal."""
-    return plain("".join(char if char.isprintable() else " " for char in text))
+    draw(file, curves, about, numbered=measured.mode)
+    note(f"recall against tokens sent is drawn in {plain(str(file))}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,12 +10,16 @@ from typing import TYPE_CHECKING
 import click
 
 from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.show import as_json, out, table
+from toolfold.cli.show import as_json, counted, listed, out, table, working
 
 if TYPE_CHECKING:
+    from toolfold.model import Tool
+    from toolfold.registry import Snapshot
     from toolfold.retrieval.search import Hit, Mode
+    from toolfold.runtime import Runtime
 
 MODES = click.Choice(["keyword", "semantic", "hybrid"])
+WORDS = 8
 
 
 @click.command("search")
@@ -41,28 +46,49 @@ def command(
     """Find tools for a message: rank, tool, and what speaks for it."""
     from toolfold.sources import load_catalog, sample_catalog
 
-    with invocation.runtime() as runtime:
-        runtime.registry.add_all(load_catalog(catalog) if catalog else ())
-        runtime.registry.add_all(sample_catalog() if sample else ())
-        snapshot, granted = runtime.registry.snapshot(), runtime.session().granted()
+    brought = [*(load_catalog(catalog) if catalog else ()), *(sample_catalog() if sample else ())]
+    with invocation.runtime() as runtime, working("reading the tools"):
+        snapshot, granted = _searched(runtime, brought)
         hits = runtime.retriever.find(snapshot, message, mode=mode, limit=limit, granted=granted)
     if as_json_:
         as_json([{"rank": rank, **asdict(hit)} for rank, hit in enumerate(hits, 1)])
+    elif not message.strip():
+        out('the message is empty. Say what you want done: toolfold search "send an email to Anna"')
     elif not hits:
-        out("no tool matches. `toolfold tools list` shows them all.")
+        out(_nothing(len(granted), mode))
     else:
         table(
             "",
             ("#rank", "tool", "why"),
-            ((str(rank), hit.name, _why(hit)) for rank, hit in enumerate(hits, 1)),
+            ((str(rank), hit.name, why(hit)) for rank, hit in enumerate(hits, 1)),
             whole="tool",
         )
 
 
-def _why(hit: Hit) -> str:
+def _searched(runtime: Runtime, brought: Sequence[Tool]) -> tuple[Snapshot, frozenset[str]]:
+    """What the configuration grants and what was brought for this search.
+
+    The latter is not registered: it is only looked at, and may hold names that no runtime would take.
+    """
+    from toolfold.registry import Snapshot
+
+    configured, granted = runtime.registry.snapshot(), runtime.session().granted()
+    if not brought:
+        return configured, granted
+    added = {tool.name: tool for tool in brought}
+    return Snapshot({**configured, **added}, 0), granted | added.keys()
+
+
+def why(hit: Hit) -> str:
+    """What speaks for a tool, in a few words."""
     reasons = ["named in the message"] if hit.exact else []
     if hit.matched:
-        reasons.append(f"shares {', '.join(hit.matched)}")
+        reasons.append(f"shares {listed(hit.matched, WORDS)}")
     if hit.similarity is not None:
         reasons.append(f"similarity {hit.similarity:.2f}")
-    return "; ".join(reasons)
+    return "; ".join(reasons) or "its name holds a word of the message"
+
+
+def _nothing(searched: int, mode: Mode) -> str:
+    advice = "Other words may, or --mode hybrid; " if mode == "keyword" else "Other words may; "
+    return f"no tool matches, of {counted(searched, 'tool')}. {advice}`toolfold tools list` shows yours."

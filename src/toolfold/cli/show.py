@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import click
 
 NOT_FOUND = 4
+_REDRAWN_SECONDS = 0.1
 
 
 class NotFound(click.ClickException):
@@ -32,6 +34,11 @@ def note(text: str) -> None:
     Console(stderr=True, soft_wrap=True, highlight=False).print(text)
 
 
+def warn(text: str) -> None:
+    """A line on standard error about something that does not stop the work."""
+    note(f"[yellow]warning:[/yellow] {plain(text)}")
+
+
 def working(what: str) -> AbstractContextManager[Any]:
     """Shows, on standard error, that something takes a while; nothing where nobody looks."""
     from rich.console import Console
@@ -39,16 +46,62 @@ def working(what: str) -> AbstractContextManager[Any]:
     return Console(stderr=True).status(what)
 
 
+@contextmanager
+def progress(what: str, *, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, told how much is done out of how much; nothing where nobody looks.
+
+    It is drawn only when it is told something, never by a thread of its own: what runs meanwhile may be
+    measured. And it leaves standard output alone, which may be a program's.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if not (shown and console.is_terminal):
+        yield lambda _done, _total: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    drawn = Progress(
+        *columns,
+        console=console,
+        transient=True,
+        auto_refresh=False,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    last = 0.0
+
+    def step(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if done == total or now - last >= _REDRAWN_SECONDS:
+            last = now
+            drawn.update(task, completed=done, total=total, refresh=True)
+
+    with drawn:
+        task = drawn.add_task(what, total=None)
+        yield step
+
+
 def as_json(value: Any) -> None:
     """One JSON document on standard output, and nothing else."""
     click.echo(json.dumps(value, ensure_ascii=False, indent=2, default=str))
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, whole: str = "") -> None:
-    """A table that fits the terminal; numbers' columns start with `#`, and `whole` is never broken."""
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    whole: str = "",
+    ruled: bool = False,
+) -> None:
+    """A table that fits the terminal; numbers' columns start with `#`, and `whole` is never broken.
+
+    `ruled` puts a line between rows, for cells of several lines.
+    """
     from rich import box
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
     drawn = Table(
@@ -57,6 +110,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, 
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         show_header=any(columns),
+        show_lines=ruled,
     )
     for column in columns:
         number = column.startswith("#")
@@ -64,10 +118,10 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, 
             column.lstrip("#"),
             justify="right" if number else "left",
             overflow="fold",
-            no_wrap=number or column == whole,
+            no_wrap=number or (bool(whole) and column == whole),
         )
     for row in rows:
-        drawn.add_row(*(escape(cell) for cell in row))
+        drawn.add_row(*(plain(cell) for cell in row))
     Console(highlight=False).print(drawn)
 
 
@@ -77,7 +131,13 @@ def counted(count: int, what: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Foreign text that may stand among markup."""
+    """Foreign text that may stand among markup and does nothing to a terminal."""
     from rich.markup import escape
 
-    return escape(text)
+    return escape("".join(char if char.isprintable() or char == "\n" else " " for char in text))
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """`a, b and 3 more`."""
+    more = len(names) - most
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:most])} and {more:,} more"

@@ -14,16 +14,21 @@ from typing import Any
 from toolfold.jsonlines import read_file
 from toolfold.model import Json
 
+OWN_CANDIDATES = "own_candidates_only"
+
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """A message and the tools it needs; a need may be served by alternatives."""
 
-    id: str
+    id: str | int | float
+    """As it stands in the file: whoever reads the answers looks for that."""
     text: str
     gold: tuple[str, ...]
     alternatives: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     kind: str = ""
+    candidates: frozenset[str] | None = None
+    """The only tools it may be answered with, where the row says so; None is the whole catalog."""
 
     def needs(self) -> list[set[str]]:
         """For each need, the names that serve it."""
@@ -41,7 +46,27 @@ def _query(row: Any) -> Query:
     if not isinstance(row["query"], str):
         raise ValueError("expected a text as query")
     gold = _names(row["gold"], "gold")
-    return Query(str(row["id"]), row["query"], gold, _alternatives(row, gold), str(row.get("kind") or ""))
+    return Query(
+        _identity(row["id"]),
+        row["query"],
+        gold,
+        _alternatives(row, gold),
+        str(row.get("kind") or ""),
+        _candidates(row),
+    )
+
+
+def _identity(value: Any) -> str | int | float:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError("expected a text or a number as id")
+    return value
+
+
+def _candidates(row: Json) -> frozenset[str] | None:
+    """Rows may list candidates for other uses; only the mark makes them the whole choice."""
+    if row.get("scope") != OWN_CANDIDATES:
+        return None
+    return frozenset(_names(row.get("candidates"), "candidates"))
 
 
 def _alternatives(row: Json, gold: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -55,6 +80,17 @@ def _names(value: Any, key: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise ValueError(f"expected a list of tool names as {key}")
     return tuple(dict.fromkeys(value))
+
+
+def ranks(query: Query, ranked: Sequence[str]) -> list[int | None]:
+    """For each need, the rank of the first tool that serves it; None where none does."""
+    places = {name: rank for rank, name in reversed(list(enumerate(ranked, 1)))}
+    return [min((places[name] for name in need if name in places), default=None) for need in query.needs()]
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that this share of all values does not exceed."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
 def recall(query: Query, ranked: Sequence[str], depth: int) -> float:
