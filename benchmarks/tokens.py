@@ -1,0 +1,97 @@
+"""What slimming saves: tokens of each server's tools, before and after.
+
+    python benchmarks/tokens.py [--servers FOLDER] [--model NAME] [--json]
+
+Without a folder, the sample catalog. A folder holds `tools/list` answers of MCP servers, one JSON file
+each: `{"server": …, "tools": [{"name", "description", "inputSchema"}, …]}`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from toolfold import sample_catalog
+from toolfold.authoring import build_tool
+from toolfold.model import Json, Tool
+from toolfold.turn.slimming import Slimmer, slim
+from toolfold.turn.tokens import TokenCounter, tokenizer_for
+
+
+def sample() -> dict[str, list[Tool]]:
+    servers: dict[str, list[Tool]] = {}
+    for tool in sample_catalog():
+        servers.setdefault(tool.source.name, []).append(tool)
+    return servers
+
+
+def recorded(folder: Path) -> dict[str, list[Tool]]:
+    return {file.stem: read(json.loads(file.read_text())) for file in sorted(folder.glob("*.json"))}
+
+
+def read(answer: Json) -> list[Tool]:
+    return [
+        build_tool(
+            name=each["name"],
+            toolset=f"mcp-{answer['server']}",
+            schema={
+                "name": each["name"],
+                "description": each.get("description") or "",
+                "parameters": each["inputSchema"],
+            },
+            handler=lambda args: args,
+        )
+        for each in answer["tools"]
+    ]
+
+
+def measure(server: str, tools: Sequence[Tool], counter: TokenCounter) -> Json:
+    """A server's tokens, as its author wrote them and as the model is shown them."""
+    before = counter.definitions(tool.definition() for tool in tools)
+    after = counter.definitions(slim(tool.definition()) for tool in tools)
+    return {"server": server, "tools": len(tools), "before": before, "after": after}
+
+
+def milliseconds(tools: Sequence[Tool]) -> tuple[float, float]:
+    """How long it takes to slim 10,000 tools like these, and then to ask for them again."""
+    many = [
+        build_tool(name=f"t{n}", toolset="x", schema=tools[n % len(tools)].definition(), handler=print)
+        for n in range(10_000)
+    ]
+    slimmer, times = Slimmer(), []
+    for _ in range(2):
+        started = time.process_time()
+        for tool in many:
+            slimmer(tool)
+        times.append((time.process_time() - started) * 1000)
+    return times[0], times[1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--servers", type=Path, help="a folder of tools/list answers")
+    parser.add_argument("--model", default="gpt-4o", help="whose tokens are counted")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    servers = recorded(options.servers) if options.servers else sample()
+    counter = TokenCounter(tokenizer_for(options.model))
+    rows = [measure(server, tools, counter) for server, tools in servers.items()]
+    total = {key: sum(row[key] for row in rows) for key in ("tools", "before", "after")}
+    rows.append({"server": "total", **total})
+    if options.json:
+        print(json.dumps(rows))
+        return
+    for row in rows:
+        saved = 1 - row["after"] / row["before"] if row["before"] else 0.0
+        print(f"{row['server']:<28} {row['tools']:>5} {row['before']:>9,} {row['after']:>9,} {saved:>7.1%}")
+    first, again = milliseconds([tool for tools in servers.values() for tool in tools])
+    print(f"10,000 such tools: {first:.0f} ms to slim, {again:.1f} ms again")
+
+
+if __name__ == "__main__":
+    main()

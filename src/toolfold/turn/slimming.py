@@ -1,0 +1,415 @@
+"""Shorter schemas for the model's eyes: what carries no meaning is left out.
+
+The slim schema accepts exactly what the original accepts, and says to a reader all that the original
+says. Validation never sees it. Where a schema is unusual (names of its own, another dialect, references
+to odd places, too deep, too large) it is left as it is.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolfold.model import Definition, FrozenDict, FrozenList, Json, Tool, freeze
+
+DEEPEST = 64
+MOST_SCHEMAS = 5_000
+MOST_EXAMPLES = 3
+_MOST_PASSES = 8
+
+_ONE = frozenset(
+    {"items", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else"}
+    | {"additionalItems", "unevaluatedItems", "unevaluatedProperties", "contentSchema"}
+)
+_LISTED = frozenset({"anyOf", "oneOf", "allOf", "prefixItems", "items"})
+_NAMED = frozenset(
+    {"properties", "$defs", "definitions", "patternProperties", "dependentSchemas", "dependencies"}
+)
+_HOLDERS = frozenset({"$defs", "definitions"})
+
+_DIALECTS = {"2020-12", "2019-09", "draft-07"}
+_DIALECT = re.compile(r"https?://json-schema\.org/(?:draft/)?([a-z0-9-]+)/schema#?")
+_NAMES = frozenset(
+    {"$id", "id", "$schema", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"}
+)
+_DIFFERS_BY_DIALECT = {
+    *("additionalItems", "prefixItems", "unevaluatedItems", "unevaluatedProperties", "dependencies"),
+    *("dependentSchemas", "dependentRequired", "minContains", "maxContains"),
+    *("contentEncoding", "contentMediaType", "contentSchema"),
+}
+_ANNOTATIONS = {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"}
+_TYPES: dict[str, type] = {"string": str, "boolean": bool, "integer": int, "null": type(None)}
+_HOLDS_SCHEMAS = _ONE | _LISTED | _NAMED
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or (isinstance(value, (str, list, dict)) and not value)
+
+
+_IDLE: dict[str, Callable[[Any], bool]] = {
+    "default": _is_empty,
+    "required": lambda value: value == [],
+    "$comment": lambda value: isinstance(value, str),
+    **dict.fromkeys(("deprecated", "readOnly", "uniqueItems", "writeOnly"), lambda value: value is False),
+    **dict.fromkeys(
+        ("minItems", "minLength", "minProperties"), lambda value: type(value) is int and value == 0
+    ),
+}
+_MAY_BE_IDLE = frozenset({*_IDLE, "additionalProperties", "propertyNames"})
+_SAYS_ARGUMENTS = frozenset(
+    {"arguments", "args", "input", "inputs", "model", "options", "parameters", "params", "request", "schema"}
+)
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_a-zA-Z]+")
+_BLANK_LINES = re.compile(r"\n{3,}")
+
+
+class Slimmer:
+    """Slims each tool once and keeps the result as long as the tool lives."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._slim: weakref.WeakKeyDictionary[Tool, Definition] = weakref.WeakKeyDictionary()
+
+    def __call__(self, tool: Tool) -> Definition:
+        """The tool's slim definition. The outer dicts are the caller's own; the schema is shared."""
+        with self._lock:
+            function = self._slim.get(tool)
+        if function is None:
+            function = slim(tool.definition())["function"]
+            with self._lock:
+                self._slim[tool] = function
+        return {"type": "function", "function": dict(function)}
+
+
+def slim(definition: Definition) -> Definition:
+    """The same definition in fewer tokens; the given one is not changed."""
+    function = dict(definition["function"])
+    description = function.get("description")
+    if isinstance(description, str):
+        function["description"] = _tidy(description)
+    parameters = function.get("parameters")
+    if isinstance(parameters, dict):
+        name, about = (_text(function.get(key)) for key in ("name", "description"))
+        function["parameters"] = slim_schema(parameters, name, about)
+    return {**definition, "function": function}
+
+
+def slim_schema(schema: Json, name: str = "", described: str = "") -> Json:
+    """A schema's slim form, for a tool of this name and description."""
+    for _ in range(_MOST_PASSES):
+        slimmed = _slim_once(schema, name, described)
+        if slimmed is schema or _HOLDERS.isdisjoint(schema):
+            return slimmed
+        schema = slimmed  # what was left out may have kept a definition from moving to its place
+    return schema
+
+
+def _slim_once(schema: Json, name: str, described: str) -> Json:
+    survey = _survey(schema)
+    if survey is None or not survey.is_plain:
+        return schema
+    try:
+        frozen: FrozenDict = schema if type(schema) is FrozenDict else freeze(schema)
+    except (RecursionError, TypeError):  # data inside it that is no JSON, or has no end
+        return schema
+    if not _HOLDERS.isdisjoint(frozen):
+        frozen = _folded(frozen, [node["$ref"] for node in survey.references])
+        survey = _survey(frozen) or survey
+    walk = _Walk(described, counts_spoken="unevaluatedProperties" in survey.keys)
+    return walk.root(frozen, name, drops_dialect=survey.is_of_any_dialect)
+
+
+def _tidy(text: str) -> str:
+    """Without the indentation and the blank lines of the source it was taken from."""
+    text = text.strip()
+    if "\n" not in text:
+        return text
+    first, *rest = (line.rstrip() for line in text.split("\n"))
+    margin = min((len(line) - len(line.lstrip(" ")) for line in rest if line), default=0)
+    return _BLANK_LINES.sub("\n\n", "\n".join([first, *(line[margin:] for line in rest)]))
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(map(str.lower, _WORD.findall(text)))
+
+
+# What a schema is made of
+
+
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    """What one look at every schema inside a schema tells."""
+
+    nodes: list[Json]
+    """All of them, the root first."""
+    keys: set[str]
+
+    @property
+    def references(self) -> list[Json]:
+        return [node for node in self.nodes if "$ref" in node] if "$ref" in self.keys else []
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether leaving things out cannot change what anything refers to, nor how it is read."""
+        if not _NAMES.isdisjoint(self.keys):
+            inner = {key for node in self.nodes[1:] for key in node}
+            if not inner.isdisjoint(_NAMES) or not _is_readable(self.nodes[0]):
+                return False
+        return all(_is_place(node["$ref"]) for node in self.references)
+
+    @property
+    def is_of_any_dialect(self) -> bool:
+        """Whether it means the same in all the dialects we know."""
+        if not _DIFFERS_BY_DIALECT.isdisjoint(self.keys):
+            return False
+        if "items" in self.keys and any(isinstance(node.get("items"), list) for node in self.nodes):
+            return False
+        return all(node.keys() <= {*_ANNOTATIONS, "$ref"} for node in self.references)
+
+
+def _is_readable(root: Json) -> bool:
+    """Whether a root that names itself or its dialect does so in a way we know."""
+    if not _NAMES.isdisjoint(root.keys() - {"$id", "$schema"}) or not isinstance(root.get("$id", ""), str):
+        return False
+    declared = root.get("$schema", "http://json-schema.org/draft-07/schema")
+    found = _DIALECT.fullmatch(declared) if isinstance(declared, str) else None
+    return found is not None and found[1] in _DIALECTS
+
+
+def _survey(root: Json) -> _Survey | None:
+    """None of a schema that is too large or too deep to look at."""
+    nodes, keys, level = [root], set(root), [root]
+    for _ in range(DEEPEST):
+        level = [each for node in level if not _HOLDS_SCHEMAS.isdisjoint(node) for each in _inner(node)]
+        if not level:
+            return _Survey(nodes, keys)
+        nodes += level
+        if len(nodes) > MOST_SCHEMAS:
+            return None
+        keys.update(*level)
+    return None
+
+
+def _inner(schema: Json) -> Iterator[Json]:
+    """The schemas directly inside one."""
+    for key, value in schema.items():
+        if key not in _HOLDS_SCHEMAS:
+            continue
+        if isinstance(value, list):
+            held: Any = value if key in _LISTED else ()
+        elif isinstance(value, dict) and key in _NAMED:
+            held = value.values()
+        else:
+            held = (value,) if key in _ONE else ()
+        for each in held:
+            if isinstance(each, dict):
+                yield each
+
+
+def _is_place(pointer: object) -> bool:
+    """Whether a reference leads, by its place alone, to a schema that stays where it is."""
+    if not isinstance(pointer, str) or not pointer.startswith("#") or "%" in pointer or "~" in pointer:
+        return False
+    parts = iter(pointer[1:].split("/"))
+    if next(parts) != "":
+        return False
+    for key in parts:
+        if key in _NAMED:
+            next(parts, None)
+        elif key in _LISTED - _ONE:
+            if not next(parts, "").isdecimal():
+                return False
+        elif key not in _ONE:
+            return False
+    return True
+
+
+# Definitions: unused ones go, and one that is used once moves to its place
+
+
+class _TooDeep(Exception):
+    """Moving definitions to their places would nest them deeper than we go."""
+
+
+def _folded(root: FrozenDict, pointers: Sequence[str]) -> FrozenDict:
+    """The root without definitions that nobody needs, and with those needed once in their place."""
+    holders = root.keys() & _HOLDERS
+    if not all(isinstance(root[holder], dict) for holder in holders):
+        return root
+    held = {f"#/{holder}/{name}": schema for holder in holders for name, schema in root[holder].items()}
+    if not all(pointer == "#" or isinstance(held.get(pointer), dict) for pointer in pointers):
+        return root
+    body = _without(root, holders)
+    uses = _uses(body, held)
+    moved = {pointer: held[pointer] for pointer, nodes in uses.items() if _can_move(held[pointer], nodes)}
+    if len(uses) == len(held) and not moved:
+        return root
+    try:
+        kept = {key: _moved_in(held[key], moved) for key in held if key in uses and key not in moved}
+        body = _moved_in(body, moved)
+    except _TooDeep:
+        return root
+    return FrozenDict(
+        {key: value for key, value in _in_order(root, body, kept) if value or key not in holders}
+    )
+
+
+def _in_order(root: Json, body: Json, kept: Json) -> Iterator[tuple[str, Any]]:
+    """The keywords as they stood, each holder with those of its definitions that are kept."""
+    for key in root:
+        if key in body:
+            yield key, body[key]
+        else:
+            place = f"#/{key}/"
+            yield key, FrozenDict({each[len(place) :]: kept[each] for each in kept if each.startswith(place)})
+
+
+def _uses(body: Json, held: Json) -> dict[str, list[Json]]:
+    """For each definition that the body leads to, the schemas that refer to it."""
+    uses: dict[str, list[Json]] = {}
+    pending = [body]
+    while pending:
+        node = pending.pop()
+        pending += _inner(node)
+        pointer = node.get("$ref")
+        if pointer in held:
+            if pointer not in uses:
+                pending.append(held[pointer])
+            uses.setdefault(pointer, []).append(node)
+    return uses
+
+
+def _can_move(schema: Json, nodes: Sequence[Json]) -> bool:
+    """Whether the one schema that refers to it can say all that it says."""
+    if len(nodes) != 1:
+        return False
+    beside = nodes[0].keys() - {"$ref"}
+    return beside <= _ANNOTATIONS and all(schema.get(key, nodes[0][key]) == nodes[0][key] for key in beside)
+
+
+def _moved_in(schema: FrozenDict, moved: Json, depth: int = 0) -> FrozenDict:
+    if depth >= DEEPEST:
+        raise _TooDeep
+    pointer = schema.get("$ref")
+    if pointer in moved:
+        beside = {key: value for key, value in schema.items() if key != "$ref"}
+        return _moved_in(FrozenDict({**moved[pointer], **beside}), moved, depth + 1)
+    return _with_inner(schema, lambda inner, _: _moved_in(inner, moved, depth + 1))
+
+
+def _with_inner(schema: FrozenDict, change: Callable[[FrozenDict, str], FrozenDict]) -> FrozenDict:
+    """The schema with each one directly inside it changed, or itself; `change` is told its name, if any."""
+    changed: Json = {}
+    for key, value in schema.items():
+        if key not in _HOLDS_SCHEMAS:
+            continue
+        kind = type(value)
+        if kind is FrozenList and key in _LISTED:
+            new = _each_changed(dict(enumerate(value)), lambda each, _: change(each, ""))
+            if new:
+                changed[key] = FrozenList(new.get(place, each) for place, each in enumerate(value))
+        elif kind is FrozenDict and key in _NAMED:
+            new = _each_changed(
+                value, change if key != "patternProperties" else lambda each, _: change(each, "")
+            )
+            if new:
+                changed[key] = FrozenDict({**value, **new})
+        elif kind is FrozenDict and key in _ONE:
+            inner = change(value, "")
+            if inner is not value:
+                changed[key] = inner
+    return FrozenDict({**schema, **changed}) if changed else schema
+
+
+def _each_changed(
+    held: dict[Any, Any], change: Callable[[FrozenDict, Any], FrozenDict]
+) -> dict[Any, FrozenDict]:
+    """Those that are another after the change."""
+    pairs = ((place, each, change(each, place)) for place, each in held.items() if type(each) is FrozenDict)
+    return {place: after for place, before, after in pairs if after is not before}
+
+
+# What a schema says beyond what its reader knows already
+
+
+class _Walk:
+    """One pass over a tool's schema, from the outside in."""
+
+    def __init__(self, about: str, *, counts_spoken: bool) -> None:
+        self._about = about
+        # Somewhere it matters of which properties a schema spoke, and `additionalProperties` speaks of all.
+        self._counts_spoken = counts_spoken
+
+    def root(self, schema: FrozenDict, name: str, *, drops_dialect: bool) -> FrozenDict:
+        unneeded = {"$id", "$schema"} if drops_dialect else {"$id"}
+        title = schema.get("title")
+        if isinstance(title, str) and _is_told(title, name, self._about, _SAYS_ARGUMENTS):
+            unneeded.add("title")
+        return self._slim(_without(schema, unneeded & schema.keys()), name, self._about)
+
+    def _slim(self, schema: FrozenDict, name: str, above: str) -> FrozenDict:
+        if "title" in schema or "description" in schema:
+            schema = self._said_once(schema, name, above)
+        if not _MAY_BE_IDLE.isdisjoint(schema):
+            schema = _without(
+                schema, {key for key in _MAY_BE_IDLE & schema.keys() if self._is_idle(key, schema[key])}
+            )
+        if "const" in schema or "examples" in schema:
+            schema = _shortened(schema)
+        if _HOLDS_SCHEMAS.isdisjoint(schema):
+            return schema
+        above = _text(schema.get("description")) or above
+        return _with_inner(schema, lambda inner, own: self._slim(inner, own or name, above))
+
+    def _said_once(self, schema: FrozenDict, name: str, above: str) -> FrozenDict:
+        title, description = schema.get("title"), schema.get("description")
+        if isinstance(title, str) and _is_told(title, name, _text(description)):
+            schema = _without(schema, {"title"})
+        if not isinstance(description, str):
+            return schema
+        tidy = _tidy(description)
+        if not tidy or tidy == above or _repeats(tidy, name):
+            return _without(schema, {"description"})
+        return schema if tidy == description else FrozenDict({**schema, "description": tidy})
+
+    def _is_idle(self, key: str, value: Any) -> bool:
+        """Whether a keyword with this value says what holds without it."""
+        if key in ("additionalProperties", "propertyNames"):
+            if value is True or value == {}:
+                return key == "propertyNames" or not self._counts_spoken
+            return key == "propertyNames" and value == {"type": "string"}
+        idle = _IDLE.get(key)
+        return idle is not None and idle(value)
+
+
+def _shortened(schema: FrozenDict) -> FrozenDict:
+    examples = schema.get("examples")
+    if isinstance(examples, list) and len(examples) > MOST_EXAMPLES:
+        schema = FrozenDict({**schema, "examples": FrozenList(examples[:MOST_EXAMPLES])})
+    if "const" in schema and type(schema["const"]) is _TYPES.get(_text(schema.get("type"))):
+        schema = _without(schema, {"type"})
+    return schema
+
+
+def _is_told(title: str, name: str, description: str, besides: frozenset[str] = frozenset()) -> bool:
+    """Whether every word of a title stands in the name or the description."""
+    words = _words(title) - besides
+    if not words:
+        return bool(besides) or not title.strip()
+    return words <= _words(name) or words <= _words(name) | _words(description)
+
+
+def _repeats(description: str, name: str) -> bool:
+    return len(description) <= 2 * len(name) and _words(description) == _words(name) != frozenset()
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _without(schema: FrozenDict, keys: set[str]) -> FrozenDict:
+    return FrozenDict({key: value for key, value in schema.items() if key not in keys}) if keys else schema

@@ -1,0 +1,474 @@
+"""A slim schema is shorter, says the same and accepts the same."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import weakref
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from toolfold.authoring import build_tool
+from toolfold.complexity import MOST_LOOKS, Looks
+from toolfold.model import Definition, FrozenDict, Json, Tool, freeze
+from toolfold.sources import sample_catalog
+from toolfold.turn.slimming import Slimmer, slim, slim_schema
+from toolfold.turn.tokens import TokenCounter
+
+COUNTER = TokenCounter()
+DRAFT_07 = "http://json-schema.org/draft-07/schema#"
+LATEST = "https://json-schema.org/draft/2020-12/schema"
+
+
+def defined(parameters: Json, description: str = "Does it.", name: str = "do_it") -> Definition:
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": parameters},
+    }
+
+
+def tool(parameters: Json) -> Tool:
+    return build_tool(name="do_it", toolset="x", schema=defined(parameters), handler=lambda args: args)
+
+
+def tokens(schema: Json) -> int:
+    return COUNTER.text(json.dumps(schema, ensure_ascii=False, separators=(",", ":")))
+
+
+def accepts(schema: Json, value: Any) -> bool:
+    return bool(judge(schema).is_valid(value))
+
+
+def judge(schema: Json) -> Any:
+    return jsonschema_rs.validator_for(plain(schema), validate_formats=False)
+
+
+def plain(schema: Any) -> Any:
+    return json.loads(json.dumps(schema))
+
+
+# Any schema, any arguments
+
+NAMES = st.sampled_from(["a", "limit", "userId", "title", "description", "$schema", "default", "properties"])
+WORDS = st.sampled_from(
+    ["", " ", "Limit", "limit", "User Id", "Does it.", "Do it", "two\n    lines\n\n\n\n  of it"]
+)
+SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "a", "title", 1.0, 2.5])
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=6,
+)
+TYPES = st.sampled_from(["string", "integer", "number", "boolean", "null", "array", "object"])
+POINTERS = st.sampled_from(["#", "#/$defs/A", "#/$defs/B", "#/$defs/title", "#/definitions/C"])
+ODD_POINTERS = st.sampled_from(["#/properties/a", "#/$defs/A/items", "#/default", "#/examples/0", "#/title"])
+LEAVES: dict[str, st.SearchStrategy[Any]] = {
+    "type": TYPES | st.lists(TYPES, min_size=1, max_size=3, unique=True),
+    "title": WORDS,
+    "description": WORDS,
+    "default": VALUES,
+    "examples": st.lists(VALUES, max_size=5),
+    "const": VALUES,
+    "enum": st.lists(VALUES, min_size=1, max_size=3),
+    "required": st.lists(NAMES, max_size=2, unique=True),
+    "minimum": st.integers(-2, 2),
+    "minLength": st.integers(0, 2),
+    "minItems": st.integers(0, 1),
+    "uniqueItems": st.booleans(),
+    "deprecated": st.booleans(),
+    "$comment": WORDS,
+    "x-own": VALUES,
+}
+
+
+def nodes(inner: st.SearchStrategy[Any], pointers: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
+    named = st.dictionaries(NAMES, inner, max_size=3)
+    listed = st.lists(inner, min_size=1, max_size=2)
+    held = {
+        "properties": named,
+        "items": inner,
+        "additionalProperties": st.booleans() | inner,
+        "unevaluatedProperties": st.booleans(),
+        "propertyNames": st.sampled_from([True, {}, {"type": "string"}, {"minLength": 2}]),
+        "anyOf": listed,
+        "oneOf": listed,
+        "allOf": listed,
+        "not": inner,
+        "contains": inner,
+        "prefixItems": listed,
+        "dependentRequired": st.dictionaries(NAMES, st.lists(NAMES, max_size=1), max_size=1),
+        "$ref": pointers,
+    }
+    every = {**LEAVES, **held}
+    picked = st.lists(st.sampled_from(sorted(every)), max_size=5, unique=True)
+    return picked.flatmap(lambda keys: st.fixed_dictionaries({key: every[key] for key in keys}))
+
+
+def roots(pointers: st.SearchStrategy[str]) -> st.SearchStrategy[Json]:
+    schemas = st.recursive(
+        st.booleans() | nodes(st.just({}), pointers), lambda inner: nodes(inner, pointers), max_leaves=5
+    )
+    definitions = st.fixed_dictionaries({}, optional=dict.fromkeys(("A", "B", "title"), schemas))
+    return st.fixed_dictionaries(
+        {"properties": st.dictionaries(NAMES, schemas, max_size=4)},
+        optional={
+            "$schema": st.sampled_from([LATEST, DRAFT_07]),
+            "$id": st.just("https://example.org/it"),
+            "title": st.sampled_from(["do_itArguments", "Other"]),
+            "description": WORDS,
+            "required": st.lists(NAMES, max_size=2, unique=True),
+            "additionalProperties": st.booleans() | schemas,
+            "unevaluatedProperties": st.booleans(),
+            "anyOf": st.lists(schemas, min_size=1, max_size=2),
+            "$defs": definitions,
+            "definitions": st.fixed_dictionaries({}, optional={"C": schemas}),
+        },
+    )
+
+
+ANY_SCHEMA = roots(POINTERS) | roots(POINTERS | ODD_POINTERS)
+ARGUMENTS = st.dictionaries(NAMES, VALUES, max_size=4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ANY_SCHEMA, st.lists(ARGUMENTS | VALUES, min_size=1, max_size=8))
+def test_the_slim_schema_accepts_exactly_what_the_original_accepts(schema: Json, values: list[Any]) -> None:
+    looks = Looks(schema)
+    assume(looks.are_bounded)
+    try:
+        original = judge(schema)
+    except ValueError:
+        assume(False)
+    slimmed = judge(slim_schema(schema, "do_it", "Does it."))
+    for value in values:
+        if sum(size * each for size, each in looks.at({"": value})) <= MOST_LOOKS:
+            assert slimmed.is_valid(value) == original.is_valid(value)
+
+
+@settings(max_examples=30, deadline=None)
+@given(ANY_SCHEMA)
+def test_slimming_again_changes_nothing(schema: Json) -> None:
+    once = slim(defined(schema))
+    assert slim(once) == once
+
+
+@settings(max_examples=30, deadline=None)
+@given(ANY_SCHEMA)
+def test_no_schema_grows(schema: Json) -> None:
+    assert tokens(slim_schema(schema, "do_it", "Does it.")) <= tokens(schema)
+
+
+@settings(max_examples=20, deadline=None)
+@given(ANY_SCHEMA)
+def test_what_is_given_is_not_changed(schema: Json) -> None:
+    definition = defined(schema)
+    before = copy.deepcopy(definition)
+    slim(definition)
+    assert definition == before
+
+
+def test_the_sample_catalog_shrinks_and_accepts_the_same() -> None:
+    for each in sample_catalog():
+        slimmed = slim(each.definition())
+        assert COUNTER.definition(slimmed) <= COUNTER.definition(each.definition())
+        assert slim(slimmed) == slimmed
+        assert accepts(slimmed["function"]["parameters"], {}) == accepts(each.parameters, {})
+
+
+# What goes
+
+
+def slimmed_property(schema: Json, name: str = "maxRecords") -> Json:
+    slimmed = slim_schema({"type": "object", "properties": {name: schema}}, "do_it", "Does it.")
+    found: Json = slimmed["properties"][name]
+    return found
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        {"title": "Max Records"},
+        {"title": "max_records"},
+        {"title": ""},
+        {"title": "Most", "description": "most of them"},
+        {"description": " \n "},
+        {"description": "Max records."},
+        {"description": "Does it."},
+        {"default": None},
+        {"default": ""},
+        {"default": []},
+        {"default": {}},
+        {"required": []},
+        {"additionalProperties": True},
+        {"additionalProperties": {}},
+        {"propertyNames": {"type": "string"}},
+        {"uniqueItems": False},
+        {"minLength": 0},
+        {"deprecated": False},
+        {"$comment": "from the generator"},
+    ],
+)
+def test_what_says_nothing_is_left_out(noise: Json) -> None:
+    kept = {"description": "most of them"} if len(noise) > 1 else {}
+    assert slimmed_property({"type": ["object", "string"], **noise}) == {"type": ["object", "string"], **kept}
+
+
+@pytest.mark.parametrize(
+    "meaning",
+    [
+        {"title": "Rows of the table"},
+        {"description": "At most 100."},
+        {"default": False},
+        {"default": 0},
+        {"required": ["a"]},
+        {"additionalProperties": False},
+        {"additionalProperties": {"type": "string"}},
+        {"propertyNames": {"pattern": "^x"}},
+        {"properties": {}},
+        {"items": {}},
+        {"uniqueItems": True},
+        {"minLength": 1},
+        {"format": "date-time"},
+        {"x-own": {"title": ""}},
+    ],
+)
+def test_what_says_something_stays(meaning: Json) -> None:
+    assert slimmed_property({"type": ["object", "string"], **meaning}) == {
+        "type": ["object", "string"],
+        **meaning,
+    }
+
+
+def test_a_property_may_be_named_like_a_keyword() -> None:
+    names = ["title", "description", "$schema", "$id", "default", "required", "$comment", "examples", "const"]
+    schema = {"type": "object", "properties": {name: {"type": "string"} for name in names}, "required": names}
+    assert slim_schema(schema) == schema
+
+
+@pytest.mark.parametrize("key", ["default", "const", "enum", "examples", "x-own"])
+def test_data_that_looks_like_a_schema_is_not_touched(key: str) -> None:
+    data = {"title": "", "properties": {"a": {"title": "A", "default": None}}, "required": [], "$ref": "#/x"}
+    value = [data] if key in ("enum", "examples") else data
+    assert slimmed_property({key: value}) == {key: value}
+
+
+def test_a_long_list_of_examples_is_cut() -> None:
+    assert slimmed_property({"examples": [1, 2, 3, 4, 5]}) == {"examples": [1, 2, 3]}
+
+
+def test_a_type_beside_the_only_value_goes_where_it_repeats_it() -> None:
+    assert slimmed_property({"type": "string", "const": "a"}) == {"const": "a"}
+    assert slimmed_property({"type": "integer", "const": True}) == {"type": "integer", "const": True}
+    assert slimmed_property({"type": "string", "enum": ["a"]}) == {"type": "string", "enum": ["a"]}
+
+
+def test_indentation_of_the_source_code_goes_and_that_of_the_text_stays() -> None:
+    slimmed = slim(defined({}, description="\n    Runs it.\n\n\n\n    Args:\n        a: one  \n    "))
+    assert slimmed["function"]["description"] == "Runs it.\n\nArgs:\n    a: one"
+
+
+def test_a_description_that_repeats_the_one_around_it_goes() -> None:
+    branches = [{"type": "string", "description": "A name."}, {"type": "null"}]
+    assert slimmed_property({"description": "A name.", "anyOf": branches}) == {
+        "description": "A name.",
+        "anyOf": [{"type": "string"}, {"type": "null"}],
+    }
+
+
+# The dialect
+
+
+def test_the_dialect_goes_where_it_makes_no_difference() -> None:
+    schema = {"$schema": DRAFT_07, "$id": "https://example.org/x", "type": "object", "properties": {}}
+    assert slim_schema(schema) == {"type": "object", "properties": {}}
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        {"items": [{"type": "string"}]},
+        {"$ref": "#/definitions/a", "minLength": 3},
+        {"dependentRequired": {"a": ["b"]}},
+        {"contentEncoding": "base64"},
+        {"unevaluatedProperties": False},
+    ],
+)
+def test_the_dialect_stays_where_it_changes_what_is_accepted(inner: Json) -> None:
+    schema = {
+        "$schema": DRAFT_07,
+        "properties": {"x": inner},
+        "definitions": {"a": {"type": "string"}, "b": {"$ref": "#/definitions/a"}},
+    }
+    assert slim_schema(schema)["$schema"] == DRAFT_07
+
+
+@pytest.mark.parametrize(
+    "dialect", ["http://json-schema.org/draft-04/schema#", "https://example.org/own", 7, None]
+)
+def test_a_schema_of_a_dialect_we_do_not_know_is_left_alone(dialect: Any) -> None:
+    schema = {"$schema": dialect, "title": "", "properties": {"a": {"default": None}}}
+    assert slim_schema(schema) == schema
+
+
+# Definitions
+
+
+def test_definitions_nobody_refers_to_go() -> None:
+    schema = {
+        "properties": {"a": {"type": "string"}},
+        "$defs": {"loop": {"items": {"$ref": "#/$defs/loop"}}, "other": {"type": "string"}},
+    }
+    assert slim_schema(schema) == {"properties": {"a": {"type": "string"}}}
+
+
+def test_a_definition_used_once_moves_to_its_place() -> None:
+    schema = {
+        "properties": {"a": {"$ref": "#/$defs/A", "description": "The first."}},
+        "$defs": {"A": {"type": "object", "properties": {"b": {"$ref": "#/$defs/B"}}}, "B": {"enum": [1]}},
+    }
+    assert slim_schema(schema) == {
+        "properties": {
+            "a": {"type": "object", "properties": {"b": {"enum": [1]}}, "description": "The first."}
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    "uses",
+    [
+        {"a": {"$ref": "#/$defs/A"}, "b": {"$ref": "#/$defs/A"}},
+        {"a": {"$ref": "#/$defs/A", "description": "Another."}},
+        {"a": {"$ref": "#/$defs/A", "maxLength": 3}},
+        {"a": {"$ref": "#/$defs/A"}, "b": {"$ref": "#/$defs/A/items"}},
+    ],
+)
+def test_a_definition_stays_that_cannot_move_without_loss(uses: Json) -> None:
+    schema = {"properties": uses, "$defs": {"A": {"description": "One.", "items": {"type": "string"}}}}
+    assert slim_schema(schema) == schema
+
+
+def test_a_definition_that_leads_back_to_itself_stays() -> None:
+    schema = {
+        "properties": {"tree": {"$ref": "#/$defs/Node"}},
+        "$defs": {"Node": {"properties": {"children": {"items": {"$ref": "#/$defs/Node"}}}}},
+    }
+    assert slim_schema(schema) == schema
+
+
+# Schemas nobody would write
+
+
+@pytest.mark.parametrize(
+    "names",
+    [{"$anchor": "a"}, {"$dynamicRef": "#a"}, {"$id": "https://example.org/inner"}, {"id": "#x"}],
+)
+def test_schemas_with_names_of_their_own_are_left_alone(names: Json) -> None:
+    schema = {"title": "", "properties": {"a": {"default": None, **names}}}
+    assert slim_schema(schema) == schema
+
+
+@pytest.mark.parametrize(
+    "pointer", ["#/default", "#/x-own/1", "other.json#/a", "#a", "#/examples/0", 5, None]
+)
+def test_a_reference_to_an_odd_place_leaves_everything_where_it_is(pointer: Any) -> None:
+    schema = {"title": "", "default": {}, "properties": {"a": {"$ref": pointer}}}
+    assert slim_schema(schema) == schema
+
+
+def nested(levels: int) -> Json:
+    schema: Json = {"title": ""}
+    for _ in range(levels):
+        schema = {"items": schema, "title": ""}
+    return schema
+
+
+def test_a_schema_without_end_is_left_alone() -> None:
+    endless: Json = {"title": ""}
+    endless["properties"] = {"a": endless}
+    assert slim_schema(endless) is endless
+    deep = nested(5_000)
+    assert slim_schema(deep) is deep
+
+
+def test_data_without_end_inside_a_schema_is_left_alone() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    schema = {"title": "", "properties": {"a": {"default": endless}}}
+    assert slim_schema(schema) is schema
+
+
+def test_a_schema_of_a_hundred_thousand_properties_is_left_alone() -> None:
+    schema = {"properties": {f"p{n}": {"title": ""} for n in range(100_000)}}
+    assert slim_schema(schema) is schema
+
+
+def test_a_long_chain_of_definitions_is_not_nested_without_bound() -> None:
+    chain = {f"d{n}": {"items": {"$ref": f"#/$defs/d{n + 1}"}, "title": ""} for n in range(1_000)}
+    chain["d1000"] = {"type": "string"}
+    slimmed = slim_schema({"properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": chain})
+    assert len(slimmed["$defs"]) == 1_001
+    assert slimmed["$defs"]["d7"] == {"items": {"$ref": "#/$defs/d8"}}
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        {
+            "properties": [1],
+            "items": 5,
+            "anyOf": {"title": ""},
+            "required": "a",
+            "title": 5,
+            "description": [],
+        },
+        {"properties": {"a": None, "b": True, "c": []}, "$defs": 7, "additionalProperties": "yes"},
+        {"properties": {"a": {"$ref": ["#"]}}, "examples": "none", "minItems": False, "uniqueItems": 0},
+    ],
+)
+def test_junk_in_place_of_schemas_stays_as_it_is(junk: Json) -> None:
+    assert slim_schema(junk) == junk
+
+
+def test_a_definition_without_a_schema_or_a_description_is_no_problem() -> None:
+    functions: list[Json] = [{"name": "a"}, {"name": "a", "parameters": None}, {"description": None}]
+    for function in functions:
+        assert slim({"type": "function", "function": function}) == {"type": "function", "function": function}
+
+
+# Kept
+
+
+def test_a_tool_is_slimmed_once_and_the_schema_is_shared_and_read_only() -> None:
+    slimmer, each = Slimmer(), tool({"type": "object", "properties": {"a": {"title": "A"}}})
+    first, second = slimmer(each), slimmer(each)
+    assert first == second
+    assert first["function"]["parameters"] is second["function"]["parameters"]
+    assert type(first["function"]["parameters"]) is FrozenDict
+    first["function"]["name"] = "changed"
+    assert slimmer(each) == second
+
+
+def test_the_tool_itself_is_not_changed() -> None:
+    schema = {"type": "object", "properties": {"a": {"title": "A", "type": "string"}}}
+    each = tool(schema)
+    Slimmer()(each)
+    assert each.parameters == schema
+
+
+def test_a_schema_that_is_slim_already_is_not_copied() -> None:
+    schema = freeze({"type": "object", "properties": {"a": {"type": "string"}}})
+    assert slim_schema(schema) is schema
+
+
+def test_what_is_kept_goes_with_its_tool() -> None:
+    slimmer, each = Slimmer(), tool({"type": "object", "properties": {}})
+    slimmer(each)
+    gone = weakref.ref(each)
+    del each
+    gc.collect()
+    assert gone() is None
