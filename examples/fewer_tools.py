@@ -4,7 +4,7 @@ from toolfold import count_tokens, load_config, open_runtime, sample_catalog
 
 
 def main() -> None:
-    config = load_config(overrides=["tools.selection=hybrid", "tools.rag_top_k=5"])
+    config = load_config(overrides=["tools.selection=hybrid", "tools.rag_top_k=5", "tools.tool_search=off"])
     with open_runtime(config) as runtime:
         runtime.registry.add_all(sample_catalog())
         session = runtime.session()

@@ -186,7 +186,7 @@ class TestFunctionCalls:
             ("alpha_go", 5),
             ("tool_call", None),
             ("tool_call", {"name": ["alpha_go"]}),
-            ("tool_search", {"query": "go"}),
+            ("tool_search", {"query": " "}),
         ],
         ids=lambda value: repr(value)[:20],
     )

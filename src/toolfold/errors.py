@@ -97,9 +97,12 @@ class CallError(ToolfoldError):
 class OutOfScope(CallError):
     """The session was never granted this tool."""
 
-    def __init__(self, name: str, near: Sequence[str] = ()) -> None:
-        hint = did_you_mean(near) or " Call one of the tools you were given."
-        super().__init__(f"{shown(name)!r} is not available in this session.{hint}")
+    def __init__(
+        self, name: str, near: Sequence[str] = (), *, hint: str = "Call one of the tools you were given."
+    ) -> None:
+        super().__init__(
+            f"{shown(name)!r} is not available in this session.{did_you_mean(near) or f' {hint}'}"
+        )
 
 
 class BridgeMisuse(CallError):

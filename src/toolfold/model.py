@@ -11,6 +11,7 @@ import math
 import re
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -91,13 +92,25 @@ def freeze(value: Any) -> Any:
     raise TypeError(f"{value!r} has no place in JSON")
 
 
-def read_json(text: str) -> Any:
-    """The value of a JSON text, as the standard has it: NaN and Infinity are no numbers."""
-    return json.loads(text, parse_constant=_refuse_constant)
+def read_json(text: str, *, keys_once: bool = False) -> Any:
+    """The value of a JSON text, as the standard has it: NaN and Infinity are no numbers.
+
+    The standard leaves open what a key means that an object has twice; `keys_once` refuses it.
+    """
+    hook = _refuse_repeated_keys if keys_once else None
+    return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=hook)
 
 
 def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a JSON number")
+
+
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> Json:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        ((repeated, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"the key {repeated[:40]!r} is there more than once")
+    return found
 
 
 def encodable(text: str) -> str:

@@ -27,15 +27,17 @@ from toolfold.model import AgentServices, Approver, Definition, Json, Tool
 from toolfold.redaction import Redaction
 from toolfold.registry import Registry, Snapshot
 from toolfold.results import Results, render
-from toolfold.retrieval.embedding import Encoder, Endpoint, Light
+from toolfold.retrieval.embedding import Embedder, Encoder, Endpoint, Light
 from toolfold.retrieval.ranking import Ranker
+from toolfold.retrieval.reranking import Reranker
 from toolfold.retrieval.search import Retriever
+from toolfold.retrieval.synonyms import Synonyms
 from toolfold.scope import Scope, Toolset, Toolsets
 from toolfold.session import Grounds, Session
 from toolfold.sources import PluginFolder, SourceReport, load_builtin, load_plugins
 from toolfold.sources.report import LOADED
 from toolfold.tools import Services
-from toolfold.turn import assemble, definitions
+from toolfold.turn import Answers, Bridge, Disclosure, assemble, definitions
 from toolfold.validation import Validation
 
 log = logging.getLogger(__name__)
@@ -88,11 +90,14 @@ class Runtime:
         self._toolsets = Toolsets(registry.snapshot(), self._declared)
         self._id = secrets.token_hex(8)
         self._scope = self._configured_scope()
+        bridge = Bridge(Answers(retriever, config.tools))
         self._grounds = Grounds(
             config=config,
             availability=self._availability,
             dispatch=dispatch,
             retriever=retriever,
+            bridge=bridge,
+            disclosure=Disclosure(config.tools, bridge),
             toolsets=self.toolsets,
         )
         dispatch.results.prune()
@@ -104,10 +109,14 @@ class Runtime:
         disabled_toolsets: Iterable[str] = (),
         agent: AgentServices | None = None,
         approver: Approver | None = None,
+        context_tokens: int | None = None,
     ) -> Session:
-        """Open a session that may use these toolsets, of those the configuration allows."""
+        """Open a session that may use these toolsets, of those the configuration allows.
+
+        `context_tokens` is the context window of its model; None where nobody knows it.
+        """
         scope = self._scope.delegated(self.toolsets(), toolsets, disabled_toolsets)
-        return Session(self._grounds, scope, agent=agent, approver=approver)
+        return Session(self._grounds, scope, agent=agent, approver=approver, context_tokens=context_tokens)
 
     def toolsets(self) -> Toolsets:
         """All toolsets, as they are now."""
@@ -211,6 +220,7 @@ class Runtime:
         ):
             self._require_known(key, names)
         self._warn_of_misspelt(settings.disabled)
+        self._warn_of_nameless(settings.synonyms)
         return Scope(settings.enabled_toolsets, settings.disabled_toolsets, settings.disabled)
 
     def _require_known(self, key: str, names: Iterable[str]) -> None:
@@ -230,6 +240,18 @@ class Runtime:
             near = () if known else nearest(name, {*snapshot, *self._toolsets.listing()})
             if near:
                 log.warning("tools.disabled: there is no tool or toolset %r.%s", name, did_you_mean(near))
+
+    def _warn_of_nameless(self, synonyms: Iterable[str]) -> None:
+        """Words for what may arrive later are fine; a typo or a bundle would leave them without effect."""
+        snapshot, bundles = self._toolsets.snapshot, self._toolsets.listing()
+        known = {*snapshot, *snapshot.toolsets, *(tool.source.name for tool in snapshot.values())} - {""}
+        for name in synonyms:
+            if name in known or snapshot.find(name):
+                continue
+            near = nearest(name, known)
+            if near or name in bundles:
+                said = "tools.synonyms: no tool, server or toolset that tools register under is called %r.%s"
+                log.warning(said, name, did_you_mean(near))
 
 
 class RuntimeRegistry:
@@ -274,11 +296,25 @@ class RuntimeRegistry:
 def _retriever(config: Config) -> Retriever:
     """Nothing is loaded yet: the models and the index are when somebody first searches."""
     name = config.tools.rag_embed_model
-    folder = config.paths.cache_dir / "index"
+    embedder: Embedder
     if name == "light":
-        return Retriever(Light(), lambda: Ranker.shipped("light"), folder)
-    embedder = Encoder() if name == "embedded" else _endpoint(config, name)
-    return Retriever(embedder, lambda: Ranker.shipped("encoder"), folder)
+        embedder, ranker = Light(), "light"
+    else:
+        embedder, ranker = Encoder() if name == "embedded" else _endpoint(config, name), "encoder"
+    return Retriever(
+        embedder,
+        lambda: Ranker.shipped(ranker),
+        config.paths.cache_dir / "index",
+        reranker=_reranker(config),
+        synonyms=Synonyms(config.tools.synonyms),
+    )
+
+
+def _reranker(config: Config) -> Reranker | None:
+    settings = config.tools.tool_search.reranker
+    if not settings.enabled:
+        return None
+    return Reranker(Endpoint(settings.endpoint, settings.model), config.paths.cache_dir / "vectors")
 
 
 def _endpoint(config: Config, name: str) -> Endpoint:

@@ -6,10 +6,9 @@ most the same. Agent loops, gateways and command lines all work through this one
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from toolfold.approval import Approval
 from toolfold.availability import Availability
@@ -19,9 +18,7 @@ from toolfold.errors import CallError
 from toolfold.model import AgentServices, Approver, CallContext, Definition, Json, ToolCall, ToolResult
 from toolfold.retrieval.search import Retriever
 from toolfold.scope import Scope, Toolsets
-from toolfold.turn import Turn, assemble, select, unwrap
-
-log = logging.getLogger(__name__)
+from toolfold.turn import Bridge, Disclosure, Grant, Grants, Turn, begin, select, unwrap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +29,11 @@ class Grounds:
     availability: Availability
     dispatch: Dispatch
     retriever: Retriever
+    bridge: Bridge
+    disclosure: Disclosure
     toolsets: Callable[[], Toolsets]
     """The toolsets as they are now."""
+    grants: Grants = field(default_factory=Grants)
 
 
 class Session:
@@ -47,8 +47,12 @@ class Session:
         id: str | None = None,  # noqa: A002  (the word callers expect)
         agent: AgentServices | None = None,
         approver: Approver | None = None,
+        context_tokens: int | None = None,
     ) -> None:
+        if context_tokens is not None and context_tokens <= 0:
+            raise ValueError(f"a context window has at least one token, not {context_tokens}")
         self.id = id or secrets.token_hex(8)
+        self._context_tokens = context_tokens
         self._scope = scope
         self.agent = agent
         self._grounds = grounds
@@ -67,7 +71,11 @@ class Session:
 
     def assemble(self, message: str = "") -> Turn:
         """Begin a turn: decide what the model sees for this message, and pin what it may call."""
-        self._turn = self._selected(self._whole_turn(), message)
+        grant = self._grant()
+        whole = self._whole_turn(grant)
+        self._turn = self._grounds.disclosure(
+            grant, whole, context_tokens=self._context_tokens, chosen=self._chosen(whole, message)
+        )
         return self._turn
 
     async def prepare(self, message: str = "") -> Turn:
@@ -99,7 +107,7 @@ class Session:
         """Run all calls of one model reply; the results stand in the calls' order."""
         turn = self._turn
         if turn is None:
-            turn = await self._dispatch.loops.in_thread(self._whole_turn)
+            turn = await self._dispatch.loops.in_thread(lambda: self._whole_turn(self._grant()))
         return await self._dispatch.all(turn, calls, self._context())
 
     def call_sync(self, name: str, arguments: Json | str | None = None, **options: str | None) -> ToolResult:
@@ -116,51 +124,57 @@ class Session:
         disabled_toolsets: Iterable[str] = (),
         *,
         agent: AgentServices | None = None,
+        context_tokens: int | None = None,
     ) -> Session:
-        """A session that may do a part of what this one may."""
+        """A session that may do a part of what this one may, with the same model unless told otherwise."""
         scope = self.scope.delegated(self._grounds.toolsets(), enabled_toolsets, disabled_toolsets)
-        return Session(self._grounds, scope, agent=agent, approver=self._approver)
+        return Session(
+            self._grounds,
+            scope,
+            agent=agent,
+            approver=self._approver,
+            context_tokens=context_tokens or self._context_tokens,
+        )
 
-    def _whole_turn(self) -> Turn:
-        toolsets = self._grounds.toolsets()
-        granted = self.scope.granted(toolsets)
-        hidden = self._not_offered(toolsets)
-        return assemble(toolsets.snapshot, granted, self._grounds.availability, hidden=hidden)
+    def _grant(self) -> Grant:
+        """What this session may call of the tools there are now."""
+        offers = self.agent.offers if self.agent else frozenset()
+        return self._grounds.grants.of(self._grounds.toolsets(), self.scope, offers)
+
+    def _whole_turn(self, grant: Grant) -> Turn:
+        return begin(grant, self._grounds.availability, self._grounds.bridge)
 
     def _turn_for(self, call: ToolCall) -> Turn:
         """A turn for one call outside of any: everything granted stands, only this tool is checked."""
-        toolsets = self._grounds.toolsets()
-        granted = self.scope.granted(toolsets)
+        grant = self._grant()
         try:
-            tool = toolsets.snapshot.find(unwrap(call).name)
+            name = unwrap(call).name
         except CallError:
-            tool = None  # the line will say what is wrong with the call
-        others = granted - {tool.name} if tool else granted
-        return assemble(toolsets.snapshot, granted, self._grounds.availability, hidden=others)
+            name = ""  # the line will say what is wrong with the call
+        if name in self._grounds.bridge:
+            return self._whole_turn(grant)
+        tool = grant.snapshot.find(name)
+        checked = [tool] if tool and tool.name in grant.names else []
+        return self._whole_turn(replace(grant, tools=checked))
 
     def _context(self) -> CallContext:
         folder = self._dispatch.results.folder(self.id)
         return CallContext(session_id=self.id, agent=self.agent, readable=(folder,))
 
-    def _not_offered(self, toolsets: Toolsets) -> frozenset[str]:
-        """Agent-level tools that no agent here would run."""
-        offers = self.agent.offers if self.agent else frozenset()
-        return toolsets.snapshot.agent_level - offers
-
-    def _selected(self, turn: Turn, message: str) -> Turn:
+    def _chosen(self, turn: Turn, message: str) -> list[str] | None:
+        """The tools that fit the message; None where nothing is to be chosen."""
         settings = self._grounds.config.tools
         if settings.selection == "eager" or not message.strip():
-            return turn
+            return None
         selection = select(
             turn,
             message,
             self._grounds.retriever,
             mode=settings.selection,
             top_k=settings.rag_top_k,
-            pinned=settings.pinned,
+            pinned=(*settings.pinned, *settings.tool_search.always_load),
         )
-        log.info("%d of %d tools are shown for this message", len(selection.turn.tools), len(turn.tools))
-        return selection.turn
+        return [tool.name for tool in selection.turn.tools]
 
     def _with_approver(self, dispatch: Dispatch, approver: Approver | None) -> Dispatch:
         if approver is None:

@@ -91,7 +91,7 @@ def _parse_text(name: str, text: str) -> Any:
             f" more than {LARGEST_TEXT:,}."
         )
     try:
-        return read_json(text)
+        return read_json(text, keys_once=True)
     except (ValueError, RecursionError) as error:
         raise InvalidArguments(
             f"{shown(name)!r} was not invoked: its arguments are not valid JSON ({error or 'too deep'})."

@@ -62,7 +62,8 @@ def _runtime(folder: Path) -> Runtime:
     from toolfold.sources import sample_catalog
 
     home = {"TOOLFOLD_HOME": str(folder / "home")}
-    overrides = ["tools.selection=hybrid", f"files.workspace={folder}", "plugins.enabled=false"]
+    overrides = ["tools.selection=hybrid", "tools.tool_search=off", "plugins.enabled=false"]
+    overrides.append(f"files.workspace={folder}")
     runtime = open_runtime(load(project=folder, env=home, overrides=overrides))
     runtime.registry.add_all(sample_catalog())
     return runtime

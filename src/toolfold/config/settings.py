@@ -135,6 +135,26 @@ class ToolSearch(Section):
         le=100,
         description="How much of the context window, in percent, tools may take before `auto` hides them.",
     )
+    threshold_tokens: Whole = Field(
+        default=20_000,
+        ge=0,
+        le=10_000_000,
+        description="How many tokens tools may take before `auto` hides them, however large the window.",
+    )
+    always_load: tuple[Text, ...] = Field(
+        default=(), description="Tools and toolsets that are never hidden behind the search."
+    )
+    defer: tuple[Text, ...] = Field(
+        default=(),
+        description="Tools and toolsets that may be hidden although they are the runtime's own.",
+    )
+    listing: Switch = Field(
+        default="off",
+        description="Whether the model is told the sources: `on`, as many as fit; `auto`, if all of them do.",
+    )
+    listing_max_tokens: Whole = Field(
+        default=300, ge=20, le=5_000, description="How many tokens that list may take."
+    )
     max_search_limit: Whole = Field(
         default=20, ge=1, le=50, description="The most hits the model may ask one search for."
     )
@@ -184,7 +204,7 @@ class Tools(Section):
     )
     tool_search: Annotated[ToolSearch, BeforeValidator(tool_search_map)] = Field(
         default_factory=ToolSearch,
-        description="A search the model uses to find tools it was not shown. Read, but not used yet.",
+        description="A search the model uses to find tools it was not shown.",
     )
     disabled: tuple[Text, ...] = Field(
         default=(),

@@ -4,9 +4,26 @@
 and available at that moment; visible is a part of it. The turn does not change while it lasts.
 """
 
-from toolfold.turn.assembly import Turn, assemble, definitions
-from toolfold.turn.bridge import unwrap
+from toolfold.turn.answers import Answers
+from toolfold.turn.assembly import Turn, assemble, begin, definitions
+from toolfold.turn.bridge import Bridge, unwrap
+from toolfold.turn.disclosure import Disclosure
+from toolfold.turn.grant import Grant, Grants
 from toolfold.turn.selection import Selection, select
 from toolfold.turn.tokens import count_tokens
 
-__all__ = ["Selection", "Turn", "assemble", "count_tokens", "definitions", "select", "unwrap"]
+__all__ = [
+    "Answers",
+    "Bridge",
+    "Disclosure",
+    "Grant",
+    "Grants",
+    "Selection",
+    "Turn",
+    "assemble",
+    "begin",
+    "count_tokens",
+    "definitions",
+    "select",
+    "unwrap",
+]

@@ -5,11 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from toolfold.availability import Availability
 from toolfold.errors import CallError, OutOfScope, nearest
-from toolfold.model import Definition, Tool
+from toolfold.model import BRIDGE_NAMES, Definition, Tool
 from toolfold.registry import Snapshot
+from toolfold.turn.grant import Grant
+
+if TYPE_CHECKING:
+    from toolfold.turn.bridge import Bridge
 
 log = logging.getLogger(__name__)
 
@@ -23,12 +28,20 @@ class Turn:
     unavailable: Mapping[str, str] = field(default_factory=dict)
     tools: Sequence[Tool] = ()
     """What the model is shown, in a stable order."""
+    offered: Sequence[Tool] = ()
+    """What it could be shown, by name: all that was granted and can work now."""
+    bridge: Bridge | None = None
+    """Answers the model's questions about tools it was not shown."""
+    searchable: bool = False
+    """Whether the model was given the bridge tools."""
 
     def tool(self, name: str) -> Tool:
         """The scope gate. What was not granted is not found, and no hint says that it exists."""
+        if self.bridge is not None and name in self.bridge:
+            return self.bridge.tool(name, self)
         tool = self.snapshot.find(name)
         if tool is None or tool.name not in self.granted:
-            raise OutOfScope(name, nearest(name, self.granted - self.unavailable.keys()))
+            raise self._not_available(name)
         if tool.name in self.unavailable:
             raise CallError(f"{tool.name!r} cannot be used right now: {self.unavailable[tool.name]}.")
         return tool
@@ -36,6 +49,18 @@ class Turn:
     def definitions(self) -> list[Definition]:
         """The tools array for the model, in the OpenAI form."""
         return definitions(self.tools)
+
+    def described(self, tool: Tool) -> Definition:
+        """The definition of one tool, in the company of all that this turn may call."""
+        return (
+            _adapted(tool, frozenset(each.name for each in self.offered)) if tool.adapt else tool.definition()
+        )
+
+    def _not_available(self, name: str) -> OutOfScope:
+        known = self.granted - self.unavailable.keys()
+        if not self.searchable:
+            return OutOfScope(name, nearest(name, known))
+        return OutOfScope(name, nearest(name, known | BRIDGE_NAMES), hint="Use tool_search to see what is.")
 
 
 def assemble(
@@ -46,11 +71,14 @@ def assemble(
     hidden: frozenset[str] = frozenset(),
 ) -> Turn:
     """The turn of a session that was granted these names; `hidden` ones are callable but not shown."""
-    visible = granted - hidden
-    tools = [tool for tool in snapshot.ordered if tool.name in visible]
-    unavailable = availability.unavailable(tools)
-    offered = [tool for tool in tools if tool.name not in unavailable] if unavailable else tools
-    return Turn(snapshot, granted, unavailable, offered)
+    return begin(Grant.of(snapshot, granted, hidden), availability)
+
+
+def begin(grant: Grant, availability: Availability, bridge: Bridge | None = None) -> Turn:
+    """A turn that shows all that was granted and can work now."""
+    unavailable = availability.unavailable(grant.tools)
+    offered = [tool for tool in grant.tools if tool.name not in unavailable] if unavailable else grant.tools
+    return Turn(grant.snapshot, grant.names, unavailable, offered, offered, bridge)
 
 
 def definitions(tools: Iterable[Tool]) -> list[Definition]:

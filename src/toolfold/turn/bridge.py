@@ -1,13 +1,86 @@
-"""The bridge: one tool through which a model calls the tools it was not shown.
+"""The bridge: three tools through which a model finds and calls the tools it was not shown.
 
-`unwrap` is the first station of dispatch. After it, nothing in the house knows that there was a bridge.
+`tool_search` and `tool_describe` are tools like any others: they pass the gate, the hooks and the time
+limit under their own names, and only look. `tool_call` is no tool: `unwrap`, the first station of
+dispatch, puts the real call in its place, and after it nothing in the house knows that there was a
+bridge. The definitions say nothing of the tools behind them, so that a prompt cache survives when tools
+come and go.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NoReturn
+
 from toolfold.errors import BridgeMisuse, shown
-from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, ToolCall
+from toolfold.model import (
+    BRIDGE_CALL,
+    BRIDGE_DESCRIBE,
+    BRIDGE_SEARCH,
+    CallContext,
+    Effect,
+    Json,
+    Source,
+    Tool,
+    ToolCall,
+    freeze,
+)
+from toolfold.naming import is_reserved
+from toolfold.turn.answers import Answers
+from toolfold.turn.assembly import Turn
 from toolfold.validation import parse_arguments
+
+_TEXT = {"type": "string"}
+_TEXTS = {"type": "array", "items": _TEXT}
+_NAME_KEYS = ("name", "tool_name", "tool")
+_ARGUMENT_KEYS = frozenset({"args", "parameters", "params", "input"})
+
+
+class Bridge:
+    """The bridge tools, as the model is shown them and as a turn runs them."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers: dict[str, Callable[[Turn, Json], Json]] = {
+            BRIDGE_SEARCH: answers.search,
+            BRIDGE_DESCRIBE: answers.describe,
+        }
+        self.tools = (
+            _bridge_tool(
+                BRIDGE_SEARCH,
+                "Find tools beyond those listed here. Say in a few words what is to be done. Gives names,"
+                " descriptions and signatures (? is optional, … is cut); call what you find with tool_call.",
+                {
+                    "query": {**_TEXT, "description": "One need, e.g. 'create calendar event'."},
+                    "queries": {**_TEXTS, "description": "Several needs at once."},
+                    "limit": {"type": "integer", "description": "Hits per query."},
+                },
+            ),
+            _bridge_tool(
+                BRIDGE_DESCRIBE,
+                "Full description and JSON Schema of tools, for when a signature does not suffice.",
+                {"name": _TEXT, "names": _TEXTS},
+            ),
+            _bridge_tool(
+                BRIDGE_CALL,
+                "Call a tool found with tool_search.",
+                {
+                    "name": {**_TEXT, "description": "Exact name."},
+                    "arguments": {"type": "object", "description": "As its signature asks."},
+                },
+                required=("name", "arguments"),
+            ),
+        )
+
+    def __contains__(self, name: object) -> bool:
+        """Whether it is a bridge tool that runs; `tool_call` never does."""
+        return isinstance(name, str) and name in self._answers
+
+    def tool(self, name: str, turn: Turn) -> Tool:
+        """A bridge tool that answers out of this turn."""
+        definition = next(tool for tool in self.tools if tool.name == name)
+        return replace(definition, handler=functools.partial(_answer, self._answers[name], turn))
 
 
 def unwrap(call: ToolCall) -> ToolCall:
@@ -18,15 +91,51 @@ def unwrap(call: ToolCall) -> ToolCall:
     if called != BRIDGE_CALL:
         return call
     wrapped = parse_arguments(BRIDGE_CALL, call.arguments)
-    name = wrapped.pop("name", None)
+    name = wrapped.pop(next((key for key in _NAME_KEYS if key in wrapped), "name"), None)
     arguments = wrapped.pop("arguments", None)
     if not isinstance(name, str) or not name.strip():
-        raise BridgeMisuse("tool_call needs `name`, the tool to call, and `arguments`, an object.")
-    if name.strip() in BRIDGE_NAMES:
-        raise BridgeMisuse(f"{name.strip()!r} is a bridge tool: call it directly, not through tool_call.")
-    if wrapped:
-        extra = ", ".join(shown(str(key), 40) for key in list(wrapped)[:5])
         raise BridgeMisuse(
-            f"tool_call takes only `name` and `arguments`: put {extra} inside `arguments`. Nothing was run."
+            "tool_call needs `name`, the tool to call, and `arguments`, an object. Nothing was run."
+        )
+    if is_reserved(shown(name)):
+        called = shown(name.strip())
+        raise BridgeMisuse(
+            f"{called!r} is a bridge tool: call it directly, not through tool_call. Nothing was run."
+        )
+    if wrapped:
+        raise BridgeMisuse(
+            f"tool_call takes only `name` and `arguments`: {_advice(wrapped)}. Nothing was run."
         )
     return ToolCall(name.strip(), arguments, call.id)
+
+
+def _advice(extra: Json) -> str:
+    """What to do with keys that are not the bridge's. Only said, not done: a tool may have a parameter
+    of that name, and nobody's arguments are guessed."""
+    names = [shown(str(key), 40) for key in list(extra)[:5]]
+    if len(extra) == 1 and extra.keys() <= _ARGUMENT_KEYS:
+        return f"write `arguments` for {names[0]}, or put {names[0]} inside `arguments`"
+    return f"put {', '.join(names)} inside `arguments`"
+
+
+def _answer(answer: Callable[[Turn, Json], Json], turn: Turn, args: Json, _context: CallContext) -> Json:
+    return answer(turn, args)
+
+
+def _bridge_tool(name: str, description: str, properties: Json, required: tuple[str, ...] = ()) -> Tool:
+    parameters: Json = {"type": "object", "properties": properties}
+    return Tool(
+        name=name,
+        toolset="bridge",
+        description=description,
+        parameters=freeze(parameters | ({"required": required} if required else {})),
+        handler=_unreachable,
+        effects=frozenset({Effect.READ}),
+        parallel=True,
+        core=True,
+        source=Source("builtin", "bridge"),
+    )
+
+
+def _unreachable(_args: Any, _context: CallContext) -> NoReturn:
+    raise BridgeMisuse("a bridge tool runs only inside a turn. Nothing was run.")

@@ -1,0 +1,216 @@
+"""What `tool_search` and `tool_describe` answer: tools of this turn, in as few words as a call needs.
+
+Looks only; nothing here runs a tool. Whether a name may be spoken of is decided by the turn's gate and
+by nothing else, and the search itself is given the turn's own tools and no others.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolfold.config.settings import Tools
+from toolfold.errors import BridgeMisuse, CallError, InvalidArguments, nearest, said, shown
+from toolfold.model import BRIDGE_DESCRIBE, BRIDGE_NAMES, BRIDGE_SEARCH, Json, Tool
+from toolfold.retrieval.search import Hit, Mode, Retriever
+from toolfold.scope import MCP_PREFIX
+from toolfold.turn.assembly import Turn
+from toolfold.turn.signature import signature
+
+log = logging.getLogger(__name__)
+
+LONGEST_QUERY = 2_000
+LONGEST_DESCRIPTION = 400
+MOST_QUERIES = 8
+MOST_DESCRIBED = 10
+MOST_SOURCES = 30
+_MODES: tuple[Mode, ...] = ("hybrid", "keyword")
+_UNSURE = "No tool shares a word with this; these are the nearest in meaning. Other words may find better."
+_WORD = re.compile(r"[^\W_]{3,40}")
+_PART = re.compile(r"[^\W_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What one query found, best first."""
+
+    names: Sequence[str]
+    sure: bool
+    """Whether any of it shares a word with the query."""
+
+
+class Answers:
+    """Answers out of a turn, whichever turn it is given."""
+
+    def __init__(self, retriever: Retriever, settings: Tools) -> None:
+        self._retriever = retriever
+        self._default = settings.tool_search.search_default_limit
+        self._most = settings.tool_search.max_search_limit
+        self._room = settings.result_max_chars * 3 // 4
+
+    def search(self, turn: Turn, args: Json) -> Json:
+        """The tools that fit, best first; where there are none, where to look instead."""
+        queries = _asked(BRIDGE_SEARCH, args, "query", "queries", most=MOST_QUERIES)
+        if (longest := max(map(len, queries))) > LONGEST_QUERY:
+            problem = f"a query has {longest:,} characters; say it in a few words, {LONGEST_QUERY:,} at most"
+            raise _not_invoked(BRIDGE_SEARCH, problem)
+        limit = min(max(1, args.get("limit") or self._default), self._most)
+        found = {query: self._found(turn, query, limit) for query in queries}
+        rows = itertools.zip_longest(*(each.names for each in found.values()))
+        names = list(dict.fromkeys(name for row in rows for name in row if name))
+        visible = {tool.name for tool in turn.tools}
+        answer: Json = {"matches": [_match(turn.tool(name), name in visible) for name in names[: self._most]]}
+        if missed := [query for query, each in found.items() if not each.names]:
+            return answer | _elsewhere(turn, missed)
+        if not any(each.sure for each in found.values()):
+            answer["hint"] = _UNSURE
+        return answer
+
+    def describe(self, turn: Turn, args: Json) -> Json:
+        """The whole definitions of tools, as many as fit into one answer."""
+        names = _asked(BRIDGE_DESCRIBE, args, "name", "names", most=MOST_DESCRIBED)
+        if len(names) == 1:
+            return _described(turn, _named(turn, names[0]))
+        told: list[Json] = []
+        failed: Json = {}
+        room = self._room
+        for place, name in enumerate(names):
+            try:
+                description = _described(turn, _named(turn, name))
+            except CallError as error:
+                failed[shown(name)] = said(error)
+                continue
+            room -= len(json.dumps(description, ensure_ascii=False))
+            if room < 0 and told:
+                return _several(told, failed, left=names[place:])
+            told.append(description)
+        return _several(told, failed)
+
+    def _found(self, turn: Turn, query: str, limit: int) -> _Found:
+        """The names that fit one query, of those this turn may call."""
+        offered = {tool.name for tool in turn.offered}
+        exact = turn.snapshot.find(query)
+        first = [exact.name] if exact is not None and exact.name in offered else []
+        hits = self._hits(turn, query, limit, offered) if offered else []
+        names = dict.fromkeys((*first, *(hit.name for hit in hits if hit.name in offered)))
+        sure = bool(first) or any(hit.exact or hit.matched for hit in hits)
+        return _Found(list(names)[:limit], sure)
+
+    def _hits(self, turn: Turn, query: str, limit: int, offered: set[str]) -> list[Hit]:
+        for mode in _MODES:
+            try:
+                return self._retriever.find(turn.snapshot, query, mode=mode, limit=limit, granted=offered)
+            except Exception:  # an index on a disk, a model behind a socket: the other leg may still stand
+                log.exception("searching tools by %s failed", mode)
+        raise CallError(
+            "The search does not work right now. A tool whose name you know can still be called by it.",
+            **_elsewhere(turn, [query]),
+        )
+
+
+def source_of(tool: Tool) -> str:
+    """Who brought a tool, in one word for the model."""
+    return plain(tool.source.name or tool.toolset.removeprefix(MCP_PREFIX), 40)
+
+
+def plain(text: str, limit: int) -> str:
+    """Foreign text on one line, without anything that does not print."""
+    head = text[: limit * 4]
+    words = "".join(char if char.isprintable() else " " for char in head).split()
+    joined = " ".join(words)
+    return joined if len(joined) <= limit and len(head) == len(text) else joined[: limit - 1].rstrip() + "…"
+
+
+def _asked(bridge: str, args: Json, one: str, many: str, *, most: int) -> list[str]:
+    """What the model asks for, in its order, each once."""
+    given = [args.get(one), *(args.get(many) or ())]
+    asked = list(dict.fromkeys(each.strip() for each in given if each and each.strip()))
+    if not asked:
+        raise _not_invoked(bridge, f"it needs `{one}`, or several in `{many}`")
+    if len(asked) > most:
+        raise _not_invoked(bridge, f"{len(asked)} {many} are more than {most} at once")
+    return asked
+
+
+def _not_invoked(bridge: str, problem: str) -> InvalidArguments:
+    return InvalidArguments(f"{bridge!r} was not invoked: {problem}.")
+
+
+def _match(tool: Tool, visible: bool) -> Json:
+    match = {
+        "name": tool.name,
+        "source": source_of(tool),
+        "description": plain(tool.description, LONGEST_DESCRIPTION),
+    }
+    if visible:
+        return {**match, "note": "You have this tool: call it directly."}
+    return {**match, "signature": signature(tool)}
+
+
+def _named(turn: Turn, name: str) -> Tool:
+    if name in BRIDGE_NAMES:
+        raise BridgeMisuse(f"{name!r} is a bridge tool: your list of tools describes it.")
+    return turn.tool(name)
+
+
+def _described(turn: Turn, tool: Tool) -> Json:
+    function = turn.described(tool)["function"]
+    return {
+        "name": tool.name,
+        "source": source_of(tool),
+        "description": _readable(function["description"]),
+        "parameters": function["parameters"],
+    }
+
+
+def _readable(text: str) -> str:
+    return "".join(char if char.isprintable() or char in "\n\t" else " " for char in text)
+
+
+def _several(told: Sequence[Json], failed: Json, left: Sequence[str] = ()) -> Json:
+    answer: Json = {"tools": told}
+    if failed:
+        answer["errors"] = failed
+    if left:
+        answer["left_out"] = [shown(name) for name in left]
+        answer["hint"] = "These did not fit into one answer: describe them in another call."
+    return answer
+
+
+def _elsewhere(turn: Turn, missed: Sequence[str]) -> Json:
+    """Where to look when nothing was found: like names, the sources there are, and what to try."""
+    if not turn.offered:
+        return {"hint": "This session has no tools to search."}
+    near = list(dict.fromkeys(name for query in missed for name in _near(turn, query)))
+    return {
+        "nothing_for": [shown(query, 80) for query in missed],
+        "near_names": near[:5],
+        "sources": _sources(turn.offered),
+        "hint": "Try other words: the action and the thing it acts on, or the name of a source.",
+    }
+
+
+def _near(turn: Turn, query: str) -> list[str]:
+    """Names like the query, and names with a part like one of its words."""
+    names = [tool.name for tool in turn.offered]
+    by_part: dict[str, list[str]] = {}
+    for name in names:
+        for part in _PART.findall(name.casefold()):
+            by_part.setdefault(part, []).append(name)
+    words = _WORD.findall(query.casefold()[:500])[:6]
+    parts = dict.fromkeys(part for word in words for part in nearest(word, by_part))
+    return [*nearest(query, names), *(name for part in parts for name in by_part[part][:2])]
+
+
+def _sources(tools: Iterable[Tool]) -> dict[str, Any]:
+    """Source → how many tools it has here, the largest where there are too many to say."""
+    counts = Counter(map(source_of, tools))
+    kept = sorted(counts.most_common(MOST_SOURCES))
+    left = len(counts) - len(kept)
+    return dict(kept) | ({"…": f"{left} more"} if left else {})

@@ -1,0 +1,78 @@
+"""How many tokens tools take, counted once for each tool and no further than a decision needs.
+
+The tokenizer takes half a second to load and half a millisecond for a tool, so what a count of bytes
+can decide is decided by it, and a catalog too large to be counted at once is counted until it is
+known to be large.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from toolfold.model import Tool
+from toolfold.turn.tokens import count_tokens
+
+MOST_AT_ONCE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A number of tokens, and how much is known of it."""
+
+    tokens: int
+    known: Literal["exactly", "at least", "at most"] = "exactly"
+
+    def __str__(self) -> str:
+        return f"{self.tokens:,}" if self.known == "exactly" else f"{self.known} {self.tokens:,}"
+
+
+class Weights:
+    """Remembers each tool's tokens as long as the tool lives."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tokens: weakref.WeakKeyDictionary[Tool, int] = weakref.WeakKeyDictionary()
+
+    def of(self, tool: Tool) -> int:
+        """The exact tokens of a tool's definition."""
+        with self._lock:
+            known = self._tokens.get(tool)
+        if known is None:
+            known = count_tokens([tool.definition()])
+            with self._lock:
+                self._tokens[tool] = known
+        return known
+
+    def total(self, tools: Sequence[Tool], enough: int) -> Weight:
+        """The tokens of all these tools, known well enough to compare them with `enough`."""
+        at_most = _bytes(tools, enough)
+        if at_most < enough:
+            return Weight(at_most, "at most")
+        with self._lock:
+            uncounted = sum(tool not in self._tokens for tool in tools)
+        if uncounted <= MOST_AT_ONCE:
+            return Weight(sum(map(self.of, tools)))
+        return self._until(tools, enough)
+
+    def _until(self, tools: Sequence[Tool], enough: int) -> Weight:
+        tokens = 0
+        for tool in tools:
+            tokens += self.of(tool)
+            if tokens >= enough:
+                return Weight(tokens, "at least")
+        return Weight(tokens)
+
+
+def _bytes(tools: Sequence[Tool], enough: int) -> int:
+    """The bytes of the definitions, each of which is one token at most; no further than `enough`."""
+    total = 0
+    for tool in tools:
+        total += len(json.dumps(tool.definition()["function"], separators=(",", ":")))
+        if total >= enough:
+            break
+    return total
