@@ -37,7 +37,7 @@ from toolfold.session import Grounds, Session
 from toolfold.sources import PluginFolder, SourceReport, load_builtin, load_plugins
 from toolfold.sources.report import LOADED
 from toolfold.tools import Services
-from toolfold.turn import Answers, Bridge, Disclosure, assemble, definitions
+from toolfold.turn import assemble, definitions
 from toolfold.validation import Validation
 
 log = logging.getLogger(__name__)
@@ -90,14 +90,11 @@ class Runtime:
         self._toolsets = Toolsets(registry.snapshot(), self._declared)
         self._id = secrets.token_hex(8)
         self._scope = self._configured_scope()
-        bridge = Bridge(Answers(retriever, config.tools))
         self._grounds = Grounds(
             config=config,
             availability=self._availability,
             dispatch=dispatch,
             retriever=retriever,
-            bridge=bridge,
-            disclosure=Disclosure(config.tools, bridge),
             toolsets=self.toolsets,
         )
         dispatch.results.prune()
@@ -109,14 +106,10 @@ class Runtime:
         disabled_toolsets: Iterable[str] = (),
         agent: AgentServices | None = None,
         approver: Approver | None = None,
-        context_tokens: int | None = None,
     ) -> Session:
-        """Open a session that may use these toolsets, of those the configuration allows.
-
-        `context_tokens` is the context window of its model; None where nobody knows it.
-        """
+        """Open a session that may use these toolsets, of those the configuration allows."""
         scope = self._scope.delegated(self.toolsets(), toolsets, disabled_toolsets)
-        return Session(self._grounds, scope, agent=agent, approver=approver, context_tokens=context_tokens)
+        return Session(self._grounds, scope, agent=agent, approver=approver)
 
     def toolsets(self) -> Toolsets:
         """All toolsets, as they are now."""
@@ -220,7 +213,8 @@ class Runtime:
         ):
             self._require_known(key, names)
         self._warn_of_misspelt(settings.disabled)
-        self._warn_of_nameless(settings.synonyms)
+        if settings.synonyms:
+            self._warn_of_nameless(settings.synonyms)
         return Scope(settings.enabled_toolsets, settings.disabled_toolsets, settings.disabled)
 
     def _require_known(self, key: str, names: Iterable[str]) -> None:
@@ -248,9 +242,10 @@ class Runtime:
         for name in synonyms:
             if name in known or snapshot.find(name):
                 continue
-            near = nearest(name, known)
-            if near or name in bundles:
-                said = "tools.synonyms: no tool, server or toolset that tools register under is called %r.%s"
+            if name in bundles:
+                log.warning("tools.synonyms: %r is a bundle; name its tools or their own toolsets", name)
+            elif near := nearest(name, known):
+                said = "tools.synonyms: there is no tool, toolset or server %r.%s"
                 log.warning(said, name, did_you_mean(near))
 
 
@@ -295,19 +290,20 @@ class RuntimeRegistry:
 
 def _retriever(config: Config) -> Retriever:
     """Nothing is loaded yet: the models and the index are when somebody first searches."""
-    name = config.tools.rag_embed_model
-    embedder: Embedder
-    if name == "light":
-        embedder, ranker = Light(), "light"
-    else:
-        embedder, ranker = Encoder() if name == "embedded" else _endpoint(config, name), "encoder"
+    ranker = "light" if config.tools.rag_embed_model == "light" else "encoder"
     return Retriever(
-        embedder,
+        _embedder(config, config.tools.rag_embed_model),
         lambda: Ranker.shipped(ranker),
         config.paths.cache_dir / "index",
         reranker=_reranker(config),
         synonyms=Synonyms(config.tools.synonyms),
     )
+
+
+def _embedder(config: Config, name: str) -> Embedder:
+    if name == "light":
+        return Light()
+    return Encoder() if name == "embedded" else _endpoint(config, name)
 
 
 def _reranker(config: Config) -> Reranker | None:

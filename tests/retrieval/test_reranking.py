@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.conftest import Opened
 from tests.retrieval.catalog import Counting, made
 from tests.retrieval.endpoint import (
     Answering,
@@ -441,3 +442,35 @@ def test_a_failing_service_leaves_the_order_of_all_legs(server: Server, fault: A
     server.answering = fault
     failing = Reranker(Endpoint(server.url, "m", timeout=0.3), None)
     assert names(search(failing, "zoo a")) == names(search(None, "zoo a", "hybrid"))
+
+
+# From the settings
+
+
+def settings(server: Server, enabled: bool) -> dict[str, object]:
+    return {
+        "tools.rag_embed_model": "light",
+        "tools.tool_search.reranker.enabled": enabled,
+        "tools.tool_search.reranker.endpoint": server.url,
+        "tools.tool_search.reranker.model": "nomic-embed-text-v2-moe",
+    }
+
+
+def test_a_runtime_asks_the_service_of_its_settings_and_keeps_the_vectors(
+    server: Server, opened: Opened
+) -> None:
+    for _ in range(2):
+        runtime = opened(settings(server, enabled=True))
+        runtime.retriever.find(runtime.registry.snapshot(), "read a file", mode="rerank", limit=3)
+    message, *tools, again = server.asked
+    assert message == again == ["search_query: read a file"]
+    assert tools
+    assert all(text.startswith("search_document: ") for batch in tools for text in batch)
+    assert server.requests[0][2]["model"] == "nomic-embed-text-v2-moe"
+    assert list((runtime.config.paths.cache_dir / "vectors").glob("*.npz"))
+
+
+def test_a_service_that_is_not_enabled_is_never_asked(server: Server, opened: Opened) -> None:
+    runtime = opened(settings(server, enabled=False))
+    assert runtime.retriever.find(runtime.registry.snapshot(), "read a file", mode="rerank", limit=3)
+    assert server.asked == []

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import Opened
 from tests.retrieval.catalog import CATALOG, Counting, made
 from toolfold.registry import Registry
 from toolfold.retrieval.search import Mode, Retriever
@@ -125,3 +126,30 @@ def test_the_registry_keeps_its_tools_as_they_were(registry: Registry) -> None:
     retriever({"jira": ["ticket"]}, Counting()).find(registry.snapshot(), "ticket", mode="hybrid", limit=1)
     assert all(one is other for one, other in zip(before, registry.snapshot().ordered, strict=True))
     assert registry.snapshot()["mcp_jira_create_issue"].synonyms == ("task",)
+
+
+# From the settings
+
+
+def test_a_runtime_finds_tools_by_the_words_of_its_settings(opened: Opened) -> None:
+    runtime = opened({"tools.rag_embed_model": "light", "tools.synonyms": {"read_file": ["gizmo"]}})
+    snapshot = runtime.registry.snapshot()
+    assert runtime.retriever.find(snapshot, "a gizmo please", mode="keyword", limit=1)[0].name == "read_file"
+    assert "gizmo" not in snapshot["read_file"].synonyms
+
+
+def test_a_misspelt_name_is_pointed_out(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
+    names = ["write_flie", "mcp_github_delete_everything", "read_file", "file"]
+    opened({"tools.synonyms": {name: ["x"] for name in names}})
+    (said,) = [record.getMessage() for record in caplog.records if "synonyms" in record.getMessage()]
+    assert said.startswith(
+        "tools.synonyms: there is no tool, toolset or server 'write_flie'. Did you mean write_file"
+    )
+
+
+def test_a_bundle_has_no_words_of_its_own_and_that_is_pointed_out(
+    opened: Opened, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened({"tools.synonyms": {"toolfold-cli": ["x"], "mine": ["y"]}, "toolsets": {"mine": {"tools": []}}})
+    assert "'toolfold-cli' is a bundle; name its tools" in caplog.text
+    assert "'mine' is a bundle" in caplog.text
