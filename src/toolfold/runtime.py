@@ -37,7 +37,7 @@ from toolfold.session import Grounds, Session
 from toolfold.sources import PluginFolder, SourceReport, load_builtin, load_plugins
 from toolfold.sources.report import LOADED
 from toolfold.tools import Services
-from toolfold.turn import assemble, definitions
+from toolfold.turn import Answers, Bridge, Disclosure, assemble, definitions
 from toolfold.validation import Validation
 
 log = logging.getLogger(__name__)
@@ -90,11 +90,14 @@ class Runtime:
         self._toolsets = Toolsets(registry.snapshot(), self._declared)
         self._id = secrets.token_hex(8)
         self._scope = self._configured_scope()
+        bridge = Bridge(Answers(retriever, config.tools))
         self._grounds = Grounds(
             config=config,
             availability=self._availability,
             dispatch=dispatch,
             retriever=retriever,
+            bridge=bridge,
+            disclosure=Disclosure(config.tools, bridge),
             toolsets=self.toolsets,
         )
         dispatch.results.prune()
@@ -106,10 +109,14 @@ class Runtime:
         disabled_toolsets: Iterable[str] = (),
         agent: AgentServices | None = None,
         approver: Approver | None = None,
+        context_tokens: int | None = None,
     ) -> Session:
-        """Open a session that may use these toolsets, of those the configuration allows."""
+        """Open a session that may use these toolsets, of those the configuration allows.
+
+        `context_tokens` is the context window of its model; None where nobody knows it.
+        """
         scope = self._scope.delegated(self.toolsets(), toolsets, disabled_toolsets)
-        return Session(self._grounds, scope, agent=agent, approver=approver)
+        return Session(self._grounds, scope, agent=agent, approver=approver, context_tokens=context_tokens)
 
     def toolsets(self) -> Toolsets:
         """All toolsets, as they are now."""
