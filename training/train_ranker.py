@@ -23,7 +23,6 @@ from toolfold.model import CallContext, Json, Source, Tool
 from toolfold.retrieval.index import Index
 from toolfold.retrieval.lexical import Lexical
 from toolfold.retrieval.ranking import DEPTH, Legs, Ranker, best_places, features, reciprocal_ranks
-from toolfold.retrieval.search import name_coverage
 from toolfold.retrieval.text import Words
 
 from data import Query, load
@@ -99,7 +98,7 @@ def _example(index: Index, query: Query, dense: dict[str, np.ndarray]) -> Exampl
         )
         for gold in query.gold
     ]
-    named = name_coverage(index, query.text, candidates)
+    named = index.lexical.name_coverage(query.text, candidates)
     alone = {name: [seat[int(p)] for p in each if int(p) in seat] for name, each in rankings.items()}
     return Example(features(legs, candidates, named), tuple(golds), alone)
 

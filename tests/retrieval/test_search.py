@@ -19,7 +19,7 @@ from toolfold.registry import Registry
 from toolfold.retrieval.embedding import Embedder, Function, Light
 from toolfold.retrieval.index import Index, Indexer
 from toolfold.retrieval.ranking import Ranker
-from toolfold.retrieval.search import Hit, Mode, Retriever, Searcher, name_coverage
+from toolfold.retrieval.search import Hit, Mode, Retriever, Searcher
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 LIGHT = Light()
@@ -331,7 +331,7 @@ def test_ten_thousand_alike_are_ordered_by_place_and_the_one_named_is_first() ->
 
 def test_the_share_of_a_name_that_a_message_says_leaves_out_its_server() -> None:
     index = indexed([made("mcp_github_create_issue", server="github"), made("weather")], None)
-    shares = name_coverage(index, "creating an issue", np.array([0, 1]))
+    shares = index.lexical.name_coverage("creating an issue", np.array([0, 1]))
     assert shares.tolist() == [1.0, 0.0]
 
 

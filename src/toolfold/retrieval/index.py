@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import logging
 import os
 import re
 import tempfile
 import threading
-import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,21 +26,34 @@ from numpy.typing import NDArray
 
 from toolfold.model import Tool
 from toolfold.retrieval.document import tool_text
-from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Matrix, Outage
+from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Outage
 from toolfold.retrieval.exact import Names
 from toolfold.retrieval.lexical import FIELDS, Lexical
+from toolfold.retrieval.ranking import Places
 from toolfold.retrieval.text import Words
+from toolfold.retrieval.vectors import Packed, Sketch, Vectors
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 KEPT_FILES = 6
 LARGEST_FILE = 1 << 30
 _FEW = 64
 _SMALL = 256
 _BATCH = 256
+_GRANTS = 16
+_NO_SUM = bytes(16)
 
 Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grant:
+    """Which places a session may see."""
+
+    mask: NDArray[np.bool_]
+    hidden: Places
+    """The others."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,12 +63,11 @@ class Index:
     tools: tuple[Tool | None, ...]
     checksums: tuple[bytes, ...]
     lexical: Lexical
-    vectors: Matrix | None
+    vectors: Vectors | None
     names: Names
     by_name: Mapping[str, int]
-    seats: tuple[str, ...]
-    """The name of the tool at each place; empty where there is none."""
-    _name_tokens: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    _grants: dict[frozenset[str] | None, Grant] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def of(
@@ -64,18 +75,30 @@ class Index:
         tools: Sequence[Tool | None],
         checksums: Sequence[bytes],
         lexical: Lexical,
-        vectors: Matrix | None,
+        vectors: Vectors | None,
     ) -> Index:
-        seats = tuple(tool.name if tool else "" for tool in tools)
-        by_name = {name: place for place, name in enumerate(seats) if name}
-        return cls(tuple(tools), tuple(checksums), lexical, vectors, Names(tools), by_name, seats)
+        by_name = {tool.name: place for place, tool in enumerate(tools) if tool}
+        return cls(tuple(tools), tuple(checksums), lexical, vectors, Names(tools), by_name)
 
-    def name_tokens(self, place: int) -> tuple[str, ...]:
-        """The words of a tool's own name; cut when first asked for, since few of many ever are."""
-        found = self._name_tokens.get(place)
+    def grant(self, names: Iterable[str] | None) -> Grant:
+        """The places of these names; of all tools for None. A session asks with the same set every time."""
+        wanted = None if names is None else frozenset(names)
+        with self._lock:
+            found = self._grants.pop(wanted, None)
         if found is None:
-            found = self._name_tokens[place] = tuple(self.lexical.words.tokens(_own_name(self.tools[place])))
+            found = self._granted(wanted)
+        with self._lock:
+            self._grants[wanted] = found
+            while len(self._grants) > _GRANTS:
+                del self._grants[next(iter(self._grants))]
         return found
+
+    def _granted(self, names: frozenset[str] | None) -> Grant:
+        of_name = self.by_name.get
+        places = self.by_name.values() if names is None else map(of_name, names)
+        mask = np.zeros(len(self.tools), bool)
+        mask[[place for place in places if place is not None]] = True
+        return Grant(mask, np.flatnonzero(~mask))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +107,7 @@ class _Known:
 
     checksums: tuple[bytes, ...]
     lexical: Lexical
-    vectors: Matrix | None
+    vectors: Vectors | None
 
 
 class Indexer:
@@ -102,7 +125,7 @@ class Indexer:
         self._outage = outage or Outage()
         self._words = Words()
         self._lock = threading.Lock()
-        self._sums: weakref.WeakKeyDictionary[Tool, bytes] = weakref.WeakKeyDictionary()
+        self._sums: dict[int, tuple[Tool, bytes]] = {}
         self._current: tuple[Sequence[Tool], Index] | None = None
 
     @property
@@ -117,15 +140,15 @@ class Indexer:
             return self._current[1]
 
     def _built(self, tools: Sequence[Tool]) -> Index:
-        sums = [self._checksum(tool) for tool in tools]
+        sums = self._checksums(tools)
         if self._current is not None:
             before = self._current[1]
             known: _Known | None = _Known(before.checksums, before.lexical, before.vectors)
         else:
             known = self._load(sums)
-        index = self._changed(known, tools, sums) if known else self._fresh(tools, sums, {})
+        index = self._changed(known, tools, sums) if known else self._fresh(tools, sums)
         vectors_came = known is not None and known.vectors is None and index.vectors is not None
-        if known is None or vectors_came or set(sums) - set(known.checksums):
+        if known is None or vectors_came or set(sums).difference(known.checksums):
             self._save(index)
         return index
 
@@ -133,97 +156,103 @@ class Indexer:
         """The known index with what is new put in and what is gone taken out."""
         places = {checksum: place for place, checksum in enumerate(known.checksums) if checksum}
         if not _is_worth_changing(known, places, sums):
-            vectors = known.vectors
-            reused = {s: vectors[places[s]] for s in sums if s in places} if vectors is not None else {}
-            return self._fresh(tools, sums, reused)
+            return self._fresh(tools, sums, known.vectors, places)
         seats: list[Tool | None] = [None] * len(known.checksums)
-        new: list[Tool] = []
+        seated = [b""] * len(known.checksums)
+        new: list[tuple[Tool, bytes]] = []
         for tool, checksum in zip(tools, sums, strict=True):
             place = places.pop(checksum, None)
             if place is None:
-                new.append(tool)
+                new.append((tool, checksum))
             else:
-                seats[place] = tool
-        return self._reseated(known, seats, new)
+                seats[place], seated[place] = tool, checksum
+        return self._reseated(known, seats, seated, new)
 
-    def _reseated(self, known: _Known, seats: list[Tool | None], new: list[Tool]) -> Index:
+    def _reseated(
+        self, known: _Known, seats: list[Tool | None], sums: list[bytes], new: Sequence[tuple[Tool, bytes]]
+    ) -> Index:
         empty = [place for place, tool in enumerate(seats) if tool is None]
         room = empty[: len(new)] + list(range(len(seats), len(seats) + len(new) - len(empty)))
-        seats += [None] * max(0, len(new) - len(empty))
+        more = max(0, len(new) - len(empty))
+        seats += [None] * more
+        sums += [b""] * more
+        for place, (tool, checksum) in zip(room, new, strict=True):
+            seats[place], sums[place] = tool, checksum
         lexical = known.lexical
-        if empty or len(seats) != lexical.size:
+        if empty or more:
             lexical = lexical.without(empty, len(seats))
-        for place, tool in zip(room, new, strict=True):
-            seats[place] = tool
-            lexical = lexical.with_tool(place, tool)
-        vectors = self._revectored(known.vectors, seats, dict(zip(room, new, strict=True)))
-        sums = [self._checksum(tool) if tool else b"" for tool in seats]
-        return Index.of(seats, _with_vectors(sums, vectors), lexical, vectors)
+        added = {place: tool for place, (tool, _) in zip(room, new, strict=True)}
+        vectors = self._revectored(known.vectors, seats, added)
+        return Index.of(seats, _with_vectors(sums, vectors), lexical.with_tools(added), vectors)
 
     def _revectored(
-        self, before: Matrix | None, seats: Sequence[Tool | None], new: Mapping[int, Tool]
-    ) -> Matrix | None:
+        self, before: Vectors | None, seats: Sequence[Tool | None], new: Mapping[int, Tool]
+    ) -> Vectors | None:
         if before is None:
-            return self._embedded([tool for tool in seats if tool], len(seats), seats)
-        vectors: Matrix = np.zeros((len(seats), before.shape[1]), np.float32)
-        vectors[: len(before)] = before
-        for place in new:
-            vectors[place] = 0.0
+            return self._embedded({place: tool for place, tool in enumerate(seats) if tool}, len(seats))
+        if not new and before.size == len(seats):
+            return before
         fresh = self._embed(list(new.values()))
-        if fresh is None:
-            return vectors
-        if len(fresh) and fresh.shape[1] != before.shape[1]:
+        if fresh is None or not fresh.size:
+            fresh = Packed.empty(len(new), before.width)
+        elif fresh.width != before.width:  # the model has changed under its name
             return self._revectored(None, seats, {})
-        for place, vector in zip(new, fresh, strict=True):
-            vectors[place] = vector
-        return vectors
+        return before.with_rows(len(seats), _places(new), fresh)
 
-    def _embedded(self, tools: Sequence[Tool], size: int, seats: Sequence[Tool | None]) -> Matrix | None:
-        found = self._embed(tools)
-        if found is None or not len(found):
+    def _embedded(self, tools: Mapping[int, Tool], size: int) -> Vectors | None:
+        found = self._embed(list(tools.values()))
+        if found is None or not found.size:
             return None
-        vectors: Matrix = np.zeros((size, found.shape[1]), np.float32)
-        vectors[[place for place, tool in enumerate(seats) if tool]] = found
-        return vectors
+        return Vectors.of(Packed.empty(size, found.width).with_rows(size, _places(tools), found))
 
-    def _fresh(self, tools: Sequence[Tool], sums: Sequence[bytes], reused: Mapping[bytes, Any]) -> Index:
+    def _fresh(
+        self,
+        tools: Sequence[Tool],
+        sums: Sequence[bytes],
+        known: Vectors | None = None,
+        places: Mapping[bytes, int] = MappingProxyType({}),
+    ) -> Index:
+        """Built anew but for the vectors that are known."""
         lexical = Lexical.build(tools, self._words)
-        missing = [tool for tool, checksum in zip(tools, sums, strict=True) if checksum not in reused]
-        found = self._embed(missing)
-        width = len(next(iter(reused.values()))) if reused else 0
-        if found is None and reused:
-            found = np.zeros((len(missing), width), np.float32)
-        elif found is not None and len(found) and width not in (0, found.shape[1]):
-            return self._fresh(tools, sums, {})  # the model has changed under its name
-        vectors = None
-        if found is not None and len(sums):
-            answers = iter(found)
-            vectors = np.stack([reused[s] if s in reused else next(answers) for s in sums])
+        reused = {place: places[s] for place, s in enumerate(sums) if s in places} if known else {}
+        if known is None or not reused:
+            vectors = self._embedded(dict(enumerate(tools)), len(tools))
+        else:
+            rows = known.packed.taken(np.fromiter(reused.values(), np.int64))
+            old = Packed.empty(len(tools), known.width).with_rows(len(tools), _places(reused), rows)
+            missing = {place: tool for place, tool in enumerate(tools) if place not in reused}
+            vectors = self._revectored(Vectors.of(old), tools, missing)
         return Index.of(tools, _with_vectors(sums, vectors), lexical, vectors)
 
-    def _embed(self, tools: Sequence[Tool]) -> Matrix | None:
+    def _embed(self, tools: Sequence[Tool]) -> Packed | None:
         """The tools' vectors; None, said once, where the model cannot answer."""
         if self._embedder is None:
             return None
-        parts = []
+        texts = [embedded_text(tool) for tool in tools]
+        rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         try:
-            for start in range(0, len(tools), _BATCH):
-                if self._progress:
-                    self._progress(start, len(tools))
-                texts = [embedded_text(tool) for tool in tools[start : start + _BATCH]]
-                parts.append(_restored(*_packed(self._embedder.embed(texts, "tool"))))
+            parts = list(self._embedded_parts(self._embedder, list(rows)))
         except EmbeddingUnavailable as error:
             self._outage.tell(str(error))
             return None
-        if self._progress and tools:
-            self._progress(len(tools), len(tools))
-        return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
+        if not parts:
+            return Packed.empty(0, 0)
+        found = Packed(np.concatenate([p.numbers for p in parts]), np.concatenate([p.scales for p in parts]))
+        return found if len(rows) == len(texts) else found.taken(np.array([rows[text] for text in texts]))
 
-    def _checksum(self, tool: Tool) -> bytes:
-        found = self._sums.get(tool)
-        if found is None:
-            found = self._sums[tool] = checksum(tool)
-        return found
+    def _embedded_parts(self, embedder: Embedder, texts: Sequence[str]) -> Iterator[Packed]:
+        for start in range(0, len(texts), _BATCH):
+            if self._progress:
+                self._progress(start, len(texts))
+            yield Packed.of(embedder.embed(texts[start : start + _BATCH], "tool"))
+        if self._progress and texts:
+            self._progress(len(texts), len(texts))
+
+    def _checksums(self, tools: Sequence[Tool]) -> list[bytes]:
+        """The tools' checksums. Those of the tools that were here before are known."""
+        known = self._sums
+        self._sums = {id(tool): known.get(id(tool)) or (tool, checksum(tool)) for tool in tools}
+        return [self._sums[id(tool)][1] for tool in tools]
 
     def _load(self, sums: Sequence[bytes]) -> _Known | None:
         for file in self._candidates(sums):
@@ -278,21 +307,16 @@ class Indexer:
         return (self._folder or Path()) / f"{self._prefix()}{whole}.npz"
 
 
-def _with_vectors(sums: Sequence[bytes], vectors: Matrix | None) -> list[bytes]:
+def _with_vectors(sums: Sequence[bytes], vectors: Vectors | None) -> list[bytes]:
     """Without the checksums of tools that could not be embedded: they stay new until they can."""
-    if vectors is None:
+    if vectors is None or vectors.packed.present.all():
         return list(sums)
-    there = np.abs(vectors).max(1, initial=0.0) > 0
-    return [checksum if there[place] else b"" for place, checksum in enumerate(sums)]
+    present = vectors.packed.present
+    return [checksum if present[place] else b"" for place, checksum in enumerate(sums)]
 
 
-def _own_name(tool: Tool | None) -> str:
-    """The tool's name without its server's, which all its neighbours share."""
-    if tool is None:
-        return ""
-    server = tool.source.name or tool.toolset.removeprefix("mcp-")
-    name = tool.original_name or tool.name
-    return name.removeprefix("mcp_").removeprefix(server) or name
+def _places(of: Mapping[int, Any]) -> Places:
+    return np.fromiter(of, np.int64, len(of))
 
 
 def embedded_text(tool: Tool) -> str:
@@ -304,9 +328,9 @@ def embedded_text(tool: Tool) -> str:
 
 def checksum(tool: Tool) -> bytes:
     """Covers everything that a leg reads of a tool."""
-    parts = (tool.name, tool.original_name, tool.title, tool.toolset, tool.source.name, tool.description)
-    text = json.dumps([FORMAT, *parts, *tool.synonyms, tool.parameters], separators=(",", ":"))
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+    names = (tool.name, tool.original_name, tool.title, tool.toolset, tool.source.name)
+    text = repr((FORMAT, *names, tool.description, tool.synonyms, tool.parameters))
+    return hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=16).digest()
 
 
 def _is_worth_changing(known: _Known, places: Mapping[bytes, int], sums: Sequence[bytes]) -> bool:
@@ -329,39 +353,34 @@ def _modified(file: Path) -> float:
         return 0.0
 
 
-def _packed(vectors: Matrix) -> tuple[NDArray[np.int8], Matrix]:
-    """A byte a number, a scale a row. Fresh vectors go through it too: the first run orders like the next."""
-    scales = (np.abs(vectors).max(1, initial=1e-9) / 127).astype(np.float32)
-    return np.round(vectors / scales[:, None]).astype(np.int8), scales
-
-
-def _restored(packed: NDArray[np.int8], scales: Matrix) -> Matrix:
-    restored: Matrix = packed.astype(np.float32) * scales[:, None]
-    return restored
-
-
 def _write(file: Path, index: Index, model: str) -> None:
-    lexical = index.lexical
-    arrays: dict[str, NDArray[Any]] = {
-        "about": np.frombuffer(json.dumps(_about(index, model)).encode(), np.uint8),
-        "checksums": np.frombuffer(b"".join(s or bytes(16) for s in index.checksums), np.uint8),
-        "terms": np.frombuffer("\n".join(lexical.terms).encode(), np.uint8),
-        "starts": lexical.starts,
-        "places": lexical.places,
-        "weights": lexical.weights.astype(np.float16),
-    }
-    if index.vectors is not None:
-        arrays["vectors"], arrays["scales"] = _packed(index.vectors)
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]
     descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".index-")
     try:
         with os.fdopen(descriptor, "wb") as temporary:
-            temporary.write(buffer.getbuffer())
+            np.savez(temporary, **_arrays(index, model))  # type: ignore[arg-type]
         Path(name).replace(file)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _arrays(index: Index, model: str) -> dict[str, NDArray[Any]]:
+    lexical, vectors = index.lexical, index.vectors
+    arrays: dict[str, NDArray[Any]] = {
+        "about": np.frombuffer(json.dumps(_about(index, model)).encode(), np.uint8),
+        "checksums": np.frombuffer(b"".join(s or _NO_SUM for s in index.checksums), np.uint8),
+        "terms": np.frombuffer("\n".join(lexical.terms).encode(), np.uint8),
+        "starts": lexical.starts,
+        "places": lexical.places,
+        "weights": lexical.weights.astype(np.float16),
+        "name_starts": lexical.name_starts,
+        "names": lexical.names,
+    }
+    if vectors is not None:
+        arrays |= {"vectors": vectors.packed.numbers, "scales": vectors.packed.scales}
+        if vectors.sketch is not None:
+            arrays |= {"directions": vectors.sketch.directions, "sketch": vectors.sketch.rows}
+    return arrays
 
 
 def _about(index: Index, model: str) -> dict[str, Any]:
@@ -381,40 +400,62 @@ def _read(file: Path, model: str, words: Words) -> _Known:
         about = json.loads(stored["about"].tobytes())
         if about.get("format") != FORMAT or about.get("model") != model:
             raise ValueError("it was made by another version or model")
-        sums = stored["checksums"].tobytes()
-        checksums = tuple(
-            sums[start : start + 16].strip(b"\0") and sums[start : start + 16]
-            for start in range(0, len(sums), 16)
-        )
+        sums = np.frombuffer(stored["checksums"].tobytes(), "V16").tolist()
         terms = stored["terms"].tobytes().decode().split()
         lexical = Lexical(
             words=words,
             size=int(about["size"]),
-            terms={term: number for number, term in enumerate(terms)},
+            terms=dict(zip(terms, range(len(terms)), strict=True)),
             starts=stored["starts"],
             places=stored["places"],
             weights=stored["weights"].astype(np.float32),
+            name_starts=stored["name_starts"],
+            names=stored["names"],
             lengths=about["lengths"],
         )
-        vectors = None
-        if "vectors" in stored:
-            vectors = _restored(stored["vectors"], stored["scales"])
-        _require_whole(lexical, checksums, vectors)
-        return _Known(checksums, lexical, vectors)
+        _require_whole(lexical, len(sums))
+        vectors = _stored_vectors(stored, len(sums)) if "vectors" in stored else None
+        return _Known(tuple(b"" if s == _NO_SUM else s for s in sums), lexical, vectors)
 
 
-def _require_whole(lexical: Lexical, checksums: Sequence[bytes], vectors: Matrix | None) -> None:
-    starts, places = lexical.starts, lexical.places
+def _stored_vectors(stored: Mapping[str, NDArray[Any]], size: int) -> Vectors:
+    numbers, scales = stored["vectors"], stored["scales"]
+    sound = numbers.dtype == np.int8 and numbers.ndim == 2 and len(numbers) == size
+    sketch = None
+    if "sketch" in stored:
+        sketch = Sketch(stored["directions"], stored["sketch"])
+        sound = sound and _is_finite(sketch.directions, (numbers.shape[1], sketch.rows.shape[1]))
+        sound = sound and _is_finite(sketch.rows, (size, sketch.rows.shape[1]))
+    if not (sound and _is_finite(scales, (size,))):
+        raise ValueError("its vectors are not whole")
+    return Vectors.of(Packed(numbers, scales), sketch)
+
+
+def _is_finite(array: NDArray[Any], shape: tuple[int, ...]) -> bool:
+    return array.dtype == np.float32 and array.shape == shape and bool(np.isfinite(array).all())
+
+
+def _require_whole(lexical: Lexical, size: int) -> None:
     sound = (
-        lexical.size == len(checksums)
-        and len(starts) == len(lexical.terms) + 1
-        and starts[0] == 0
-        and starts[-1] == len(places) == len(lexical.weights)
-        and bool((np.diff(starts) >= 0).all())
-        and (not len(places) or (places.min() >= 0 and places.max() < lexical.size))
+        lexical.size == size
+        and _are_rows(lexical.starts, len(lexical.terms), lexical.places, size)
+        and _are_rows(lexical.name_starts, size, lexical.names, len(lexical.terms))
+        and len(lexical.weights) == len(lexical.places)
         and bool(np.isfinite(lexical.weights).all())
         and all(lexical.lengths[name] > 0 for name in FIELDS)
-        and (vectors is None or (len(vectors) == lexical.size and bool(np.isfinite(vectors).all())))
     )
     if not sound:
         raise ValueError("its parts do not fit together")
+
+
+def _are_rows(starts: NDArray[Any], rows: int, numbers: NDArray[Any], below: int) -> bool:
+    """Whether `starts` cuts `numbers` into so many rows, and all of them are numbers of something."""
+    return (
+        starts.dtype == np.int64
+        and numbers.dtype == np.int32
+        and starts.shape == (rows + 1,)
+        and starts[0] == 0
+        and starts[-1] == len(numbers)
+        and bool((np.diff(starts) >= 0).all())
+        and (not len(numbers) or bool(numbers.min() >= 0 and numbers.max() < below))
+    )

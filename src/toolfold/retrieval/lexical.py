@@ -1,35 +1,38 @@
 """The keyword leg: BM25F over what a tool says of itself, as arrays.
 
 Fields have weights and are normalised by their own length. What a term adds to a tool's score is worked
-out once, when the tool is indexed; a query adds up a few slices. One changed tool is cut out of the
-arrays and put in again, without touching the others.
+out once, when the tool is indexed; a query adds up a few slices. Changed tools are cut out of the arrays
+and put in again, without touching the others.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolfold.model import Tool
+from toolfold.retrieval.postings import (
+    Few,
+    Field,
+    Numbers,
+    Texts,
+    Vocabulary,
+    Weights,
+    ints,
+    joined,
+    keys_of,
+    starts_of,
+)
+from toolfold.retrieval.schemas import listed_values, nested
 from toolfold.retrieval.text import Words
 
-K1 = 1.2
 _DEEPEST = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """How much a part of a tool counts, and how much its length counts against it."""
-
-    weight: float
-    by_length: float
-
+_MOST_SCHEMAS = 1_000
+_MOST_VALUES = 30
 
 FIELDS: Mapping[str, Field] = {
     "name": Field(2.0, 0.4),
@@ -42,14 +45,11 @@ FIELDS: Mapping[str, Field] = {
     "server": Field(0.5, 0.0),
 }
 
-Document = Mapping[str, Counter[str]]
 
-
-def read(tool: Tool, words: Words) -> Document:
-    """A tool's fields as counted tokens."""
-    parameters = Parameters()
-    parameters.collect(tool.parameters)
-    texts = {
+def read(tool: Tool) -> Mapping[str, str]:
+    """What a tool says in each field."""
+    parameters = Parameters.of(tool.parameters)
+    return {
         "name": tool.original_name or tool.name,
         "title": tool.title,
         "synonyms": " ".join(tool.synonyms),
@@ -59,10 +59,16 @@ def read(tool: Tool, words: Words) -> Document:
         "values": " ".join(parameters.values),
         "server": tool.source.name or tool.toolset,
     }
-    return {name: Counter(words.tokens(text)) for name, text in texts.items() if text}
 
 
-@dataclass(slots=True)
+def own_name(tool: Tool) -> str:
+    """The tool's name without its server's, which all its neighbours share."""
+    server = tool.source.name or tool.toolset.removeprefix("mcp-")
+    name = tool.original_name or tool.name
+    return name.removeprefix("mcp_").removeprefix(server) or name
+
+
+@dataclass(frozen=True, slots=True)
 class Parameters:
     """What a schema says in words: names, descriptions and listed values, at any sane depth."""
 
@@ -70,26 +76,17 @@ class Parameters:
     descriptions: list[str] = field(default_factory=list)
     values: list[str] = field(default_factory=list)
 
-    def collect(self, schema: Any, depth: int = 0) -> None:
-        """Take in a schema and those inside it."""
-        if not isinstance(schema, Mapping) or depth > _DEEPEST:
-            return
-        properties = schema.get("properties")
-        for name, inner in properties.items() if isinstance(properties, Mapping) else ():
-            self.names.append(name)
-            self._describe(inner)
-            self.collect(inner, depth + 1)
-        self._describe(schema.get("items"))
-        self.collect(schema.get("items"), depth + 1)
-
-    def _describe(self, schema: Any) -> None:
-        if not isinstance(schema, Mapping):
-            return
-        if isinstance(schema.get("description"), str):
-            self.descriptions.append(schema["description"])
-        listed = schema.get("enum")
-        if isinstance(listed, list):
-            self.values += [value for value in listed[:30] if isinstance(value, str)]
+    @classmethod
+    def of(cls, schema: Any) -> Parameters:
+        """Of a tool's parameters: those it lists, those inside them, and what they refer to."""
+        found = cls()
+        for name, inner in nested(schema, depth=_DEEPEST, most=_MOST_SCHEMAS):
+            if name:
+                found.names.append(name)
+            if isinstance(inner.get("description"), str):
+                found.descriptions.append(inner["description"])
+            found.values.extend(listed_values(inner)[:_MOST_VALUES])
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,51 +96,40 @@ class Lexical:
     words: Words
     size: int
     terms: Mapping[str, int]
-    starts: NDArray[np.int64]
-    places: NDArray[np.int32]
-    weights: NDArray[np.float32]
+    starts: Numbers
+    places: Few
+    """Ascending within a term."""
+    weights: Weights
+    name_starts: Numbers
+    names: Few
+    """The terms of each tool's own name, one tool after the other."""
     lengths: Mapping[str, float]
     """The average length of each field when the index was built whole."""
 
     @classmethod
     def build(cls, tools: Sequence[Tool], words: Words) -> Lexical:
         """The index of these tools, in their order."""
-        documents = [read(tool, words) for tool in tools]
-        totals: Counter[str] = Counter()
-        for document in documents:
-            totals.update({name: counts.total() for name, counts in document.items()})
-        lengths = {name: totals[name] / max(1, len(documents)) or 1.0 for name in FIELDS}
-        postings: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
-        for place, document in enumerate(documents):
-            for term, weight in _weighed(document, lengths).items():
-                postings[term].append((place, weight))
-        return cls._of(postings, len(documents), lengths, words)
-
-    @classmethod
-    def _of(
-        cls,
-        postings: Mapping[str, list[tuple[int, float]]],
-        size: int,
-        lengths: Mapping[str, float],
-        words: Words,
-    ) -> Lexical:
-        counts = [len(entries) for entries in postings.values()]
-        flat = [entry for entries in postings.values() for entry in entries]
+        texts, names = _cut(dict(enumerate(tools)), words, Vocabulary())
+        averages = texts.averages(len(FIELDS), len(tools))
+        parts = list(texts.postings(list(FIELDS.values()), averages))
+        starts, places, weights = joined(parts, len(texts.vocabulary))
         return cls(
             words=words,
-            size=size,
-            terms={term: number for number, term in enumerate(postings)},
-            starts=np.concatenate(([0], np.cumsum(counts, dtype=np.int64))).astype(np.int64),
-            places=np.fromiter((place for place, _ in flat), np.int32, len(flat)),
-            weights=np.fromiter((weight for _, weight in flat), np.float32, len(flat)),
-            lengths=lengths,
+            size=len(tools),
+            terms=dict(texts.vocabulary),
+            starts=starts,
+            places=places,
+            weights=weights,
+            name_starts=starts_of(ints(names.counts)),
+            names=ints(names.terms),
+            lengths=dict(zip(FIELDS, averages, strict=True)),
         )
 
-    def scores(self, query: str) -> tuple[NDArray[np.float32], float]:
+    def scores(self, query: str) -> tuple[Weights, float]:
         """Every tool's score, and the score of one that would match every word as well as can be."""
         total = np.zeros(self.size, np.float32)
         best = 0.0
-        for term in dict.fromkeys(self.words.telling(query)):
+        for term in self.words.said(query).telling:
             rarity, start, end = self._rarity(term)
             best += rarity
             if end > start:
@@ -152,62 +138,91 @@ class Lexical:
 
     def matched(self, query: str, places: Sequence[int]) -> list[list[str]]:
         """For each of these tools, the words of the query it shares, for a person."""
-        found: dict[int, list[str]] = {place: [] for place in places}
-        for term, word in self.words.as_written(query).items():
+        found: list[list[str]] = [[] for _ in places]
+        wanted = np.asarray(places, np.int32)
+        for term, word in self.words.said(query).telling.items():
             _, start, end = self._rarity(term)
-            for place in np.intersect1d(self.places[start:end], places, assume_unique=True):
-                found[int(place)].append(word)
-        return [found[place] for place in places]
+            if end > start:
+                having = self.places[start:end]
+                at = having.searchsorted(wanted)
+                for row in (having.take(at, mode="clip") == wanted).nonzero()[0].tolist():
+                    found[row].append(word)
+        return found
+
+    def name_coverage(self, query: str, places: Numbers) -> Weights:
+        """How much of each of these tools' own names the query says."""
+        said = np.zeros(len(self.terms) + 1, bool)
+        said[[self.terms.get(piece, -1) for piece in self.words.said(query).every]] = True
+        said[-1] = False  # where the pieces went that no tool has
+        begin, end = self.name_starts[places], self.name_starts[places + 1]
+        counts = end - begin
+        starts = starts_of(counts)
+        inside = np.arange(starts[-1]) + np.repeat(begin - starts[:-1], counts)
+        shared = starts_of(said[self.names[inside]])[starts]
+        covered: Weights = (np.diff(shared) / np.maximum(counts, 1)).astype(np.float32)
+        return covered
 
     def without(self, gone: Iterable[int], size: int) -> Lexical:
         """The index with these places empty, and room for more at its end."""
         dead = np.zeros(max(self.size, size), bool)
         dead[list(gone)] = True
         kept = ~dead[self.places]
-        running = np.concatenate(([0], np.cumsum(kept)))
+        counts = np.zeros(len(dead), np.int64)
+        counts[: self.size] = np.diff(self.name_starts)
         return replace(
             self,
             size=size,
-            starts=running[self.starts].astype(np.int64),
+            starts=starts_of(kept)[self.starts],
             places=self.places[kept],
             weights=self.weights[kept],
+            name_starts=starts_of(np.where(dead, 0, counts)[:size]),
+            names=self.names[np.repeat(~dead, counts)],
         )
 
-    def with_tool(self, place: int, tool: Tool) -> Lexical:
-        """The index with a tool at an empty place."""
-        weighed = _weighed(read(tool, self.words), self.lengths)
-        terms = dict(self.terms)
-        starts = self.starts
-        fresh = [term for term in weighed if term not in terms]
-        terms.update({term: len(terms) + number for number, term in enumerate(fresh)})
-        starts = np.concatenate((starts, np.full(len(fresh), starts[-1])))
-        numbers = np.sort(np.array([terms[term] for term in weighed], np.int64))
-        names = {terms[term]: weight for term, weight in weighed.items()}
-        at = starts[numbers + 1]
-        added = np.zeros(len(starts), np.int64)
-        added[numbers + 1] = 1
+    def with_tools(self, new: Mapping[int, Tool]) -> Lexical:
+        """The index with tools at empty places."""
+        if not new:
+            return self
+        texts, names = _cut(new, self.words, Vocabulary(self.terms))
+        terms = len(texts.vocabulary)
+        averages = [self.lengths[name] for name in FIELDS]
+        more, places, weights = joined(list(texts.postings(list(FIELDS.values()), averages)), terms)
+        starts = np.append(self.starts, np.full(terms - len(self.terms), self.starts[-1]))
+        at = _keys(starts, self.places).searchsorted(_keys(more, places))
         return replace(
             self,
-            terms=terms,
-            starts=starts + np.cumsum(added),
-            places=np.insert(self.places, at, np.int32(place)),
-            weights=np.insert(self.weights, at, [names[int(number)] for number in numbers]),
+            terms=dict(texts.vocabulary),
+            starts=starts + more,
+            places=np.insert(self.places, at, places),
+            weights=np.insert(self.weights, at, weights),
+            **self._names_with(names),
         )
+
+    def _names_with(self, added: Texts) -> dict[str, Any]:
+        counts, places = np.diff(self.name_starts), ints(added.places)
+        at = np.repeat(self.name_starts[places], ints(added.counts))
+        counts[places] = ints(added.counts)
+        return {"name_starts": starts_of(counts), "names": np.insert(self.names, at, ints(added.terms))}
 
     def _rarity(self, term: str) -> tuple[float, int, int]:
         """How much a term tells, and where its postings stand. A term nobody has tells the most."""
         number = self.terms.get(term)
-        start, end = (0, 0) if number is None else map(int, self.starts[number : number + 2])
+        start, end = (0, 0) if number is None else self.starts[number : number + 2].tolist()
         having = end - start
         return math.log(1 + (self.size - having + 0.5) / (having + 0.5)), start, end
 
 
-def _weighed(document: Document, lengths: Mapping[str, float]) -> dict[str, float]:
-    frequency: defaultdict[str, float] = defaultdict(float)
-    for name, counts in document.items():
-        settings = FIELDS[name]
-        length = counts.total() / lengths[name]
-        norm = 1 - settings.by_length + settings.by_length * length
-        for term, count in counts.items():
-            frequency[term] += settings.weight * count / norm
-    return {term: value / (K1 + value) for term, value in frequency.items()}
+def _cut(tools: Mapping[int, Tool], words: Words, vocabulary: Vocabulary) -> tuple[Texts, Texts]:
+    """What tools say, and their own names by themselves, in the order of their places."""
+    texts, names = Texts(vocabulary), Texts(vocabulary)
+    for place in sorted(tools):
+        said = read(tools[place])
+        for number, name in enumerate(FIELDS):
+            if said[name]:
+                texts.add(place, number, words.tokens(said[name]))
+        names.add(place, 0, words.tokens(own_name(tools[place])))
+    return texts, names
+
+
+def _keys(starts: Numbers, places: Few) -> Numbers:
+    return keys_of(np.repeat(np.arange(len(starts) - 1), np.diff(starts)), places)

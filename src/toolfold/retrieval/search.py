@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from toolfold.registry import Snapshot
 from toolfold.retrieval.document import query_text
 from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Outage
-from toolfold.retrieval.index import Index, Indexer, Progress
+from toolfold.retrieval.index import Grant, Index, Indexer, Progress
 from toolfold.retrieval.ranking import (
     DEPTH,
     NEVER,
@@ -77,26 +77,26 @@ class Searcher:
         granted: Iterable[str] | None = None,
     ) -> list[Hit]:
         """The best tools for a message, best first, out of those granted."""
-        mask = _mask(index, granted)
-        legs = self._legs(index, message, mode, mask)
+        grant = index.grant(granted)
+        legs = self._legs(index, message, mode, grant)
         order = self._order(index, legs, message, mode)
-        named = [place for place in index.names.named_in(message) if mask[place]]
+        named = [place for place in index.names.named_in(message) if grant.mask[place]]
         places = list(dict.fromkeys((*named, *map(int, order))))[:limit]
         if not places:
-            places = _by_part_of_name(index, message, mask)[:limit]
+            places = _by_part_of_name(index, message, grant.mask)[:limit]
         words = index.lexical.matched(message, places)
         return [
             _hit(index, legs, place, rank, shared, place in named)
             for rank, (place, shared) in enumerate(zip(places, words, strict=True))
         ]
 
-    def _legs(self, index: Index, message: str, mode: Mode, mask: Mask) -> Legs:
+    def _legs(self, index: Index, message: str, mode: Mode, grant: Grant) -> Legs:
         lexical, best = index.lexical.scores(message)
-        lexical = np.where(mask, lexical, np.float32(0))
+        lexical[grant.hidden] = 0
         dense = self._second_opinion(index, message, lexical) if mode == "rerank" else {}
         if not dense and mode != "keyword":
-            dense = self._dense(index, message)
-        return Legs(lexical, best, {name: np.where(mask, each, NEVER) for name, each in dense.items()})
+            dense = self._dense(index, message, grant, lexical)
+        return Legs(lexical, best, dense)
 
     def _second_opinion(self, index: Index, message: str, lexical: Scores) -> Mapping[str, Scores]:
         """How near a service finds the tools that share most with the message; nothing where it fails."""
@@ -111,7 +111,7 @@ class Searcher:
         scores[list(tools)] = near
         return {_SECOND_OPINION: scores}
 
-    def _dense(self, index: Index, message: str) -> Mapping[str, Scores]:
+    def _dense(self, index: Index, message: str, grant: Grant, lexical: Scores) -> Mapping[str, Scores]:
         if self._embedder is None or index.vectors is None:
             return {}
         text = query_text(message)
@@ -122,10 +122,10 @@ class Searcher:
         except EmbeddingUnavailable as error:
             self._outage.tell(str(error))
             return {}
-        if len(vector) != index.vectors.shape[1]:
+        if len(vector) != index.vectors.width:
             self._outage.tell("the index was made with vectors of another length")
             return {}
-        return {"dense": index.vectors @ vector} if vector.any() else {}
+        return {"dense": index.vectors.near(vector, grant.hidden, lexical)} if vector.any() else {}
 
     def _order(self, index: Index, legs: Legs, message: str, mode: Mode) -> Places:
         lexical = _sharing_words(legs.lexical, DEPTH)
@@ -144,7 +144,7 @@ class Searcher:
         candidates = np.unique(np.concatenate((lexical, *dense)))
         if not len(candidates):
             return candidates
-        named = name_coverage(index, message, candidates)
+        named = index.lexical.name_coverage(message, candidates)
         scores = self._ranker()(features(legs, candidates, named))
         return candidates[np.argsort(-scores, kind="stable")]
 
@@ -153,23 +153,6 @@ def _sharing_words(lexical: Scores, count: int) -> Places:
     """The tools that share most with the message, of those that share anything."""
     places = best_places(lexical, count)
     return places[lexical[places] > 0]
-
-
-def name_coverage(index: Index, message: str, candidates: Places) -> Scores:
-    """How much of each candidate's name the message says."""
-    said = set(index.lexical.words.tokens(message))
-    return np.array([_share(index, int(place), said) for place in candidates], np.float32)
-
-
-def _share(index: Index, place: int, said: set[str]) -> float:
-    name = index.name_tokens(place)
-    return sum(token in said for token in name) / len(name) if name else 0.0
-
-
-def _mask(index: Index, granted: Iterable[str] | None) -> Mask:
-    wanted = index.by_name if granted is None else frozenset(granted)
-    # `map` and not a comprehension: ten thousand names pass here for every message.
-    return np.fromiter(map(wanted.__contains__, index.seats), bool, len(index.seats))
 
 
 def _by_part_of_name(index: Index, message: str, mask: Mask) -> list[int]:

@@ -11,6 +11,7 @@ import re
 import threading
 import unicodedata
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 LONGEST = 20_000
@@ -90,6 +91,15 @@ SPELLED_OUT: Mapping[str, str] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message in pieces."""
+
+    every: frozenset[str]
+    telling: Mapping[str, str]
+    """Those that say what it wants, all of them where none does, each with the word it was cut from."""
+
+
 class Words:
     """Cuts texts, remembering the stems it has met: a catalog uses few words very often."""
 
@@ -97,26 +107,32 @@ class Words:
         self._lock = threading.Lock()
         self._stems: dict[str, str] = {}
         self._stemmer: Any = None
+        self._latest: tuple[str, Said] = ("", Said(frozenset(), {}))
 
     def tokens(self, text: str) -> list[str]:
         """The comparable pieces of a text, in its order."""
-        return [piece for word in words(text) for piece in self._pieces(word)]
+        every = words(text)
+        try:
+            return list(map(self._stems.__getitem__, every))
+        except KeyError:  # a word not met yet, or one of several pieces
+            return [piece for word in every for piece in self._pieces(word)]
 
-    def telling(self, text: str) -> list[str]:
-        """Those of a message that say what it wants; all of them where none does."""
-        return [piece for word in self._telling_words(text) for piece in self._pieces(word)]
+    def said(self, message: str) -> Said:
+        """A message in pieces. Every leg asks for the same one in turn, so the latest is kept."""
+        known, found = self._latest
+        if known is not message and known != message:
+            found = self._said(message)
+            self._latest = (message, found)
+        return found
 
-    def as_written(self, text: str) -> dict[str, str]:
-        """The same pieces, each with the word it was cut from, to be shown to a person."""
-        return {
+    def _said(self, message: str) -> Said:
+        every = words(message)
+        telling = {
             piece: word if word.isascii() else piece
-            for word in self._telling_words(text)
+            for word in [word for word in every if word not in COMMON] or every
             for piece in self._pieces(word)
         }
-
-    def _telling_words(self, text: str) -> list[str]:
-        every = words(text)
-        return [word for word in every if word not in COMMON] or every
+        return Said(frozenset(piece for word in every for piece in self._pieces(word)), telling)
 
     def _pieces(self, word: str) -> Iterable[str]:
         if not word.isascii() and _PAIRED.search(word):
@@ -149,7 +165,11 @@ def words(text: str) -> list[str]:
     """Lower-case words without accents, compound names split."""
     text = text[:LONGEST]
     plain = text if text.isascii() else _without_accents(text)
-    return _WORD.findall(_SHORTENED.sub("", _HUMP.sub(" ", plain).lower()))
+    if not plain.islower():
+        plain = _HUMP.sub(" ", plain).lower()
+    if "'" in plain or "’" in plain:
+        plain = _SHORTENED.sub("", plain)
+    return _WORD.findall(plain)
 
 
 def _without_accents(text: str) -> str:

@@ -1,0 +1,158 @@
+"""Many tools' vectors: a byte a number, and how near each is to a message.
+
+A product with every row is exact, and quick enough for millions of numbers. Beyond that memory is what
+takes the time, so a sketch finds the neighbourhood first (each row along the few directions in which the
+rows differ most) and the products are exact only there. Knows nothing of tools or models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolfold.retrieval.ranking import NEVER, Places, Scores
+
+Matrix = NDArray[np.float32]
+
+MOST_WHOLE = 10_000_000
+REFINED = 1_024
+SKETCHED = 128
+_SAMPLE = 4_096
+_NOTHING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Packed:
+    """A byte a number, a scale a row. Fresh vectors go through it too: the first run orders like the next."""
+
+    numbers: NDArray[np.int8]
+    scales: Matrix
+
+    @classmethod
+    def of(cls, vectors: Matrix) -> Packed:
+        """These vectors, a little rounded."""
+        scales = (np.abs(vectors).max(1, initial=_NOTHING) / 127).astype(np.float32)
+        return cls(np.round(vectors / scales[:, None]).astype(np.int8), scales)
+
+    @classmethod
+    def empty(cls, size: int, width: int) -> Packed:
+        """Rows that say nothing."""
+        return cls(np.zeros((size, width), np.int8), np.zeros(size, np.float32))
+
+    @property
+    def size(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def width(self) -> int:
+        return int(self.numbers.shape[1])
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """Which rows say something."""
+        return self.scales > _NOTHING
+
+    def taken(self, places: Places) -> Packed:
+        """Some of the rows."""
+        return Packed(self.numbers[places], self.scales[places])
+
+    def restored(self) -> Matrix:
+        """As vectors again."""
+        restored: Matrix = self.numbers.astype(np.float32)
+        restored *= self.scales[:, None]
+        return restored
+
+    def with_rows(self, size: int, places: Places, rows: Packed) -> Packed:
+        """With other rows at these places, and room for more at the end."""
+        changed = Packed.empty(size, self.width)
+        changed.numbers[: self.size], changed.scales[: self.size] = self.numbers, self.scales
+        changed.numbers[places], changed.scales[places] = rows.numbers, rows.scales
+        return changed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sketch:
+    """Rows along the directions in which most of their differences lie."""
+
+    directions: Matrix
+    rows: Matrix
+
+    @classmethod
+    def of(cls, packed: Packed) -> Sketch:
+        """Drawn from a sample of the rows, with a part for every row."""
+        sample = packed.taken(np.arange(0, packed.size, max(1, packed.size // _SAMPLE))).restored()
+        _, directions = np.linalg.eigh(sample.T @ sample)
+        most = max(SKETCHED, packed.width // 3)
+        telling: Matrix = np.ascontiguousarray(directions[:, ::-1][:, :most], np.float32)
+        rows: Matrix = np.empty((packed.size, telling.shape[1]), np.float32)
+        for start in range(0, packed.size, _SAMPLE):
+            part = np.arange(start, min(packed.size, start + _SAMPLE))
+            rows[part] = packed.taken(part).restored() @ telling
+        return cls(telling, rows)
+
+    def with_rows(self, size: int, places: Places, rows: Packed) -> Sketch:
+        changed: Matrix = np.zeros((size, self.rows.shape[1]), np.float32)
+        changed[: len(self.rows)] = self.rows
+        changed[places] = rows.restored() @ self.directions
+        return replace(self, rows=changed)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Vectors:
+    """The rows of an index, ready to be compared: either whole, or with a sketch."""
+
+    packed: Packed
+    whole: Matrix
+    sketch: Sketch | None
+
+    @classmethod
+    def of(cls, packed: Packed, sketch: Sketch | None = None) -> Vectors:
+        """A sketch that is known is not drawn again."""
+        if packed.numbers.size <= MOST_WHOLE:
+            return cls(packed, packed.restored(), None)
+        return cls(packed, np.zeros((0, packed.width), np.float32), sketch or Sketch.of(packed))
+
+    @property
+    def size(self) -> int:
+        return self.packed.size
+
+    @property
+    def width(self) -> int:
+        return self.packed.width
+
+    def with_rows(self, size: int, places: Places, rows: Packed) -> Vectors:
+        """With other rows at these places, and room for more at the end."""
+        packed = self.packed.with_rows(size, places, rows)
+        return Vectors.of(packed, self.sketch and self.sketch.with_rows(size, places, rows))
+
+    def near(self, vector: Matrix, hidden: Places, beside: Scores) -> Scores:
+        """How near each row is; NEVER for those hidden.
+
+        What is nearest, and what is best in the scores of another leg, is always told exactly.
+        """
+        if self.sketch is None:
+            scores: Scores = _products(self.whole, vector)
+            scores[hidden] = NEVER
+            return scores
+        scores = _products(self.sketch.rows, vector @ self.sketch.directions)
+        scores[hidden] = NEVER
+        places = np.union1d(_highest(scores, REFINED), _highest(beside, REFINED // 8))
+        places = places[scores[places] > NEVER]
+        scores[places] = self.packed.taken(places).restored() @ vector
+        return scores
+
+
+def _products(rows: Matrix, vector: Matrix) -> Scores:
+    """As `rows @ vector`, but in this thread: waking others for a millisecond's work costs more than it."""
+    products: Scores = np.vecdot(rows, vector)
+    return products
+
+
+def _highest(scores: Scores, most: int) -> Places:
+    """Where the highest scores stand, in no order; not many more than so many where some are alike."""
+    if most >= len(scores):
+        return np.arange(len(scores))
+    bound = np.partition(scores, len(scores) - most)[len(scores) - most]
+    return np.flatnonzero(scores >= bound)[: 2 * most]
