@@ -27,6 +27,7 @@ check: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/assembly.py
+	$(BIN)/python benchmarks/retrieval.py --sizes 226,1000
 
 clean:
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""The parts of `benchmarks/retrieval.py`: sets, peers, our modes, speed, need of a tool, report."""

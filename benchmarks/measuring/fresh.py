@@ -1,0 +1,116 @@
+"""Measures one configuration in a process of its own: cold start, queries, memory, one changed tool.
+
+    python fresh.py JOB ANSWER
+
+Both are JSON files. The retriever is the one that a runtime with default settings (or with
+`rag_embed_model: light`) would use, and its index is kept in the home folder that the job names: the first
+process builds it, the next ones load it.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from toolfold import load_config, open_runtime
+from toolfold.config import Config
+from toolfold.registry import Snapshot
+from toolfold.retrieval.search import Retriever
+from toolfold.sources import load_catalog
+
+Answer = dict[str, Any]
+
+
+class Clock:
+    """Wall and CPU time since it was made, in milliseconds."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def read(self) -> dict[str, float]:
+        wall, cpu = time.perf_counter() - self._wall, time.process_time() - self._cpu
+        return {"wall": round(wall * 1000, 2), "cpu": round(cpu * 1000, 2)}
+
+
+def run(job: Answer) -> Answer:
+    """Everything the job asks for, in the order in which a program would meet it."""
+    answer: Answer = {"imports": {"cpu": round(time.process_time() * 1000, 2)}}
+    clock = Clock()
+    tools = Snapshot({tool.name: tool for tool in load_catalog(Path(job["catalog"]))}, 0)
+    answer["catalog"], answer["tools"] = clock.read(), len(tools)
+    answer["memory_of_catalog_mb"] = peak_memory()
+    settings = configured(Path(job["home"]), job["model"])
+    first, *others = job["messages"]
+    clock = Clock()
+    with open_runtime(settings) as runtime:
+        answer["runtime"] = clock.read()
+        clock = Clock()
+        ask(runtime.retriever, tools, first)
+        answer["first"] = clock.read()
+        answer["ms"] = [timed(runtime.retriever, tools, message) for message in others]
+    answer["memory_mb"] = peak_memory()
+    if job.get("change"):
+        answer["change"] = changed(settings, tools, first, job["model"])
+    return answer
+
+
+def configured(home: Path, model: str) -> Config:
+    """The default settings, but for the model."""
+    overrides = ["plugins.enabled=false", f"tools.rag_embed_model={model}"]
+    return load_config(project=home, env={"TOOLFOLD_HOME": str(home)}, overrides=overrides)
+
+
+def ask(retriever: Retriever, tools: Snapshot, message: str) -> None:
+    """A whole search, with the verdict on whether a tool is needed where the retriever has one."""
+    search = getattr(retriever, "answer", retriever.find)
+    search(tools, message, mode="hybrid", limit=8)
+
+
+def timed(retriever: Retriever, tools: Snapshot, message: str) -> float:
+    before = time.process_time()
+    ask(retriever, tools, message)
+    return (time.process_time() - before) * 1000
+
+
+def changed(settings: Config, tools: Snapshot, message: str, model: str) -> dict[str, float]:
+    """The first search after one tool's description has changed, less a search without any change."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder, "home")
+        shutil.copytree(settings.paths.cache_dir, configured(home, model).paths.cache_dir)
+        name = sorted(tools)[len(tools) // 2]
+        other = replace(tools[name], description=f"{tools[name].description} In a new way.")
+        with open_runtime(configured(home, model)) as runtime:
+            ask(runtime.retriever, tools, message)
+            usual = measured(runtime.retriever, tools, message)
+            after = measured(runtime.retriever, Snapshot({**tools, name: other}, 1), message)
+    return {clock: round(after[clock] - usual[clock], 2) for clock in usual}
+
+
+def measured(retriever: Retriever, tools: Snapshot, message: str) -> dict[str, float]:
+    assert tools.ordered  # sorted here: a runtime does it when a tool is registered, not when one is searched
+    clock = Clock()
+    ask(retriever, tools, message)
+    return clock.read()
+
+
+def peak_memory() -> float:
+    """The most this process ever held, in megabytes."""
+    status = Path("/proc/self/status")
+    if status.exists():  # elsewhere the figure may be the parent's, from before this program was loaded
+        kilobytes = next(
+            int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM:")
+        )
+    else:
+        kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(kilobytes / 1024, 1)
+
+
+if __name__ == "__main__":
+    Path(sys.argv[2]).write_text(json.dumps(run(json.loads(Path(sys.argv[1]).read_text()))))

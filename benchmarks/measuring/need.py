@@ -1,0 +1,90 @@
+"""Whether a tool is needed at all: how often chit-chat selects one, and how often a need is refused.
+
+A row that names its own candidates is asked over those only. Judged with weights that never saw the set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from measuring.peers import tell
+from measuring.quality import Quality, snapshot
+from measuring.scores import DEEPEST, Figures
+from measuring.sets import Sets, Task, sampled
+from toolfold.registry import Snapshot
+from toolfold.retrieval.judging import Query
+from toolfold.retrieval.search import Retriever
+
+CHAT = "none"
+NEEDS_A_MESSAGE = 4  # times the limit: one in a hundred has to show
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Asks for the verdict on every message of a set."""
+
+    quality: Quality
+    limit: int
+
+    def measure(self, sets: Sets, names: Sequence[str]) -> dict[str, Figures]:
+        """Shares and probabilities, a set at a time; nothing where the retriever gives no verdict."""
+        if not hasattr(Retriever, "answer"):
+            tell("  skipped: this version gives no verdict on whether a tool is needed")
+            return {}
+        told = {}
+        for name in names:
+            tell(f"  need of a tool: {name}")
+            told[name] = self._set(sets, name)
+        return told
+
+    def _set(self, sets: Sets, name: str) -> Figures:
+        queries = sets.queries(name)
+        task = sets.task(name, self.limit * NEEDS_A_MESSAGE)
+        chat = [query for query in queries if query.kind == CHAT and not query.gold]
+        own = [query for query in queries if not query.gold and getattr(query, "candidates", None)]
+        tools = snapshot(task.catalog)
+        needs = [verdict for part in self.parts(task) for verdict in self._asked(part, task, tools)]
+        first = self.parts(task)[0][0] if task.queries else "shipped"
+        return {
+            "seen": self.quality.weights.has_seen_need(name),
+            "needs": _told(needs),
+            "chat": _told(self._asked((first, sampled(chat, self.limit * NEEDS_A_MESSAGE)), task, tools)),
+            "own": _told(self._asked((first, sampled(own, self.limit)), task, tools)),
+        }
+
+    def parts(self, task: Task) -> list[tuple[str, Sequence[Query]]]:
+        return [(part.weights, part.queries) for part in self.quality.weights.parts(task)]
+
+    def _asked(self, part: tuple[str, Sequence[Query]], task: Task, tools: Snapshot) -> list[Any]:
+        weights, queries = part
+        retriever = self.quality.retriever(weights, task.name, "encoder")
+        answer: Any = getattr(retriever, "answer")  # noqa: B009
+        ask = partial(answer, tools, mode="hybrid", limit=DEEPEST)
+        return [ask(query.text, granted=getattr(query, "candidates", None)) for query in queries]
+
+
+def _told(verdicts: Sequence[Any]) -> Figures:
+    if not verdicts:
+        return {}
+    share = sum(bool(verdict.needed) for verdict in verdicts) / len(verdicts)
+    return {
+        "messages": len(verdicts),
+        "selected": round(share, 4),
+        "need": sorted(round(float(verdict.need), 4) for verdict in verdicts),
+    }
+
+
+def curve(chat: Sequence[float], needs: Sequence[float]) -> list[tuple[float, float, float]]:
+    """Every bound, with the share of needs that it refuses and of chit-chat that it lets pass."""
+    bounds = sorted({*chat, *needs, 0.0, 1.01})
+    return [
+        (
+            bound,
+            sum(value < bound for value in needs) / len(needs),
+            sum(value >= bound for value in chat) / len(chat),
+        )
+        for bound in bounds
+    ]

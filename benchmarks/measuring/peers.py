@@ -1,0 +1,154 @@
+"""Other people's retrievers on the same catalogs: one process a peer and catalog, bounded in CPU time.
+
+What a peer finds does not depend on us, so it is kept in a file and measured once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from measuring.peer_worker import GRACE, TOO_LATE
+from measuring.scores import DEEPEST, Figures, figures, spread
+from measuring.sets import Task
+from toolfold.retrieval.judging import Query
+
+WORKER = Path(__file__).with_name("peer_worker.py")
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "RAYON_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+TOO_SLOW = "too slow"
+
+
+class Kept:
+    """Results in a JSON file, written at once: a run that is stopped has lost nothing."""
+
+    def __init__(self, file: Path, *, fresh: bool) -> None:
+        self._file = file
+        self._results = {} if fresh else self._read()
+
+    def get(self, key: str) -> Figures | None:
+        return self._results.get(key)
+
+    def put(self, key: str, result: Figures) -> None:
+        self._results[key] = result
+        everything = self._read() | self._results  # another run may have added to it
+        temporary = self._file.with_suffix(".part")
+        temporary.write_text(json.dumps(everything, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        temporary.replace(self._file)
+
+    def _read(self) -> dict[str, Figures]:
+        return json.loads(self._file.read_text(encoding="utf-8")) if self._file.exists() else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """The adapters of a folder, and the interpreter that has what they need."""
+
+    adapters: Path
+    python: Path
+    seconds: int
+    kept: Kept
+    only: Sequence[str] = ()
+
+    def names(self) -> list[str]:
+        """Modules that can build and search."""
+        found = [file.stem for file in sorted(self.adapters.glob("*.py")) if _is_adapter(file)]
+        return [name for name in found if not self.only or name in self.only]
+
+    def quality(self, peer: str, task: Task) -> Figures:
+        """How well it finds a set's tools."""
+        key = f"{peer}|{task.label}|{len(task.queries)} of {task.tools}"
+        if (known := self.kept.get(key)) is not None:
+            return known
+        answer = self._run(peer, task.catalog, task.queries)
+        result = _timed(answer)
+        if "ranked" in answer and len(answer["ranked"]) == len(task.queries):
+            result |= figures(task.queries, answer["ranked"])
+        elif "ranked" in answer:
+            result["problem"] = f"{TOO_SLOW}: {len(answer['ranked'])} messages in {self.seconds} s"
+        self.kept.put(key, result)
+        return result
+
+    def speed(self, peer: str, catalog: Path, messages: Sequence[Query]) -> Figures:
+        """How long it takes; fewer messages where there is no time for all."""
+        key = f"{peer}|speed|{catalog.name}|{len(messages)}"
+        if (known := self.kept.get(key)) is not None:
+            return known
+        result = _timed(self._run(peer, catalog, messages))
+        self.kept.put(key, result)
+        return result
+
+    def _run(self, peer: str, catalog: Path, queries: Sequence[Query]) -> Figures:
+        job = {
+            "adapters": str(self.adapters.resolve()),
+            "peer": peer,
+            "catalog": str(catalog),
+            "messages": {str(query.id): query.text for query in queries},
+            "count": DEEPEST,
+            "seconds": self.seconds,
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            asked, answered = Path(folder, "job.json"), Path(folder, "answer.json")
+            asked.write_text(json.dumps(job))
+            problem = self._process([str(WORKER), str(asked), str(answered)], folder)
+            if problem:
+                return {"problem": problem}
+            answer: Figures = json.loads(answered.read_text())
+            return answer
+
+    def _process(self, arguments: Sequence[str], folder: str) -> str:
+        """Why it failed, or nothing."""
+        try:
+            done = subprocess.run(
+                [str(self.python), *arguments],
+                cwd=folder,
+                env=self._environment(),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=8 * (self.seconds + GRACE),  # other programs may have the processor
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return TOO_SLOW
+        if done.returncode == TOO_LATE:
+            return TOO_SLOW
+        return f"failed: {_last_line(done.stderr)}" if done.returncode else ""
+
+    def _environment(self) -> Mapping[str, str]:
+        hermes = self.python.parent.parent / "hermes"
+        return {**os.environ, **ONE_THREAD, "HERMES_DIR": os.environ.get("HERMES_DIR", str(hermes))}
+
+
+def _is_adapter(file: Path) -> bool:
+    text = file.read_text(encoding="utf-8")
+    return {"build", "search"} <= set(re.findall(r"^def (\w+)", text, re.MULTILINE))
+
+
+def _timed(answer: Figures) -> Figures:
+    if "problem" in answer:
+        return {"problem": answer["problem"]}
+    told: Figures = {"build_ms": round(answer["build_ms"], 1), "asked": len(answer["ms"])}
+    return told | spread(answer["ms"])
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return (lines[-1] if lines else "without a word")[:160]
+
+
+def tell(text: str) -> None:
+    """Progress, where it does not disturb the tables."""
+    print(text, file=sys.stderr, flush=True)

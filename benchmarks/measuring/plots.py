@@ -1,0 +1,101 @@
+"""The pictures of a result. matplotlib is asked for here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from measuring.need import curve
+from measuring.quality import DEFAULT, LIGHT
+from measuring.report import best_peer
+from measuring.scores import Figures
+
+INK = {"default": "#1f5fa8", "light": "#7fb2e5", "keyword": "#b9c4cf", "peer": "#d9822b", "faint": "#c9c9c9"}
+
+
+def draw(result: Figures, folder: Path) -> list[Path]:
+    """A file for every part of the result that can be drawn."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "toolfold"  # the same result, the same file
+    drawn = []
+    for level, tasks in result.get("quality", {}).items():
+        drawn.append(_saved(_quality(tasks), folder / f"quality-{level}.svg"))
+    if result.get("speed"):
+        drawn.append(_saved(_speed(result["speed"]), folder / "speed.svg"))
+    if any(told["chat"] and told["needs"] for told in result.get("need", {}).values()):
+        drawn.append(_saved(_need(result["need"]), folder / "need.svg"))
+    return drawn
+
+
+def _quality(tasks: Sequence[Figures]) -> Any:
+    figure, axes = _axes(width=max(6.0, 0.9 * len(tasks) + 1))
+    bars = [("keyword", "keyword leg"), (LIGHT, "light"), (DEFAULT, "default")]
+    heights = [(INK[name], label, [task["ours"][name]["R@5"] for task in tasks]) for name, label in bars]
+    if any(task["peers"] for task in tasks):
+        heights.insert(0, (INK["peer"], "best peer", [best_peer(task)[1] for task in tasks]))
+    width = 0.8 / len(heights)
+    for place, (colour, label, values) in enumerate(heights):
+        across = [number - 0.4 + (place + 0.5) * width for number in range(len(tasks))]
+        axes.bar(across, values, width, color=colour, label=label)
+    axes.set_xticks(range(len(tasks)), [task["set"] for task in tasks], rotation=30, ha="right")
+    axes.set_ylabel("R@5")
+    axes.set_ylim(0, 1.0)
+    axes.legend(ncols=len(heights), loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
+    return figure
+
+
+def _speed(rows: Sequence[Figures]) -> Any:
+    figure, axes = _axes(width=7.0)
+    sizes = [row["tools"] for row in rows]
+    for peer in sorted({name for row in rows for name in row["peers"]}):
+        points = [(row["tools"], row["peers"].get(peer, {}).get("p50")) for row in rows]
+        known = [(size, value) for size, value in points if value]
+        if known:
+            axes.plot(*zip(*known, strict=True), color=INK["faint"], linewidth=1)
+            axes.annotate(
+                peer, known[-1], fontsize=6, color="#777777", xytext=(3, 0), textcoords="offset points"
+            )
+    for name in (DEFAULT, LIGHT):
+        axes.plot(sizes, [row[name]["p50"] for row in rows], color=INK[name], marker="o", label=name)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("tools")
+    axes.set_ylabel("CPU ms a message (p50)")
+    axes.legend(frameon=False)
+    return figure
+
+
+def _need(sets: dict[str, Figures]) -> Any:
+    figure, axes = _axes(width=6.0)
+    for name, told in sets.items():
+        if told["chat"] and told["needs"]:
+            points = curve(told["chat"]["need"], told["needs"]["need"])
+            refused, passed = [100 * p[1] for p in points], [100 * p[2] for p in points]
+            (line,) = axes.plot(refused, passed, label=name, drawstyle="steps-post")
+            here = (100 * (1 - told["needs"]["selected"]), 100 * told["chat"]["selected"])
+            axes.plot(*here, "o", color=line.get_color())
+    axes.axvline(2, color=INK["faint"], linestyle=":")
+    axes.axhline(5, color=INK["faint"], linestyle=":")
+    axes.set_xlim(0, 12)
+    axes.set_ylim(0, 30)
+    axes.set_xlabel("% of messages with a need that are refused")
+    axes.set_ylabel("% of chit-chat that selects a tool")
+    axes.legend(frameon=False)
+    return figure
+
+
+def _axes(width: float) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, 3.6), layout="constrained")
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _saved(figure: Any, file: Path) -> Path:
+    figure.savefig(file, metadata={"Date": None})
+    return file

@@ -1,0 +1,99 @@
+"""How well our own modes find tools, with weights that never saw the messages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from measuring.peers import tell
+from measuring.scores import DEEPEST, Figures, figures, spread
+from measuring.sets import Task
+from measuring.weights import MODELS, Model, Part, Remembering, Weights
+from toolfold.registry import Snapshot
+from toolfold.retrieval.search import Mode, Retriever
+from toolfold.sources import load_catalog
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """One way to search."""
+
+    name: str
+    model: Model
+    mode: Mode
+    ranked: bool = True
+    """By the learned ranker; else by reciprocal rank fusion."""
+
+
+DEFAULT, LIGHT = "default", "light"
+SYSTEMS = (
+    System("keyword", "encoder", "keyword"),
+    System("semantic", "encoder", "semantic"),
+    System("rank fusion", "encoder", "hybrid", ranked=False),
+    System(DEFAULT, "encoder", "hybrid"),
+    System("light semantic", "light", "semantic"),
+    System(LIGHT, "light", "hybrid"),
+)
+
+
+@dataclass(slots=True)
+class Quality:
+    """Measures our modes on one task after another."""
+
+    weights: Weights
+    embedders: dict[tuple[str, Model], Remembering]
+
+    def measure(self, task: Task) -> dict[str, Figures]:
+        """Figures of every mode on one task."""
+        ranked: dict[str, dict[str, list[str]]] = {system.name: {} for system in SYSTEMS}
+        times: dict[str, list[float]] = {system.name: [] for system in SYSTEMS}
+        tools = snapshot(task.catalog)
+        for part in self.weights.parts(task):
+            for model in MODELS:
+                self._answer(task, part, model, tools, ranked, times)
+        return {
+            name: figures(task.queries, found) | spread(times[name]) | {"tools": task.tools}
+            for name, found in ranked.items()
+        }
+
+    def _answer(
+        self,
+        task: Task,
+        part: Part,
+        model: Model,
+        tools: Snapshot,
+        ranked: Mapping[str, dict[str, list[str]]],
+        times: Mapping[str, list[float]],
+    ) -> None:
+        by_kind = {
+            ranked: self.retriever(part.weights, task.name, model, ranked=ranked) for ranked in (True, False)
+        }
+        for system in (each for each in SYSTEMS if each.model == model):
+            retriever = by_kind[system.ranked]
+            retriever.find(tools, "warm up", mode=system.mode, limit=1)
+            for query in part.queries:
+                before = time.process_time()
+                hits = retriever.find(tools, query.text, mode=system.mode, limit=DEEPEST)
+                times[system.name].append((time.process_time() - before) * 1000)
+                ranked[system.name][str(query.id)] = [hit.name for hit in hits]
+        self._embedder(part.weights, model).keep()
+
+    def retriever(self, part: str, name: str, model: Model, *, ranked: bool = True) -> Retriever:
+        """One with weights that may answer a set's messages; its index is not kept."""
+        ranker = partial(self.weights.ranker, name, model) if ranked else None
+        return Retriever(self._embedder(part, model), ranker, None)
+
+    def _embedder(self, part: str, model: Model) -> Remembering:
+        found = self.embedders.get((part, model))
+        if found is None:
+            tell(f"  reading the {model} model ({part})")
+            found = self.embedders[part, model] = self.weights.embedder(part, model)
+        return found
+
+
+def snapshot(catalog: Path) -> Snapshot:
+    """A catalog file's tools, not registered: it may hold names that no runtime would take."""
+    return Snapshot({tool.name: tool for tool in load_catalog(catalog)}, 0)

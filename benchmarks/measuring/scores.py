@@ -1,0 +1,47 @@
+"""From ranked names to figures: recall, reciprocal rank, and the spread of times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from toolfold.retrieval.judging import Query, recall, reciprocal_rank
+
+DEPTHS = (1, 5, 8)
+DEEPEST = max(DEPTHS)
+Figures = dict[str, Any]
+
+
+def figures(queries: Sequence[Query], ranked: Mapping[str, Sequence[str]]) -> Figures:
+    """Means over all messages, and over each kind of them where there are several."""
+    told = means(queries, ranked)
+    kinds = sorted({query.kind for query in queries})
+    if len(kinds) > 1:
+        told["kinds"] = {
+            kind: means([query for query in queries if query.kind == kind], ranked) for kind in kinds
+        }
+    return told
+
+
+def means(queries: Sequence[Query], ranked: Mapping[str, Sequence[str]]) -> Figures:
+    """R@1, R@5, R@8 and the mean reciprocal rank within the first eight."""
+    pairs = [(query, ranked.get(str(query.id), ())) for query in queries]
+    told: Figures = {
+        f"R@{depth}": round(fmean(recall(query, names, depth) for query, names in pairs), 4)
+        for depth in DEPTHS
+    }
+    told["MRR"] = round(fmean(reciprocal_rank(query, names[:DEEPEST]) for query, names in pairs), 4)
+    return told | {"messages": len(pairs)}
+
+
+def spread(times: Sequence[float]) -> Figures:
+    """The median and the 99th percentile."""
+    ordered = sorted(times)
+    if not ordered:
+        return {}
+    return {"p50": round(_at(ordered, 0.5), 4), "p99": round(_at(ordered, 0.99), 4)}
+
+
+def _at(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

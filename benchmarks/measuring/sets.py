@@ -1,0 +1,139 @@
+"""What is measured: catalogs of tools and labelled messages, whole, with distractors, or of any size.
+
+Reads folders of `catalog.jsonl[.gz]` and `queries.jsonl[.gz]`; without a folder there is one set, the sample
+catalog. Every catalog that is measured is first written to one file, which all systems then read.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from toolfold.jsonlines import read_file
+from toolfold.retrieval.judging import Query, load_queries
+
+SAMPLE = "sample"
+SEED = 7
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Messages that are to be answered out of one catalog."""
+
+    name: str
+    distractors: tuple[str, ...]
+    catalog: Path
+    tools: int
+    queries: tuple[Query, ...]
+    origins: Mapping[str, str]
+    """For each tool of a set made from others, the set that it was taken from."""
+
+    @property
+    def label(self) -> str:
+        return "+".join((self.name, *self.distractors))
+
+
+class Sets:
+    """The sets under a folder, and the sample catalog."""
+
+    def __init__(self, data: Path | None, work: Path) -> None:
+        self._data, self._work = data, work
+        work.mkdir(parents=True, exist_ok=True)
+
+    def names(self) -> list[str]:
+        """Those with messages that need a tool; the sample catalog last."""
+        found = [folder.name for folder in self._folders() if _find(folder, "queries.jsonl")]
+        return [*(name for name in found if any(query.gold for query in self.queries(name))), SAMPLE]
+
+    def catalogs(self) -> list[str]:
+        """All of them, with messages or not."""
+        return [*(folder.name for folder in self._folders()), SAMPLE]
+
+    def queries(self, name: str) -> list[Query]:
+        """All messages of a set, those that need no tool too."""
+        file = _find(self._folder(name), "queries.jsonl")
+        return load_queries(file) if file else []
+
+    def rows(self, name: str) -> list[Row]:
+        """The tools of a set, as they stand in its catalog."""
+        file = _find(self._folder(name), "catalog.jsonl")
+        if file is None:
+            raise SystemExit(f"there is no catalog {name!r} in {self._data}")
+        return read_file(file, dict, what="a catalog")
+
+    def task(self, name: str, limit: int, distractors: Sequence[str] = ()) -> Task:
+        """A set's messages over its own tools, and those of other catalogs between them."""
+        rows = distinct(row for each in (name, *distractors) for row in self.rows(each))
+        queries = [query for query in self.queries(name) if query.gold]
+        origins = {tool_name(row): str((row.get("meta") or {}).get("set") or "") for row in rows}
+        label = "+".join((name, *distractors))
+        return Task(
+            name=name,
+            distractors=tuple(distractors),
+            catalog=self.write(label, rows),
+            tools=len(rows),
+            queries=tuple(sampled(queries, limit)),
+            origins={tool: origin for tool, origin in origins.items() if origin},
+        )
+
+    def write(self, label: str, rows: Iterable[Row]) -> Path:
+        """One catalog file that every system can read."""
+        file = self._work / f"{label}.catalog.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return file
+
+    def of_size(self, size: int) -> Path:
+        """As many tools as asked for: real ones, mixed; where there are too few, renamed copies of them."""
+        if size <= len(self.rows(SAMPLE)):
+            return self.write(f"{size}-tools", self.rows(SAMPLE)[:size])
+        rows = distinct(row for name in self.catalogs() for row in self.rows(name))
+        random.Random(SEED).shuffle(rows)
+        return self.write(f"{size}-tools", [_numbered(rows, number) for number in range(size)])
+
+    def messages(self, size: int, count: int) -> list[Query]:
+        """Messages to time a catalog of some size with: of all sets, mixed."""
+        names = [SAMPLE] if size <= len(self.rows(SAMPLE)) else self.names()
+        mixed = [query for name in names for query in self.queries(name) if query.gold]
+        return sampled([replace(query, id=str(number)) for number, query in enumerate(mixed)], count)
+
+    def _folders(self) -> list[Path]:
+        if self._data is None:
+            return []
+        return [folder for folder in sorted(self._data.iterdir()) if _find(folder, "catalog.jsonl")]
+
+    def _folder(self, name: str) -> Path:
+        if name == SAMPLE or self._data is None:
+            return Path(str(files("toolfold").joinpath("sample")))
+        return self._data / name
+
+
+def tool_name(row: Row) -> str:
+    return str(row["function"]["name"])
+
+
+def distinct(rows: Iterable[Row]) -> list[Row]:
+    """The first tool of every name."""
+    return list({tool_name(row): row for row in reversed(list(rows))}.values())[::-1]
+
+
+def sampled(queries: Sequence[Query], limit: int) -> list[Query]:
+    """All of them, or as many as asked for, always the same ones."""
+    return list(queries) if len(queries) <= limit else random.Random(SEED).sample(list(queries), limit)
+
+
+def _numbered(rows: Sequence[Row], number: int) -> Row:
+    row, copy = rows[number % len(rows)], number // len(rows)
+    if not copy:
+        return row
+    return {**row, "function": {**row["function"], "name": f"{tool_name(row)}_{copy}"}}
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    both = (folder / name, folder / f"{name}.gz")
+    return next((file for file in both if file.is_file()), None)

@@ -1,0 +1,115 @@
+"""How long a search takes, cold and warm, and how much memory, by the size of the catalog.
+
+CPU time of one thread. Every figure comes from a process of its own, so that none has warmed up another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from measuring.peers import ONE_THREAD, Peers, tell
+from measuring.scores import Figures, spread
+from measuring.sets import Row, Sets
+from measuring.weights import SHIPPED, Model, Weights
+
+FRESH = Path(__file__).with_name("fresh.py")
+SETTINGS: dict[str, tuple[str, Model]] = {"default": ("embedded", "encoder"), "light": ("light", "light")}
+STARTS = 3
+CHANGED_AT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Measures us and the peers on catalogs of several sizes."""
+
+    sets: Sets
+    weights: Weights
+    homes: Path
+    """Where indexes are kept between runs, a folder for each model's weights."""
+    messages: int
+
+    def measure(self, sizes: Sequence[int], peers: Peers | None) -> list[Figures]:
+        """A row a size; the largest first, since smaller indexes are then made from its vectors."""
+        return [self._size(size, peers) for size in sorted(sizes, reverse=True)][::-1]
+
+    def embedding(self, servers: Path) -> Figures:
+        """How long the tools of real servers take to embed the first time."""
+        catalog = self.sets.write("servers", server_tools(servers))
+        told: Figures = {}
+        for name, (model, _) in SETTINGS.items():
+            tell(f"  embedding the tools of real servers: {name}")
+            with tempfile.TemporaryDirectory() as home:
+                answer = fresh(catalog, Path(home), model, ["warm up"])
+            told |= {"tools": answer["tools"], name: answer["first"]}
+        return told
+
+    def _size(self, size: int, peers: Peers | None) -> Figures:
+        catalog = self.sets.of_size(size)
+        queries = self.sets.messages(size, self.messages)
+        texts = [query.text for query in queries]
+        row: Figures = {"tools": size, "messages": len(texts)}
+        for name, (setting, model) in SETTINGS.items():
+            tell(f"  {size:,} tools: {name}")
+            home = self.homes / f"{model}-{self.weights.fingerprint(SHIPPED, model)}"
+            row[name] = self._ours(catalog, home, setting, texts, change=size == CHANGED_AT)
+        row["peers"] = {}
+        for peer in peers.names() if peers else ():
+            tell(f"  {size:,} tools: {peer}")
+            assert peers is not None
+            row["peers"][peer] = peers.speed(peer, catalog, queries)
+        return row
+
+    def _ours(self, catalog: Path, home: Path, model: str, texts: Sequence[str], *, change: bool) -> Figures:
+        built = fresh(catalog, home, model, texts[:1])
+        starts = [fresh(catalog, home, model, texts[:1]) for _ in range(STARTS)]
+        answer = fresh(catalog, home, model, texts, change=change)
+        told = spread(answer["ms"]) | {
+            "build": built["first"],
+            "cold": {clock: median(start["first"][clock] for start in starts) for clock in ("wall", "cpu")},
+            "memory_mb": answer["memory_mb"],
+            "memory_of_catalog_mb": answer["memory_of_catalog_mb"],
+            "memory_to_build_mb": built["memory_mb"],
+        }
+        return told | ({"change": answer["change"]} if change else {})
+
+
+def fresh(catalog: Path, home: Path, model: str, messages: Sequence[str], *, change: bool = False) -> Any:
+    """What a process of its own measures."""
+    home.mkdir(parents=True, exist_ok=True)
+    job = {"catalog": str(catalog), "home": str(home.resolve()), "model": model, "messages": list(messages)}
+    with tempfile.TemporaryDirectory() as folder:
+        asked, answered = Path(folder, "job.json"), Path(folder, "answer.json")
+        asked.write_text(json.dumps(job | {"change": change}))
+        subprocess.run(
+            [sys.executable, str(FRESH), str(asked), str(answered)],
+            env={**os.environ, **ONE_THREAD},
+            check=True,
+        )
+        return json.loads(answered.read_text())
+
+
+def server_tools(folder: Path) -> list[Row]:
+    """The tools of `tools/list` answers, a file a server, as a catalog's rows."""
+    rows: list[Row] = []
+    for file in sorted(folder.glob("*.json")):
+        listed = json.loads(file.read_text(encoding="utf-8"))
+        rows += [_row(tool, file.stem) for tool in listed["tools"]]
+    return rows
+
+
+def _row(tool: Row, server: str) -> Row:
+    function = {
+        "name": f"mcp_{server}_{tool['name']}",
+        "description": tool.get("description") or "",
+        "parameters": tool.get("inputSchema") or {"type": "object", "properties": {}},
+    }
+    return {"type": "function", "function": function, "meta": {"server": server}}

@@ -1,0 +1,140 @@
+"""Which weights may answer which message, so that no figure is on data that they were trained on.
+
+The shipped weights were trained on every set but the sample catalog. For the sets of a fold there are models
+that never saw the fold, and for every set rankers that never saw the set (`training/README.md` says how to
+make them). Without those, a set that the shipped weights have seen is marked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import runpy
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from measuring.sets import Task
+from toolfold.retrieval.embedding import Embedder, Encoder, Kind, Light, Matrix, shipped_weights
+from toolfold.retrieval.judging import Query
+from toolfold.retrieval.ranking import Ranker
+
+Model = Literal["encoder", "light"]
+MODELS: tuple[Model, ...] = ("encoder", "light")
+FILES: Mapping[Model, tuple[str, ...]] = {
+    "encoder": ("encoder.onnx", "tokenizer.json"),
+    "light": ("static.npz", "static.tokenizer.json.gz"),
+}
+TRAINING = Path(__file__).resolve().parents[2] / "training"
+MIXED = "authored"  # messages over tools of the other sets
+SHIPPED = "shipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Messages of a task that the same weights may answer."""
+
+    weights: str
+    """A fold's name, or `shipped`."""
+    queries: tuple[Query, ...]
+
+
+class Weights:
+    """The shipped weights, and those made without a set where there are such."""
+
+    def __init__(self, folds: Path | None, vectors: Path) -> None:
+        self._folds, self._vectors = folds, vectors
+        sets: Mapping[str, Sequence[str]] = runpy.run_path(str(TRAINING / "data.py"))["FOLDS"]
+        self._fold_of = {name: fold for fold, names in sets.items() for name in names}
+
+    def parts(self, task: Task) -> list[Part]:
+        """The task's messages by the weights that never saw them."""
+        groups: dict[str, list[Query]] = defaultdict(list)
+        for query in task.queries:
+            groups[self._of(task, query)].append(query)
+        return [Part(name, tuple(queries)) for name, queries in sorted(groups.items())]
+
+    def has_seen(self, task: Task) -> bool:
+        """Whether the weights that answer were trained on the set."""
+        if task.name not in self._fold_of and task.name != MIXED:
+            return False
+        return self._folds is None or any(self._ranker_file(task.name, model) is None for model in MODELS)
+
+    def need_file(self, name: str) -> Path | None:
+        """A verdict on need that was trained without the set."""
+        file = self._folds / f"need-without-{name}.npz" if self._folds else None
+        return file if file and file.exists() else None
+
+    def has_seen_need(self, name: str) -> bool:
+        """Whether the verdict on need was trained on the set."""
+        return (name in self._fold_of or name == MIXED) and self.need_file(name) is None
+
+    def embedder(self, part: str, model: Model) -> Remembering:
+        """A model that never saw the part's messages. Remembers tools' vectors from run to run."""
+        folder = self._folder(part)
+        made: Embedder = Encoder(weights=folder) if model == "encoder" else Light(weights=folder)
+        return Remembering(made, self._vectors / f"{model}-{self.fingerprint(part, model)}.npz")
+
+    def ranker(self, name: str, model: Model) -> Ranker:
+        """One that never saw the set, or the shipped one."""
+        file = self._ranker_file(name, model)
+        return Ranker.load(file) if file else Ranker.shipped(model)
+
+    def fingerprint(self, part: str, model: Model) -> str:
+        """The same for the same weights."""
+        folder = self._folder(part) or shipped_weights()
+        digest = hashlib.blake2b(digest_size=6)
+        for name in FILES[model]:
+            digest.update(folder.joinpath(name).read_bytes())
+        return digest.hexdigest()
+
+    def _of(self, task: Task, query: Query) -> str:
+        if self._folds is None:
+            return SHIPPED
+        if task.name != MIXED:
+            return self._fold_of.get(task.name, SHIPPED)
+        # A message over tools of two folds was kept from both.
+        return min(self._fold_of[task.origins[gold]] for gold in query.gold)
+
+    def _folder(self, part: str) -> Path | None:
+        return None if part == SHIPPED or self._folds is None else self._folds / part
+
+    def _ranker_file(self, name: str, model: Model) -> Path | None:
+        if self._folds is None:
+            return None
+        folder = self._folds / "rankers"
+        return next(iter(sorted(folder.glob(f"without-{name}*.{model}.npz"))), None)
+
+
+class Remembering:
+    """A model whose vectors of tools are kept in a file: distractors are embedded once, not once a set."""
+
+    def __init__(self, embedder: Embedder, file: Path) -> None:
+        self._embedder, self._file = embedder, file
+        self._known: dict[str, Matrix] = {}
+        if file.exists():
+            with np.load(file, allow_pickle=False) as stored:
+                self._known = dict(zip(stored["texts"].tolist(), stored["vectors"], strict=True))
+
+    @property
+    def name(self) -> str:
+        return self._embedder.name
+
+    def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:
+        if kind == "query":
+            return self._embedder.embed(texts, kind)
+        keys = [hashlib.blake2b(text.encode(), digest_size=12).hexdigest() for text in texts]
+        new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
+        if new:
+            self._known |= zip(new, self._embedder.embed(list(new.values()), kind), strict=True)
+        return np.stack([self._known[key] for key in keys])
+
+    def keep(self) -> None:
+        """Write what is known to the file."""
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._file.with_suffix(".part.npz")
+        np.savez(temporary, texts=np.array(list(self._known)), vectors=np.stack(list(self._known.values())))
+        temporary.replace(self._file)

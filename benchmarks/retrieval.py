@@ -1,0 +1,173 @@
+"""How well and how fast tools are found: every set, every mode, next to other retrievers.
+
+    python benchmarks/retrieval.py                                       # the sample catalog, by ourselves
+    python benchmarks/retrieval.py --data DIR --folds DIR --peers DIR --peer-python PATH
+
+`--data` holds folders of `catalog.jsonl[.gz]` and `queries.jsonl[.gz]`. `--peers` holds adapters, modules
+with `build(definitions)` and `search(index, message, count)`; `scripts/peers_env.sh` makes the environment
+that they run in. `--folds` holds weights that never saw the sets that they are judged on (how to make them:
+`training/README.md`); without it, sets that the shipped weights have seen are marked. Tables are printed,
+and written to `--out` with plots and with the peers' results, which the next run takes over. Times are CPU
+times of one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from measuring import plots, report
+from measuring.need import Need
+from measuring.peers import ONE_THREAD, Kept, Peers, tell
+from measuring.quality import Quality
+from measuring.sets import Sets, Task
+from measuring.speed import Speed
+from measuring.weights import Weights
+
+PARTS = ("quality", "speed", "need")
+LEVELS: dict[str, tuple[str, ...]] = {
+    "plain": (),
+    "more": ("distractors-google", "distractors-mcp"),
+    "most": ("distractors-google", "distractors-mcp", "aws-api", "sealtools", "bfcl", "acebench-en"),
+}
+FEW_SETS = ("dust-mcp", "mcpproxy-golden", "metatool", "toolalpaca-eval")
+SIZES = (226, 1_000, 10_000)
+LARGEST = 47_000
+
+
+def options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--data", type=Path, help="folders of catalogs and messages; without it, the sample catalog")
+    add("--sets", type=names, help="only these, by commas")
+    add("--limit", type=int, default=300, help="messages a set")
+    add(
+        "--levels", type=names, help=f"of {', '.join(LEVELS)}: how many distractors; by default all there are"
+    )
+    add("--distractor-limit", type=int, default=100, help="messages a set where there are distractors")
+    add("--distractor-sets", type=names, help="only these sets get distractors")
+    add("--peers", type=Path, help="a folder of adapters to other retrievers")
+    add("--peer-python", type=Path, help="the interpreter that has what they need")
+    add("--peer-names", type=names, default=[], help="only these adapters")
+    add("--peer-seconds", type=int, default=120, help="CPU time a peer has for a set")
+    add("--fresh", action="store_true", help="measure peers again whose results are kept")
+    add("--folds", type=Path, help="weights made without the sets that they are judged on")
+    add("--parts", type=names, default=list(PARTS), help=f"of {', '.join(PARTS)}")
+    add("--sizes", type=lambda text: [int(size) for size in names(text)], help="of catalogs to time")
+    add("--speed-messages", type=int, default=200, help="messages to time a catalog with")
+    add("--servers", type=Path, help="`tools/list` answers of real servers, a JSON file each, to time")
+    add("--out", type=Path, default=Path("build/benchmarks"), help="where tables, plots and caches go")
+    add("--json", type=Path, help="a file for the whole result")
+    chosen = parser.parse_args(arguments)
+    if bool(chosen.peers) != bool(chosen.peer_python):
+        parser.error("--peers and --peer-python go together")
+    return chosen
+
+
+def names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
+
+
+def measure(chosen: argparse.Namespace) -> dict[str, Any]:
+    """The whole result."""
+    sets = Sets(chosen.data, chosen.out / "catalogs")
+    weights = Weights(chosen.folds, chosen.out / "vectors")
+    kept = Kept(chosen.out / "peers.json", fresh=chosen.fresh)
+    peers = None
+    if chosen.peers:
+        peers = Peers(chosen.peers, chosen.peer_python, chosen.peer_seconds, kept, chosen.peer_names)
+    ours = Quality(weights, {})
+    result: dict[str, Any] = {}
+    if "quality" in chosen.parts:
+        result["quality"] = quality(chosen, sets, ours, peers)
+    if "need" in chosen.parts:
+        result["need"] = Need(ours, chosen.limit).measure(sets, chosen.sets or sets.names())
+    if "speed" in chosen.parts:
+        result |= speed(chosen, Speed(sets, weights, chosen.out / "homes", chosen.speed_messages), peers)
+    return result
+
+
+def quality(chosen: argparse.Namespace, sets: Sets, ours: Quality, peers: Peers | None) -> dict[str, Any]:
+    """Every set at every level of distractors."""
+    told: dict[str, Any] = {}
+    for level in levels(chosen, sets):
+        told[level] = []
+        for name in chosen.sets or sets.names():
+            if level != "plain" and name not in distracted(chosen, level, sets):
+                continue
+            distractors = [other for other in LEVELS[level] if other != name]
+            limit = chosen.limit if level == "plain" else chosen.distractor_limit
+            told[level].append(judged(sets.task(name, limit, distractors), ours, peers))
+    return told
+
+
+def judged(task: Task, ours: Quality, peers: Peers | None) -> dict[str, Any]:
+    """One set by us and by the peers."""
+    tell(f"{task.label}: {task.tools:,} tools, {len(task.queries)} messages")
+    row: dict[str, Any] = {"set": task.name, "tools": task.tools, "messages": len(task.queries)}
+    row |= {"seen": ours.weights.has_seen(task), "ours": ours.measure(task), "peers": {}}
+    for peer in peers.names() if peers else ():
+        assert peers is not None
+        tell(f"  {peer}")
+        row["peers"][peer] = peers.quality(peer, task)
+    return row
+
+
+def levels(chosen: argparse.Namespace, sets: Sets) -> list[str]:
+    """Those asked for, or those whose catalogs are there."""
+    there = set(sets.catalogs())
+    return chosen.levels or [level for level, catalogs in LEVELS.items() if there.issuperset(catalogs)]
+
+
+def distracted(chosen: argparse.Namespace, level: str, sets: Sets) -> Sequence[str]:
+    """The sets that are also measured among distractors: at the last level only a few."""
+    if chosen.distractor_sets:
+        few: list[str] = chosen.distractor_sets
+        return few
+    return sets.names() if level == "more" else FEW_SETS
+
+
+def speed(chosen: argparse.Namespace, ours: Speed, peers: Peers | None) -> dict[str, Any]:
+    """Times by size, and of embedding real servers' tools."""
+    sizes = chosen.sizes or ((*SIZES, LARGEST) if chosen.data else SIZES)
+    tell(f"speed: {', '.join(f'{size:,}' for size in sizes)} tools")
+    told: dict[str, Any] = {"speed": ours.measure(sizes, peers)}
+    servers = chosen.servers or (chosen.data and chosen.data.parent / "mcp")
+    if servers and servers.is_dir():
+        told["embedding"] = ours.embedding(servers)
+    return told
+
+
+def write(result: dict[str, Any], chosen: argparse.Namespace) -> None:
+    """Tables on stdout and in files, plots in files."""
+    for name, text in report.sections(result).items():
+        (chosen.out / f"{name}.md").write_text(text + "\n", encoding="utf-8")
+        print(f"## {name}\n\n{text}\n")
+    try:
+        drawn = plots.draw(result, chosen.out)
+    except ImportError:
+        tell("no plots: they need matplotlib (pip install 'toolfold[plot]')")
+    else:
+        tell(f"drawn: {', '.join(str(file) for file in drawn)}")
+    if chosen.json:
+        chosen.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):
+        # Read when numpy is loaded, which has happened; threads that wait for work would count as work.
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ONE_THREAD})
+    chosen = options(sys.argv[1:])
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    write(measure(chosen), chosen)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""The benchmark of retrieval: runs on a small catalog, beside a peer, and keeps what the peer found."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+PEER = """
+def build(definitions):
+    return [each["function"]["name"] for each in definitions]
+
+def search(index, message, count):
+    print("asked")
+    return index[:count]
+"""
+
+
+def sample(name: str) -> list[dict[str, Any]]:
+    text = files("toolfold").joinpath(f"sample/{name}").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def write(file: Path, rows: list[dict[str, Any]]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One small set: a few messages, the tools that they need and a few others."""
+    folder = tmp_path_factory.mktemp("data")
+    queries = [row for row in sample("queries.jsonl") if len(row["gold"]) == 1][:6]
+    wanted = {name for row in queries for name in row["gold"]}
+    tools = sample("catalog.jsonl")
+    others = [tool for tool in tools if tool["function"]["name"] not in wanted][:12]
+    write(folder / "small" / "queries.jsonl", queries)
+    write(
+        folder / "small" / "catalog.jsonl",
+        [tool for tool in tools if tool["function"]["name"] in wanted] + others,
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def peers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("peers")
+    (folder / "first_ones.py").write_text(PEER)
+    (folder / "broken.py").write_text("import nothing_of_this_name\n" + PEER)
+    (folder / "_shared.py").write_text("def build(definitions): ...\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def out(data: Path, peers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a whole run over the small set left its tables."""
+    folder = tmp_path_factory.mktemp("out")
+    run(folder, data, peers)
+    return folder
+
+
+def run(out: Path, data: Path, peers: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [
+            sys.executable,
+            str(BENCHMARKS / "retrieval.py"),
+            *("--data", str(data), "--sets", "small", "--parts", "quality,need"),
+            *("--peers", str(peers), "--peer-python", sys.executable),
+            *("--out", str(out), "--json", str(out / "result.json")),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+
+def test_every_mode_is_measured_beside_the_peers(out: Path) -> None:
+    (row,) = json.loads((out / "result.json").read_text())["quality"]["plain"]
+    assert set(row["ours"]) == {
+        "keyword",
+        "semantic",
+        "rank fusion",
+        "default",
+        "light semantic",
+        "light",
+    }
+    assert row["ours"]["default"]["R@8"] > row["peers"]["first_ones"]["R@1"]
+    assert row["messages"] == 6
+    assert {"R@1", "R@5", "R@8", "MRR", "p50"} <= row["peers"]["first_ones"].keys()
+
+
+def test_a_peer_that_fails_costs_its_own_figures_only(out: Path) -> None:
+    (row,) = json.loads((out / "result.json").read_text())["quality"]["plain"]
+    assert set(row["peers"]) == {"first_ones", "broken"}
+    assert "nothing_of_this_name" in row["peers"]["broken"]["problem"]
+
+
+def test_the_tables_are_written(out: Path) -> None:
+    table = (out / "quality-plain.md").read_text()
+    assert "| small | 18 | 6 |" in table
+    assert "first_ones" in table
+
+
+def test_what_a_peer_found_is_taken_over_by_the_next_run(out: Path, data: Path, peers: Path) -> None:
+    kept = out / "peers.json"
+    results = json.loads(kept.read_text())
+    (key,) = [key for key in results if key.startswith("first_ones|")]
+    results[key]["R@5"] = 0.123
+    kept.write_text(json.dumps(results))
+    assert ".123 first_ones" in run(out, data, peers).stdout
+
+
+def test_a_fresh_process_tells_times_memory_and_the_cost_of_a_change(data: Path, tmp_path: Path) -> None:
+    job = {
+        "catalog": str(data / "small" / "catalog.jsonl"),
+        "home": str(tmp_path),
+        "model": "light",
+        "messages": ["my parcel arrived broken", "remind me tonight"],
+        "change": True,
+    }
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    subprocess.run(
+        [
+            sys.executable,
+            str(BENCHMARKS / "measuring" / "fresh.py"),
+            str(tmp_path / "job.json"),
+            str(tmp_path / "answer.json"),
+        ],
+        check=True,
+    )
+    answer = json.loads((tmp_path / "answer.json").read_text())
+    assert answer["tools"] == 18
+    assert len(answer["ms"]) == 1
+    assert answer["memory_mb"] >= answer["memory_of_catalog_mb"] > 0
+    assert set(answer["first"]) == set(answer["change"]) == {"wall", "cpu"}
+
+
+@pytest.fixture
+def measuring(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
+@pytest.mark.usefixtures("measuring")
+def test_a_catalog_of_any_size_has_distinct_tools_and_the_same_ones_each_time(
+    data: Path, tmp_path: Path
+) -> None:
+    from measuring.sets import Sets
+
+    sets = Sets(data, tmp_path)
+    first = sets.of_size(700).read_text()
+    names = [json.loads(line)["function"]["name"] for line in first.splitlines()]
+    assert len(set(names)) == len(names) == 700
+    assert sets.of_size(700).read_text() == first
+
+
+@pytest.mark.usefixtures("measuring")
+def test_the_messages_of_a_part_are_drawn_by_a_fixed_seed(data: Path, tmp_path: Path) -> None:
+    from measuring.sets import Sets
+
+    sets = Sets(data, tmp_path)
+    drawn = sets.task("small", 3).queries
+    assert list(drawn) == random.Random(7).sample(sets.queries("small"), 3)
+
+
+@pytest.mark.usefixtures("measuring")
+def test_the_curve_runs_from_letting_all_pass_to_refusing_all() -> None:
+    from measuring.need import curve
+
+    points = curve(chat=[0.1, 0.2, 0.7], needs=[0.6, 0.8])
+    assert points[0][1:] == (0.0, 1.0)
+    assert points[-1][1:] == (1.0, 0.0)
+    assert (0.6, 0.0, 1 / 3) in points
