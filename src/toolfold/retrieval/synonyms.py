@@ -18,15 +18,14 @@ class Synonyms:
     """Words by the name of a tool, a toolset or a server."""
 
     def __init__(self, words: Mapping[str, Sequence[str]] | None = None) -> None:
-        self._words = {name: tuple(said) for name, said in (words or {}).items()}
+        self._words = {name: tuple(said) for name, said in (words or {}).items() if name and said}
         self._lock = threading.Lock()
         self._enriched: weakref.WeakKeyDictionary[Tool, Tool] = weakref.WeakKeyDictionary()
         self._current: tuple[Sequence[Tool], Sequence[Tool]] | None = None
 
     def of(self, tool: Tool) -> tuple[str, ...]:
         """The words for a tool: its own before those of all its neighbours."""
-        names = (tool.name, tool.original_name, tool.toolset, tool.source.name)
-        return tuple(dict.fromkeys(word for name in names if name for word in self._words.get(name, ())))
+        return tuple(dict.fromkeys(word for name in _names(tool) for word in self._words.get(name, ())))
 
     def added_to(self, tools: Sequence[Tool]) -> Sequence[Tool]:
         """The tools with their words. The same sequence gives the same answer, the same tool the same one."""
@@ -38,11 +37,14 @@ class Synonyms:
             return self._current[1]
 
     def _with_words(self, tool: Tool) -> Tool:
+        if self._words.keys().isdisjoint(_names(tool)):  # nearly all of them, and there may be many
+            return tool
         found = self._enriched.get(tool)
         if found is None:
-            words = self.of(tool)
-            if not words:
-                return tool
             # Before those of its author: where room is short, what its user says counts more.
-            found = self._enriched[tool] = replace(tool, synonyms=(*words, *tool.synonyms))
+            found = self._enriched[tool] = replace(tool, synonyms=(*self.of(tool), *tool.synonyms))
         return found
+
+
+def _names(tool: Tool) -> tuple[str, ...]:
+    return (tool.name, tool.original_name, tool.toolset, tool.source.name)
