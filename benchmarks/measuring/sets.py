@@ -44,6 +44,7 @@ class Sets:
 
     def __init__(self, data: Path | None, work: Path) -> None:
         self._data, self._work = data, work
+        self._queries: dict[str, list[Query]] = {}
         work.mkdir(parents=True, exist_ok=True)
 
     def names(self) -> list[str]:
@@ -57,8 +58,10 @@ class Sets:
 
     def queries(self, name: str) -> list[Query]:
         """All messages of a set, those that need no tool too."""
-        file = _find(self._folder(name), "queries.jsonl")
-        return load_queries(file) if file else []
+        if name not in self._queries:
+            file = _find(self._folder(name), "queries.jsonl")
+            self._queries[name] = load_queries(file) if file else []
+        return self._queries[name]
 
     def rows(self, name: str) -> list[Row]:
         """The tools of a set, as they stand in its catalog."""
