@@ -84,7 +84,7 @@ def test_eval_selects_the_first_ones_ranked(evaluated: Evaluated) -> None:
     assert answers(evaluated("--json", "--k", "2"))[0]["selected"][0] == "get_weather"
 
 
-@pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid"])
+@pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid", "rerank"])
 def test_eval_measures_every_mode(evaluated: Evaluated, mode: str) -> None:
     rows = answers(evaluated("--json", "--mode", mode))
     assert rows[0]["ranked"][0] == "get_weather"
@@ -342,6 +342,15 @@ def test_a_leg_that_was_not_asked_is_not_blamed(evaluated: Evaluated, queries: P
     assert "similarity" not in keyword
     assert "lower than the first's" in semantic
     assert "shared words" not in semantic
+
+
+def test_a_tool_deeper_than_anyone_looks_is_told_with_how_deep_that_is(
+    evaluated: Evaluated, catalog: Path, queries: Path
+) -> None:
+    many = [definition(f"weather_{number}", "Weather forecast.") for number in range(60)]
+    catalog.write_text(lines([*many, definition("send_email", "Send an email.")]))
+    queries.write_text(lines([{"id": "m", "query": "weather forecast", "gold": ["send_email"]}]))
+    assert ">50 weather forecast behind weather_" in " ".join(told(evaluated("--mode", "semantic")))
 
 
 def test_a_message_that_names_another_tool_is_told_so(evaluated: Evaluated, queries: Path) -> None:

@@ -200,6 +200,22 @@ def test_a_model_that_does_not_answer_leaves_the_keywords_and_is_told_beside(
     assert done.json[0]["similarity"] is None
 
 
+def test_a_second_opinion_orders_the_hits_when_it_is_switched_on_and_asked_for(
+    toolfold: Toolfold, catalog: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    asked = ("search", "git branch", "--mode", "rerank", "--catalog", str(catalog), "--json")
+    with serving() as server:
+        service = ("--set", f"tools.tool_search.reranker.endpoint={server.url}")
+        off = toolfold(*LIGHT, *service, *asked)
+        assert server.requests == []
+        on = toolfold(*LIGHT, *service, "--set", "tools.tool_search.reranker.enabled=true", *asked)
+        assert server.requests
+    assert off.json[0]["name"] == on.json[0]["name"] == "delete_branch"
+    assert "tools.tool_search.reranker.enabled is off" in off.err.replace("\n", "")
+    assert on.err == ""
+
+
 @pytest.mark.parametrize(
     "options", [("--mode", "magic"), ("--limit", "0"), ("--limit", "51"), ("--catalog", "nowhere.jsonl")]
 )

@@ -14,7 +14,7 @@ import click
 
 from toolfold.cli.app import Invocation
 from toolfold.cli.report import Judged, Measured, curve, tell
-from toolfold.cli.search import MODES
+from toolfold.cli.search import MODES, warn_of_mode
 from toolfold.cli.show import counted, listed, note, plain, progress, warn, working
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def command(
         check(plot)
     tools, asked = _read(catalog, queries)
     with invocation.runtime() as runtime:
+        warn_of_mode(runtime, mode)
         retriever = runtime.retriever
         with working("reading the tools"):
             retriever.find(tools, "warm up", mode=mode, limit=1)

@@ -93,6 +93,7 @@ def _number(axes: Axes, points: Sequence[Point]) -> None:
             ha="center",
             fontsize=8,
             color="#444444",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.7},
         )
 
 

@@ -168,6 +168,11 @@ class _Miss:
     rank: int | None
 
     @property
+    def place(self) -> str:
+        deepest = len(self.judged.ranked)
+        return str(self.rank) if self.rank else f">{deepest}" if deepest >= DEPTHS[-1] else "none"
+
+    @property
     def refused(self) -> bool:
         return not self.judged.selected
 
@@ -190,7 +195,7 @@ def _tell_the_worst(measured: Measured, retriever: Retriever) -> None:
         ("#rank", "message → wanted", "in front of it, and why"),
         (
             (
-                str(miss.rank or "none"),
+                miss.place,
                 f"{_shortened(miss)}\n→ {miss.wanted}",
                 _reason(measured, retriever, miss),
             )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.show import as_json, counted, listed, out, table, working
+from toolfold.cli.show import as_json, counted, listed, out, table, warn, working
 
 if TYPE_CHECKING:
     from toolfold.model import Tool
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from toolfold.retrieval.search import Hit, Mode
     from toolfold.runtime import Runtime
 
-MODES = click.Choice(["keyword", "semantic", "hybrid"])
+MODES = click.Choice(["keyword", "semantic", "hybrid", "rerank"])
 WORDS = 8
 
 
@@ -48,6 +48,7 @@ def command(
 
     brought = [*(load_catalog(catalog) if catalog else ()), *(sample_catalog() if sample else ())]
     with invocation.runtime() as runtime, working("reading the tools"):
+        warn_of_mode(runtime, mode)
         snapshot, granted = _searched(runtime, brought)
         hits = runtime.retriever.find(snapshot, message, mode=mode, limit=limit, granted=granted)
     if as_json_:
@@ -77,6 +78,13 @@ def _searched(runtime: Runtime, brought: Sequence[Tool]) -> tuple[Snapshot, froz
         return configured, granted
     added = {tool.name: tool for tool in brought}
     return Snapshot({**configured, **added}, 0), granted | added.keys()
+
+
+def warn_of_mode(runtime: Runtime, mode: Mode) -> None:
+    """A mode that needs what is switched off answers all the same, and not as its name says."""
+    if mode == "rerank" and not runtime.config.tools.tool_search.reranker.enabled:
+        switch = "tools.tool_search.reranker.enabled"
+        warn(f"{switch} is off, so `rerank` answers as `hybrid` does; --set {switch}=true turns it on")
 
 
 def why(hit: Hit) -> str:
