@@ -224,6 +224,21 @@ def test_a_key_no_header_can_carry_is_neither_sent_nor_told(server: Server, key:
     assert server.requests == []
 
 
+def test_secrets_in_an_address_are_not_told() -> None:
+    for url in ("http://anna:sk-secret@127.0.0.1:9/v1", "http://127.0.0.1:9/v1?key=sk-secret#sk-secret"):
+        endpoint = Endpoint(url, "m")
+        assert endpoint.name == "m at http://127.0.0.1:9/v1"
+        with pytest.raises(EmbeddingUnavailable) as failed:
+            endpoint.embed(["a"], "query")
+        assert "secret" not in str(failed.value)
+        assert "anna" not in str(failed.value)
+
+
+def test_the_query_of_an_address_is_part_of_the_request(server: Server) -> None:
+    Endpoint(f"{server.url}?api-version=1", "m").embed(["a"], "query")
+    assert server.requests[0][0] == "/v1/embeddings?api-version=1"
+
+
 @pytest.mark.parametrize(
     ("model", "query", "tool"),
     [

@@ -14,6 +14,7 @@ import http.client
 import json
 import logging
 import math
+import re
 import threading
 import time
 import urllib.error
@@ -39,6 +40,7 @@ TOOL_TOKENS = 112
 LIGHT_TOKENS = 256
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
 _REFUSES_SIZE = frozenset({400, 413, 422})
+_USER = re.compile(r"//[^/?#]*@")
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -166,7 +168,7 @@ class Endpoint:
         batch: int = 64,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.name = f"{model} at {url}"
+        self.name = f"{model} at {_tellable(url)}"
         self._url, self._model, self._key = url, model, key.strip()
         self._timeout, self._batch = timeout, batch
         self._patience = _Patience(clock)
@@ -225,8 +227,11 @@ class Endpoint:
             raise EmbeddingUnavailable(self._problem(error)) from error
 
     def _headers(self) -> dict[str, str]:
+        """Raises ValueError before anything else can fail on a secret and quote it."""
         headers = {"Content-Type": "application/json"}
-        if not (self._key.isascii() and self._key.isprintable()):  # else the error would quote it
+        if _USER.search(self._url):
+            raise ValueError("the address must not hold a user or a password")
+        if not (self._key.isascii() and self._key.isprintable()):
             raise ValueError("the key has characters that a header cannot carry")
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -332,6 +337,11 @@ def _padded(rows: Sequence[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.in
         ids[place, : len(row)] = row
         mask[place, : len(row)] = 1
     return ids, mask
+
+
+def _tellable(url: str) -> str:
+    """An address without what may be secret in it: logs and file names show it."""
+    return _USER.sub("//", re.split("[?#]", url, maxsplit=1)[0])
 
 
 def _whole(answer: Any, most: int, deadline: float) -> bytes:
