@@ -8,11 +8,12 @@ backticks, after "use", or before "tool".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from toolfold.model import Tool
 
 LONGEST = 1_000_000
+MOST_CHANGES = 256
 _CANDIDATE = re.compile(r"[^\W_][\w.:/-]{0,199}")
 _LATIN = re.compile(r"[A-Za-z0-9][\w.:/-]*", re.A)
 _PLAIN = re.compile(r"[^\W\d_]+")
@@ -28,14 +29,34 @@ class Names:
     """Every way in which the tools of an index may be called by name."""
 
     def __init__(self, tools: Sequence[Tool | None]) -> None:
+        self._tools = tools
         self._places: dict[str, list[int]] = {}
-        self._telling: set[str] = set()
+        self._telling: dict[str, bool] = {}
         for place, tool in enumerate(tools):
             for name in _spellings(tool) if tool else ():
-                folded = name.casefold()
-                self._places.setdefault(folded, []).append(place)
-                if _is_telling(name):
-                    self._telling.add(folded)
+                self._places.setdefault(name.casefold(), []).append(place)
+
+    def changed(self, tools: Sequence[Tool | None], places: Collection[int]) -> Names:
+        """The names of these tools, which differ from those here in some places."""
+        if len(places) > MOST_CHANGES:
+            return Names(tools)
+        names = Names(())
+        names._tools, names._places = tools, dict(self._places)
+        for place in places:
+            names._leave(place, self._tools[place] if place < len(self._tools) else None)
+        for place in places:
+            names._take(place, tools[place])
+        return names
+
+    def _leave(self, place: int, tool: Tool | None) -> None:
+        for name in {name.casefold() for name in _spellings(tool)} if tool else ():
+            self._places[name] = [each for each in self._places[name] if each != place]
+            if not self._places[name]:
+                del self._places[name]
+
+    def _take(self, place: int, tool: Tool | None) -> None:
+        for name in {name.casefold() for name in _spellings(tool)} if tool else ():
+            self._places[name] = sorted([*self._places.get(name, ()), place])
 
     def named_in(self, message: str) -> list[int]:
         """The places of tools the message names, in its order."""
@@ -44,28 +65,43 @@ class Names:
         for match in _CANDIDATE.finditer(text):
             for start, end in _trimmed(match):
                 name = text[start:end].casefold()
-                if name in self._places and (name in self._telling or _is_marked(text, start, end)):
+                if name in self._places and (self._tells(name) or _is_marked(text, start, end)):
                     found.update(dict.fromkeys(self._places[name]))
         return list(found)
+
+    def _tells(self, name: str) -> bool:
+        """Whether any tool of this name spells it as nobody would by chance."""
+        known = self._telling.get(name)
+        if known is None:
+            tools = filter(None, (self._tools[place] for place in self._places[name]))
+            spelled = (each for tool in tools for each in _spellings(tool) if each.casefold() == name)
+            known = self._telling[name] = any(map(_is_telling, spelled))
+        return known
 
 
 def _spellings(tool: Tool) -> set[str]:
     """The tool's names, and its own part of a name that begins with its server's."""
-    spellings = {tool.name, tool.original_name or tool.name}
-    for server in {tool.source.name, tool.toolset.removeprefix("mcp-")} - {""}:
-        if server not in tool.name:
-            continue
-        for prefix in (f"mcp__{server}__", f"mcp_{server}_", f"{server}__", f"{server}_"):
-            if tool.name.startswith(prefix) and _is_telling(tool.name[len(prefix) :]):
-                spellings.add(tool.name[len(prefix) :])
+    name = tool.name
+    spellings = {name, tool.original_name or name}
+    for server in (tool.source.name, tool.toolset.removeprefix("mcp-")):
+        if server and server in name and (own := _own_part(name, server)) and _is_telling(own):
+            spellings.add(own)
     return spellings
+
+
+def _own_part(name: str, server: str) -> str:
+    rest = name.removeprefix("mcp_").removeprefix("_").removeprefix(server)
+    return rest.lstrip("_") if rest.startswith("_") else ""
 
 
 def _trimmed(match: re.Match[str]) -> Iterator[tuple[int, int]]:
     """The word as it stands, without the punctuation around it, and without a script that has no spaces."""
     yield match.span()
-    bare = match.group().rstrip(".:/-_")
-    if len(bare) < len(match.group()):
+    word = match.group()
+    if word.isascii() and word.isalnum():
+        return
+    bare = word.rstrip(".:/-_")
+    if len(bare) < len(word):
         yield match.start(), match.start() + len(bare)
     if not bare.isascii():
         for part in _LATIN.finditer(bare):
@@ -74,7 +110,7 @@ def _trimmed(match: re.Match[str]) -> Iterator[tuple[int, int]]:
 
 def _is_telling(name: str) -> bool:
     """Whether nobody would write this by chance."""
-    return not _PLAIN.fullmatch(name) or _HUMP.search(name) is not None
+    return "_" in name or not _PLAIN.fullmatch(name) or _HUMP.search(name) is not None
 
 
 def _is_marked(text: str, start: int, end: int) -> bool:

@@ -28,7 +28,7 @@ from toolfold.model import Tool
 from toolfold.retrieval.document import tool_text
 from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Outage
 from toolfold.retrieval.exact import Names
-from toolfold.retrieval.lexical import FIELDS, Lexical
+from toolfold.retrieval.lexical import FIELDS, LONGEST_NAME, Lexical
 from toolfold.retrieval.ranking import Places
 from toolfold.retrieval.text import Words
 from toolfold.retrieval.vectors import Packed, Sketch, Vectors
@@ -76,9 +76,10 @@ class Index:
         checksums: Sequence[bytes],
         lexical: Lexical,
         vectors: Vectors | None,
+        names: Names | None = None,
     ) -> Index:
         by_name = {tool.name: place for place, tool in enumerate(tools) if tool}
-        return cls(tuple(tools), tuple(checksums), lexical, vectors, Names(tools), by_name)
+        return cls(tuple(tools), tuple(checksums), lexical, vectors, names or Names(tools), by_name)
 
     def grant(self, names: Iterable[str] | None) -> Grant:
         """The places of these names; of all tools for None. A session asks with the same set every time."""
@@ -108,6 +109,8 @@ class _Known:
     checksums: tuple[bytes, ...]
     lexical: Lexical
     vectors: Vectors | None
+    names: Names | None = None
+    """Those of an index in memory."""
 
 
 class Indexer:
@@ -143,7 +146,7 @@ class Indexer:
         sums = self._checksums(tools)
         if self._current is not None:
             before = self._current[1]
-            known: _Known | None = _Known(before.checksums, before.lexical, before.vectors)
+            known: _Known | None = _Known(before.checksums, before.lexical, before.vectors, before.names)
         else:
             known = self._load(sums)
         index = self._changed(known, tools, sums) if known else self._fresh(tools, sums)
@@ -183,7 +186,8 @@ class Indexer:
             lexical = lexical.without(empty, len(seats))
         added = {place: tool for place, (tool, _) in zip(room, new, strict=True)}
         vectors = self._revectored(known.vectors, seats, added)
-        return Index.of(seats, _with_vectors(sums, vectors), lexical.with_tools(added), vectors)
+        names = known.names.changed(seats, {*empty, *room}) if known.names else None
+        return Index.of(seats, _with_vectors(sums, vectors), lexical.with_tools(added), vectors, names)
 
     def _revectored(
         self, before: Vectors | None, seats: Sequence[Tool | None], new: Mapping[int, Tool]
@@ -373,7 +377,6 @@ def _arrays(index: Index, model: str) -> dict[str, NDArray[Any]]:
         "starts": lexical.starts,
         "places": lexical.places,
         "weights": lexical.weights.astype(np.float16),
-        "name_starts": lexical.name_starts,
         "names": lexical.names,
     }
     if vectors is not None:
@@ -409,7 +412,6 @@ def _read(file: Path, model: str, words: Words) -> _Known:
             starts=stored["starts"],
             places=stored["places"],
             weights=stored["weights"].astype(np.float32),
-            name_starts=stored["name_starts"],
             names=stored["names"],
             lengths=about["lengths"],
         )
@@ -439,7 +441,8 @@ def _require_whole(lexical: Lexical, size: int) -> None:
     sound = (
         lexical.size == size
         and _are_rows(lexical.starts, len(lexical.terms), lexical.places, size)
-        and _are_rows(lexical.name_starts, size, lexical.names, len(lexical.terms))
+        and lexical.names.shape == (size, LONGEST_NAME)
+        and _are_numbers(lexical.names, -1, len(lexical.terms))
         and len(lexical.weights) == len(lexical.places)
         and bool(np.isfinite(lexical.weights).all())
         and all(lexical.lengths[name] > 0 for name in FIELDS)
@@ -452,10 +455,15 @@ def _are_rows(starts: NDArray[Any], rows: int, numbers: NDArray[Any], below: int
     """Whether `starts` cuts `numbers` into so many rows, and all of them are numbers of something."""
     return (
         starts.dtype == np.int64
-        and numbers.dtype == np.int32
         and starts.shape == (rows + 1,)
         and starts[0] == 0
         and starts[-1] == len(numbers)
         and bool((np.diff(starts) >= 0).all())
-        and (not len(numbers) or bool(numbers.min() >= 0 and numbers.max() < below))
+        and _are_numbers(numbers, 0, below)
     )
+
+
+def _are_numbers(numbers: NDArray[Any], lowest: int, below: int) -> bool:
+    if numbers.dtype != np.int32:
+        return False
+    return not numbers.size or bool(numbers.min() >= lowest and numbers.max() < below)

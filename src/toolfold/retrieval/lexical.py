@@ -22,7 +22,6 @@ from toolfold.retrieval.postings import (
     Texts,
     Vocabulary,
     Weights,
-    ints,
     joined,
     keys_of,
     starts_of,
@@ -30,6 +29,7 @@ from toolfold.retrieval.postings import (
 from toolfold.retrieval.schemas import listed_values, nested
 from toolfold.retrieval.text import Words
 
+LONGEST_NAME = 16
 _DEEPEST = 4
 _MOST_SCHEMAS = 1_000
 _MOST_VALUES = 30
@@ -100,9 +100,8 @@ class Lexical:
     places: Few
     """Ascending within a term."""
     weights: Weights
-    name_starts: Numbers
     names: Few
-    """The terms of each tool's own name, one tool after the other."""
+    """A row a tool: the terms of its own name, then -1."""
     lengths: Mapping[str, float]
     """The average length of each field when the index was built whole."""
 
@@ -120,8 +119,7 @@ class Lexical:
             starts=starts,
             places=places,
             weights=weights,
-            name_starts=starts_of(ints(names.counts)),
-            names=ints(names.terms),
+            names=names,
             lengths=dict(zip(FIELDS, averages, strict=True)),
         )
 
@@ -151,15 +149,11 @@ class Lexical:
 
     def name_coverage(self, query: str, places: Numbers) -> Weights:
         """How much of each of these tools' own names the query says."""
-        said = np.zeros(len(self.terms) + 1, bool)
-        said[[self.terms.get(piece, -1) for piece in self.words.said(query).every]] = True
-        said[-1] = False  # where the pieces went that no tool has
-        begin, end = self.name_starts[places], self.name_starts[places + 1]
-        counts = end - begin
-        starts = starts_of(counts)
-        inside = np.arange(starts[-1]) + np.repeat(begin - starts[:-1], counts)
-        shared = starts_of(said[self.names[inside]])[starts]
-        covered: Weights = (np.diff(shared) / np.maximum(counts, 1)).astype(np.float32)
+        said = np.zeros(len(self.terms) + 1, np.float32)
+        said[[self.terms.get(piece, -1) for piece in self.words.said(query).every]] = 1
+        said[-1] = 0  # what no tool has, and the end of every name
+        names = self.names[places]
+        covered: Weights = said[names].sum(1) / np.maximum((names >= 0).sum(1, dtype=np.float32), 1)
         return covered
 
     def without(self, gone: Iterable[int], size: int) -> Lexical:
@@ -167,42 +161,37 @@ class Lexical:
         dead = np.zeros(max(self.size, size), bool)
         dead[list(gone)] = True
         kept = ~dead[self.places]
-        counts = np.zeros(len(dead), np.int64)
-        counts[: self.size] = np.diff(self.name_starts)
+        names = np.full((size, LONGEST_NAME), -1, np.int32)
+        names[: self.size] = np.where(dead[: self.size, None], -1, self.names)[:size]
         return replace(
             self,
             size=size,
             starts=starts_of(kept)[self.starts],
             places=self.places[kept],
             weights=self.weights[kept],
-            name_starts=starts_of(np.where(dead, 0, counts)[:size]),
-            names=self.names[np.repeat(~dead, counts)],
+            names=names,
         )
 
     def with_tools(self, new: Mapping[int, Tool]) -> Lexical:
         """The index with tools at empty places."""
         if not new:
             return self
-        texts, names = _cut(new, self.words, Vocabulary(self.terms))
+        texts, added = _cut(new, self.words, Vocabulary(self.terms))
         terms = len(texts.vocabulary)
         averages = [self.lengths[name] for name in FIELDS]
         more, places, weights = joined(list(texts.postings(list(FIELDS.values()), averages)), terms)
         starts = np.append(self.starts, np.full(terms - len(self.terms), self.starts[-1]))
         at = _keys(starts, self.places).searchsorted(_keys(more, places))
+        names = self.names.copy()
+        names[sorted(new)] = added
         return replace(
             self,
             terms=dict(texts.vocabulary),
             starts=starts + more,
             places=np.insert(self.places, at, places),
             weights=np.insert(self.weights, at, weights),
-            **self._names_with(names),
+            names=names,
         )
-
-    def _names_with(self, added: Texts) -> dict[str, Any]:
-        counts, places = np.diff(self.name_starts), ints(added.places)
-        at = np.repeat(self.name_starts[places], ints(added.counts))
-        counts[places] = ints(added.counts)
-        return {"name_starts": starts_of(counts), "names": np.insert(self.names, at, ints(added.terms))}
 
     def _rarity(self, term: str) -> tuple[float, int, int]:
         """How much a term tells, and where its postings stand. A term nobody has tells the most."""
@@ -212,15 +201,16 @@ class Lexical:
         return math.log(1 + (self.size - having + 0.5) / (having + 0.5)), start, end
 
 
-def _cut(tools: Mapping[int, Tool], words: Words, vocabulary: Vocabulary) -> tuple[Texts, Texts]:
+def _cut(tools: Mapping[int, Tool], words: Words, vocabulary: Vocabulary) -> tuple[Texts, Few]:
     """What tools say, and their own names by themselves, in the order of their places."""
-    texts, names = Texts(vocabulary), Texts(vocabulary)
-    for place in sorted(tools):
+    texts, names = Texts(vocabulary), np.full((len(tools), LONGEST_NAME), -1, np.int32)
+    for row, place in enumerate(sorted(tools)):
         said = read(tools[place])
         for number, name in enumerate(FIELDS):
             if said[name]:
                 texts.add(place, number, words.tokens(said[name]))
-        names.add(place, 0, words.tokens(own_name(tools[place])))
+        own = words.tokens(own_name(tools[place]))[:LONGEST_NAME]
+        names[row, : len(own)] = [vocabulary[token] for token in own]
     return texts, names
 
 

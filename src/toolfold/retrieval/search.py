@@ -151,8 +151,8 @@ class Searcher:
 
 def _sharing_words(lexical: Scores, count: int) -> Places:
     """The tools that share most with the message, of those that share anything."""
-    places = best_places(lexical, count)
-    return places[lexical[places] > 0]
+    sharing = np.flatnonzero(lexical > 0)
+    return sharing[best_places(lexical[sharing], count)]
 
 
 def _by_part_of_name(index: Index, message: str, mask: Mask) -> list[int]:
