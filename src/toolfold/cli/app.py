@@ -27,6 +27,7 @@ COMMANDS = {
     "call": "Run one tool and print its result.",
     "completion": "Print the completion script for your shell.",
     "config": "Show and change settings.",
+    "cost": "Compare what each way of showing tools costs, in dollars.",
     "demo": "See what a model would be sent, on a sample of imagined services.",
     "eval": "Measure how well tools are found, on your own data.",
     "plugins": "List plugins, and trust a project's.",

@@ -119,8 +119,11 @@ def _slim_once(schema: Json, name: str, described: str) -> Json:
     if not _HOLDERS.isdisjoint(frozen):
         frozen = _folded(frozen, [node["$ref"] for node in survey.references])
         survey = _survey(frozen) or survey
-    walk = _Walk(described, counts_spoken="unevaluatedProperties" in survey.keys)
-    return walk.root(frozen, name, drops_dialect=survey.is_of_any_dialect)
+    slimmed = _Walk(described, counts_spoken="unevaluatedProperties" in survey.keys).root(frozen, name)
+    if "$schema" not in slimmed:
+        return slimmed
+    left = _survey(slimmed)
+    return _without(slimmed, {"$schema"}) if left and left.is_of_any_dialect else slimmed
 
 
 def _tidy(text: str) -> str:
@@ -344,8 +347,8 @@ class _Walk:
         # Somewhere it matters of which properties a schema spoke, and `additionalProperties` speaks of all.
         self._counts_spoken = counts_spoken
 
-    def root(self, schema: FrozenDict, name: str, *, drops_dialect: bool) -> FrozenDict:
-        unneeded = {"$id", "$schema"} if drops_dialect else {"$id"}
+    def root(self, schema: FrozenDict, name: str) -> FrozenDict:
+        unneeded = {"$id"}
         title = schema.get("title")
         if isinstance(title, str) and _is_told(title, name, self._about, _SAYS_ARGUMENTS):
             unneeded.add("title")
@@ -354,16 +357,16 @@ class _Walk:
     def _slim(self, schema: FrozenDict, name: str, above: str) -> FrozenDict:
         if "title" in schema or "description" in schema:
             schema = self._said_once(schema, name, above)
+        if not _HOLDS_SCHEMAS.isdisjoint(schema):
+            above = _text(schema.get("description")) or above
+            schema = _with_inner(schema, lambda inner, own: self._slim(inner, own or name, above))
         if not _MAY_BE_IDLE.isdisjoint(schema):
             schema = _without(
                 schema, {key for key in _MAY_BE_IDLE & schema.keys() if self._is_idle(key, schema[key])}
             )
         if "const" in schema or "examples" in schema:
             schema = _shortened(schema)
-        if _HOLDS_SCHEMAS.isdisjoint(schema):
-            return schema
-        above = _text(schema.get("description")) or above
-        return _with_inner(schema, lambda inner, own: self._slim(inner, own or name, above))
+        return schema
 
     def _said_once(self, schema: FrozenDict, name: str, above: str) -> FrozenDict:
         title, description = schema.get("title"), schema.get("description")

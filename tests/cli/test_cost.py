@@ -1,0 +1,195 @@
+"""`toolfold cost` compares strategies for anyone's tools, messages and prices."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Done, Toolfold
+
+LIGHT = ("--set", "tools.rag_embed_model=light")
+STRATEGIES = ["eager", "eager slim", "search+describe", "search", "replace", "append", "tail"]
+
+
+def definition(name: str, description: str) -> str:
+    parameters = {"type": "object", "properties": {"about": {"type": "string", "description": "What." * 20}}}
+    function = {"name": name, "description": description, "parameters": parameters}
+    return json.dumps({"type": "function", "function": function, "meta": {"server": "shop"}})
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> str:
+    file = tmp_path / "catalog.jsonl"
+    kinds = ("invoice", "parcel", "meeting", "ticket", "photo", "recipe", "lamp", "flight")
+    file.write_text(
+        "\n".join(
+            definition(f"{verb}_{kind}", f"{verb} a {kind}.")
+            for kind in kinds
+            for verb in ("create", "find", "delete")
+        )
+    )
+    return str(file)
+
+
+def rows(done: Done) -> dict[tuple[str, str], Any]:
+    return {(row["model"], row["strategy"]): row for row in done.json["bills"]}
+
+
+def test_cost_compares_every_strategy_for_every_model(toolfold: Toolfold, catalog: str) -> None:
+    done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--turns", "4", "--json")
+    assert done.code == 0
+    assert done.json["turns"] == 4
+    assert {strategy for _, strategy in rows(done)} == set(STRATEGIES)
+    for row in done.json["bills"]:
+        assert len(row["by_turn"]) == 4
+        assert row["by_turn"][-1] == pytest.approx(row["dollars"], abs=1e-5)
+        assert 0 <= row["cached"] <= row["input"]
+    assert set(done.json["placement"].values()) <= {"replace", "append", "tail"}
+    assert set(done.json["placement"]) == {model for model, _ in rows(done)}
+
+
+def test_cost_tells_people_a_table_for_each_kind_of_provider_and_who_pays_least(
+    toolfold: Toolfold, catalog: str
+) -> None:
+    done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--turns", "3")
+    assert done.code == 0
+    for kind in ("cache, paid writes", "cache, free writes", "no cache"):
+        assert kind in done.out
+    for strategy in STRATEGIES:
+        assert done.out.count(f" {strategy} ") >= 3
+    assert "after 1 message: " in done.out
+    assert "after 3 messages: " in done.out
+    assert "check yours" in done.out
+
+
+def test_cost_says_the_same_every_time(toolfold: Toolfold, catalog: str) -> None:
+    arguments = (*LIGHT, "cost", "--catalog", catalog, "--turns", "3", "--json")
+    assert toolfold(*arguments).json == toolfold(*arguments).json
+
+
+def test_cost_without_tools_of_ones_own_takes_the_sample_and_says_so(toolfold: Toolfold) -> None:
+    done = toolfold(*LIGHT, "cost", "--turns", "2", "--json")
+    assert done.code == 0
+    assert done.json["tools"] > 200
+    assert "sample" in done.err
+    assert toolfold(*LIGHT, "cost", "--sample", "--turns", "2", "--json").json == done.json
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> Path:
+    return tmp_path / "prices.yaml"
+
+
+def test_cost_with_prices_of_ones_own(toolfold: Toolfold, catalog: str, prices: Path) -> None:
+    prices.write_text(
+        "house: {input: 1000000, output: 0}\nother:\n  input: 2\n  output: 4\n  cached_read: 0.5\n"
+    )
+    arguments = ("cost", "--catalog", catalog, "--turns", "2", "--prices", str(prices))
+    found = rows(toolfold(*LIGHT, *arguments, "--json"))
+    assert {model for model, _ in found} == {"house", "other"}
+    assert found["house", "eager"]["dollars"] == found["house", "eager"]["input"]
+    told = toolfold(*LIGHT, *arguments, "--model", "other").out
+    assert "other: cache, free writes" in told
+    assert "house: " not in told
+    assert "check yours" not in told
+
+
+@pytest.mark.parametrize(
+    "text", ["[1, 2]", "house: {input: 1}", "house: {input: a, output: 1}", "house: [", ""]
+)
+def test_prices_that_make_no_sense_are_refused_with_their_file(
+    toolfold: Toolfold, catalog: str, prices: Path, text: str
+) -> None:
+    prices.write_text(text)
+    done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--prices", str(prices))
+    assert done.code == 3
+    assert "prices.yaml" in done.err.replace("\n", "")
+    assert done.out == ""
+
+
+def test_a_model_without_prices_is_wrong_usage(toolfold: Toolfold, catalog: str) -> None:
+    done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--model", "nobody")
+    assert done.code == 2
+    assert "gpt-5.4" in done.err
+
+
+def test_a_recorded_conversation_is_billed_as_it_was(
+    toolfold: Toolfold, catalog: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "talk.jsonl"
+    turns: list[Any] = [
+        {"system": 900},
+        {
+            "user": "create an invoice please",
+            "calls": [{"tool": "create_invoice", "arguments": {"about": "tea"}, "result": "done"}],
+            "answer": "It is there.",
+        },
+        {"user": 12, "answer": 30, "pause": 5},
+    ]
+    file.write_text("\n".join(map(json.dumps, turns)))
+    found = toolfold(*LIGHT, "cost", "--catalog", catalog, "--conversation", str(file), "--json")
+    assert found.code == 0
+    assert found.json["turns"] == 2
+    assert str(file) in found.json["origin"]
+    bills = rows(found)
+    assert bills["gpt-5.4", "eager"]["calls"] == bills["gpt-5.4", "tail"]["calls"] == 3
+    assert bills["gpt-5.4", "search"]["calls"] == 4
+    assert bills["gpt-5.4", "search+describe"]["calls"] == 5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{oops",
+        "[]",
+        '{"who": 1}',
+        '{"user": -1}',
+        '{"user": 1, "calls": 5}',
+        '{"user": 1, "calls": [{"name": "x"}]}',
+        '{"user": 1, "pause": "long"}',
+    ],
+)
+def test_a_broken_line_of_a_conversation_is_named(
+    toolfold: Toolfold, catalog: str, tmp_path: Path, line: str
+) -> None:
+    file = tmp_path / "talk.jsonl"
+    file.write_text('{"user": 3}\n' + line)
+    done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--conversation", str(file))
+    assert done.code == 1
+    assert "talk.jsonl, line 2" in done.err.replace("\n", "")
+
+
+def test_a_conversation_without_messages_is_refused(toolfold: Toolfold, catalog: str, tmp_path: Path) -> None:
+    file = tmp_path / "talk.jsonl"
+    file.write_text('{"system": 5}\n')
+    done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--conversation", str(file))
+    assert done.code == 1
+    assert "no message" in done.err
+
+
+def test_a_plot_without_the_library_says_what_to_install(
+    toolfold: Toolfold, catalog: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--plot", str(tmp_path / "cost.png"))
+    assert done.code == 1
+    assert "toolfold[plot]" in done.err
+    assert not (tmp_path / "cost.png").exists()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="drawing is an extra")
+def test_the_plot_is_drawn(toolfold: Toolfold, catalog: str, tmp_path: Path) -> None:
+    file = tmp_path / "cost.png"
+    done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--turns", "3", "--plot", str(file), "--json")
+    assert done.code == 0
+    assert file.read_bytes().startswith(b"\x89PNG")
+    assert json.loads(done.out)["turns"] == 3
+    refused = toolfold(
+        *LIGHT, "cost", "--catalog", catalog, "--turns", "1", "--plot", str(tmp_path / "cost.odd")
+    )
+    assert refused.code == 1
