@@ -17,6 +17,11 @@ SHOWS = {
     "parallel_calls.py": ('{"item":"kettle","euros":6}', "tea is in the basket"),
     "plugin_folder.py": ("loud loaded ('shout',) ('voice',)", "about to run shout", "HELLO!"),
     "quickstart.py": ('{"city":"Porto","days":3,"highs":[19,20,21],"unit":"celsius"}',),
+    "tool_search.py": (
+        "instead of",
+        "tallyhouse_void_invoice(invoice_id: string",
+        "was not invoked: at /reason",
+    ),
     "scoped_sessions.py": ("all of them about parcels", "not available in this session", "no toolset 'flie'"),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from toolfold.availability import Availability
 from toolfold.errors import CallError, OutOfScope
 from toolfold.model import Definition, Tool
 from toolfold.registry import Registry, Snapshot
-from toolfold.turn import Turn, assemble
+from toolfold.scope import Scope, Toolsets
+from toolfold.turn import Grants, Turn, assemble
+from toolfold.turn.grant import MOST_HELD
 
 
 def tool(name: str, **options: Any) -> Tool:
@@ -55,6 +58,13 @@ def test_what_was_granted_is_found() -> None:
 def test_what_was_not_granted_is_not_found() -> None:
     turn = turn_of(tool("a"), tool("b"), granted={"a"})
     assert refusal(turn, "b") == "'b' is not available in this session. Call one of the tools you were given."
+
+
+def test_where_there_is_a_search_the_model_is_sent_to_it() -> None:
+    turn = replace(turn_of(tool("a")), searchable=True)
+    assert refusal(turn, "zzzz") == "'zzzz' is not available in this session. Use tool_search to see what is."
+    assert "Did you mean tool_search" in refusal(turn, "tool_serch")
+    assert "tool_search" not in refusal(turn_of(tool("a")), "tool_serch")
 
 
 def test_nothing_tells_a_tool_that_was_not_granted_from_one_that_does_not_exist() -> None:
@@ -157,6 +167,46 @@ def test_a_caller_that_changes_its_definitions_changes_nobody_elses() -> None:
     with pytest.raises(TypeError, match="read-only"):
         mine[0]["function"]["parameters"]["type"] = "array"
     assert shown(turn) == ["a"]
+
+
+# -- what a scope grants --------------------------------------------------------------------------------
+
+
+def toolsets_of(*tools: Tool) -> Toolsets:
+    return Toolsets(snapshot_of(tools))
+
+
+def test_a_grant_is_worked_out_once_for_all_who_have_the_same_scope() -> None:
+    grants, toolsets = Grants(), toolsets_of(tool("a"), tool("b"))
+    first = grants.of(toolsets, Scope(("t",)), frozenset())
+    assert grants.of(toolsets, Scope(("t",)), frozenset()) is first
+    assert first.names == {"a", "b"}
+    assert [each.name for each in first.tools] == ["a", "b"]
+
+
+def test_other_scopes_and_other_tools_have_other_grants() -> None:
+    grants, toolsets = Grants(), toolsets_of(tool("a"), tool("b"))
+    assert grants.of(toolsets, Scope(("t",), without=("b",)), frozenset()).names == {"a"}
+    assert grants.of(toolsets, Scope(("t",)).narrow([]), frozenset()).names == set()
+    assert grants.of(toolsets_of(tool("c")), Scope(("t",)), frozenset()).names == {"c"}
+    assert grants.of(toolsets, Scope(("t",)), frozenset()).names == {"a", "b"}
+
+
+def test_an_agents_own_tool_is_shown_where_an_agent_offers_it_and_granted_everywhere() -> None:
+    grants, toolsets = Grants(), toolsets_of(tool("a"), tool("todo", agent_level=True))
+    without = grants.of(toolsets, Scope(), frozenset())
+    offered = grants.of(toolsets, Scope(), frozenset({"todo"}))
+    assert [each.name for each in without.tools] == ["a"]
+    assert [each.name for each in offered.tools] == ["a", "todo"]
+    assert without.names == offered.names == {"a", "todo"}
+
+
+def test_a_great_many_scopes_do_not_fill_the_memory() -> None:
+    grants, toolsets = Grants(), toolsets_of(tool("a"))
+    for number in range(MOST_HELD * 2 + 5):
+        scope = Scope(None, without=(f"x{number}",))
+        assert grants.of(toolsets, scope, frozenset()).names == {"a"}
+    assert len(grants._held[1]) <= MOST_HELD
 
 
 # -- definitions that mention others --------------------------------------------------------------------

@@ -72,6 +72,49 @@ def test_a_bridge_tool_cannot_be_called_through_the_bridge(name: str) -> None:
         through_the_bridge({"name": f" {name}", "arguments": {"name": "x"}})
 
 
+@pytest.mark.parametrize("name", ["Tool_Call", "tool-search", "ｔｏｏｌ_ｃａｌｌ", "tool_càll", "TOOL CALL"])
+def test_what_only_looks_like_a_bridge_tool_is_refused_too(name: str) -> None:
+    with pytest.raises(BridgeMisuse, match=r"is a bridge tool: .* Nothing was run"):
+        through_the_bridge({"name": name, "arguments": {}})
+
+
+@pytest.mark.parametrize("key", ["tool_name", "tool"])
+def test_another_word_for_the_name_is_understood(key: str) -> None:
+    call = through_the_bridge({key: "read_file", "arguments": {"path": "a"}})
+    assert call == ToolCall("read_file", {"path": "a"}, "id-1")
+
+
+@pytest.mark.parametrize("extra", [{"tool": "other"}, {"tool_name": "read_file"}])
+def test_two_names_are_refused(extra: dict[str, str]) -> None:
+    with pytest.raises(BridgeMisuse, match=r"takes only `name` and `arguments`.* Nothing was run"):
+        through_the_bridge({"name": "read_file", "arguments": {}, **extra})
+
+
+@pytest.mark.parametrize("key", ["args", "parameters", "params", "input"])
+def test_another_word_for_the_arguments_is_explained_and_not_guessed(key: str) -> None:
+    with pytest.raises(BridgeMisuse, match=rf"write `arguments` for {key}.* Nothing was run"):
+        through_the_bridge({"name": "read_file", key: {"path": "a"}})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "read_file", "name": "write_file"}',
+        '{"name": "read_file", "arguments": {"path": "a", "path": "b"}}',
+        json.dumps('{"name": "read_file", "name": "write_file"}'),
+    ],
+)
+def test_a_key_that_is_there_twice_has_no_meaning(text: str) -> None:
+    with pytest.raises(InvalidArguments, match=r"'tool_call' was not invoked: .*more than once"):
+        through_the_bridge(text)
+
+
+def test_very_many_keys_are_read_in_proportion() -> None:
+    text = "{" + ",".join(f'"k{number}": 1' for number in range(50_000)) + ', "k49999": 2}'
+    with pytest.raises(InvalidArguments, match="the key 'k49999' is there more than once"):
+        through_the_bridge(text)
+
+
 @pytest.mark.parametrize("name", [None, "", "  ", 5, ["read_file"], {"name": "read_file"}, True])
 def test_a_call_without_a_name_says_what_the_bridge_needs(name: Any) -> None:
     with pytest.raises(BridgeMisuse, match="tool_call needs `name`"):

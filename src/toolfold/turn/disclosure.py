@@ -19,7 +19,7 @@ from toolfold.turn.answers import source_of
 from toolfold.turn.assembly import Turn
 from toolfold.turn.bridge import Bridge
 from toolfold.turn.grant import Grant
-from toolfold.turn.tokens import count_tokens
+from toolfold.turn.tokens import TokenCounter
 from toolfold.turn.weights import MOST_AT_ONCE, Weight, Weights
 
 log = logging.getLogger(__name__)
@@ -175,20 +175,16 @@ class Disclosure:
         if mode == "off":
             return ""
         entries = [f"{name} ({count})" for name, count in sorted(Counter(map(source_of, deferrable)).items())]
-        if (whole := _listed(entries)) and _tokens(whole) <= room:
-            return whole
-        if mode == "auto":
-            return ""
-        fewer = len(entries)
-        while fewer and _tokens(_listed(entries[:fewer], len(entries) - fewer)) > room:
-            fewer = fewer * 9 // 10
-        return _listed(entries[:fewer], len(entries) - fewer) if fewer else ""
+        named = len(entries)
+        while named and TokenCounter().text(_listed(entries, named)) > room:
+            named = 0 if mode == "auto" else named * 9 // 10
+        return _listed(entries, named) if named else ""
 
     def _tell(self, grant: Grant, turn: Turn, disclosed: Turn, verdict: Verdict) -> None:
         if not log.isEnabledFor(logging.INFO):
             return
         if not verdict.active:
-            log.info("%d tools shown, none deferred: %s", len(disclosed.tools), verdict.reason)
+            log.info("tools kept: %d, deferred: 0; %s", len(disclosed.tools), verdict.reason)
             return
         deferrable = self._deferrable(grant, turn)
         enough = 0 if len(deferrable) <= MOST_AT_ONCE else UNKNOWN_WINDOW
@@ -198,7 +194,7 @@ class Disclosure:
         bridge = sum(map(self._weights.of, self._parts(grant).bridge or ()))
         spent = bridge + sum(map(self._weights.of, likely))
         log.info(
-            "%d tools kept, %d deferred, %s tokens saved after %d for the bridge: %s",
+            "tools kept: %d, deferred: %d, tokens saved: %s after %d for the bridge; %s",
             *(len(disclosed.tools) - len(self._bridge.tools), len(deferrable) - len(likely)),
             *(replace(weight, tokens=weight.tokens - spent), bridge, verdict.reason),
         )
@@ -224,12 +220,7 @@ def _named(tool: Tool, names: Collection[str]) -> bool:
     return tool.name in names or tool.toolset in names or (tool.original_name or tool.name) in names
 
 
-def _listed(entries: Sequence[str], left: int = 0) -> str:
-    if not entries:
-        return ""
+def _listed(entries: Sequence[str], named: int) -> str:
+    left = len(entries) - named
     more = f", and {left} more sources" if left else ""
-    return f"Sources and how many tools each has: {', '.join(entries)}{more}."
-
-
-def _tokens(text: str) -> int:
-    return count_tokens([{"type": "function", "function": text}])
+    return f"Sources and how many tools each has: {', '.join(entries[:named])}{more}."

@@ -33,10 +33,12 @@ def signature(tool: Tool) -> str:
     parameters = list(writer.members(tool.parameters))
     for count, (name, schema, required) in enumerate(parameters):
         text = writer.parameter(name, schema, required)
+        if len(text) > room:
+            text = f"{_marked(name, required)}: {_CUT}"
+        if len(text) > room:
+            written.append(f"{_CUT} {len(parameters) - count} more")
+            break
         room -= len(text) + 2
-        if room < 0:
-            left = len(parameters) - count
-            return f"{tool.name}({', '.join([*written, f'{_CUT} {left} more'])})"
         written.append(text)
     return f"{tool.name}({', '.join(written)})"
 
@@ -61,8 +63,7 @@ class _Writer:
 
     def parameter(self, name: str, schema: Any, required: bool, depth: int = 0) -> str:
         default = "" if required else _default(schema)
-        mark = "" if required else "?"
-        return f"{_name(name)}{mark}: {self.type(schema, depth)}{default}"
+        return f"{_marked(name, required)}: {self.type(schema, depth)}{default}"
 
     def type(self, schema: Any, depth: int = 0) -> str:
         """What fits the schema, in the words of a type."""
@@ -118,8 +119,9 @@ class _Writer:
         return pointed_at(self._root, reference[1:]) if reference == "#" or reference[:2] == "#/" else None
 
 
-def _name(name: str) -> str:
-    return name if _BARE.fullmatch(name) else _value(name)
+def _marked(name: str, required: bool) -> str:
+    written = name if _BARE.fullmatch(name) else _value(name)
+    return written if required else f"{written}?"
 
 
 def _default(schema: Any) -> str:

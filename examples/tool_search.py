@@ -1,0 +1,28 @@
+"""A model finds a tool among hundreds, calls it, and is told what was wrong with its call."""
+
+import json
+
+from toolfold import count_tokens, load_config, open_runtime, sample_catalog
+
+
+def main() -> None:
+    with open_runtime(load_config()) as runtime:
+        runtime.registry.add_all(sample_catalog())  # 277 tools of 22 imagined services
+        session = runtime.session(context_tokens=200_000)  # the window of this session's model
+
+        shown = session.definitions()
+        everything = runtime.get_tool_definitions(quiet_mode=True)
+        print(f"{count_tokens(shown):,} tokens instead of {count_tokens(everything):,}")
+        print([definition["function"]["name"] for definition in shown])
+
+        # What a model does with them: search, then call.
+        answer = session.call_sync("tool_search", {"query": "cancel an invoice", "limit": 3})
+        best = json.loads(answer.text)["matches"][0]
+        print(best["signature"])
+
+        call = {"name": best["name"], "arguments": {"invoice_id": "INV-7", "reason": "?"}}
+        print(session.call_sync("tool_call", call).error)
+
+
+if __name__ == "__main__":
+    main()

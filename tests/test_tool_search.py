@@ -1,0 +1,608 @@
+"""Tool search through real sessions: what works, what never leaks, and what becomes of nonsense."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import Opened
+from toolfold import CallContext, LocalAgent, Refused, Runtime, Session, ToolCall, ToolResult, open_runtime
+from toolfold.config import load
+from toolfold.model import BRIDGE_NAMES, ApprovalRequest, Json, Tool
+
+BRIDGE = ["tool_search", "tool_describe", "tool_call"]
+SETTINGS = {"tools.tool_search.enabled": "on", "tools.rag_embed_model": "light", "plugins.enabled": False}
+PATH = {
+    "type": "object",
+    "properties": {"path": {"type": "string"}, "depth": {"type": "integer", "minimum": 1}},
+    "required": ["path"],
+    "additionalProperties": False,
+}
+
+
+def add(runtime: Runtime, name: str, toolset: str, ran: list[Any], **options: Any) -> Tool:
+    def handler(args: Json, _context: CallContext) -> Json:
+        ran.append((name, args))
+        return {"ran": name}
+
+    schema = {"description": options.pop("description", f"{name} of {toolset}")}
+    schema["parameters"] = options.pop("parameters", PATH)
+    return runtime.registry.register(name=name, toolset=toolset, schema=schema, handler=handler, **options)
+
+
+@pytest.fixture
+def ran() -> list[Any]:
+    return []
+
+
+@pytest.fixture
+def desk(opened: Opened, ran: list[Any]) -> Runtime:
+    """Two servers of two tools each, behind the search, and the runtime's own tools before it."""
+    runtime = opened(SETTINGS)
+    add(runtime, "hub_list_folder", "mcp-hub", ran, description="List the files of a folder.")
+    add(runtime, "hub_wipe", "mcp-hub", ran, description="Erase a folder.", effects=["destructive"])
+    add(runtime, "vault_open", "mcp-vault", ran, description="Open the vault's folder.")
+    add(runtime, "vault_list", "mcp-vault", ran, description="List what the vault has.")
+    return runtime
+
+
+def shown(session: Session, message: str = "") -> list[str]:
+    return [each["function"]["name"] for each in session.definitions(message)]
+
+
+def answer(result: ToolResult) -> Any:
+    return json.loads(result.text)
+
+
+def found(session: Session, query: str, **args: Any) -> list[str]:
+    result = session.call_sync("tool_search", {"query": query, **args})
+    assert result.ok, result.text
+    return [match["name"] for match in answer(result)["matches"]]
+
+
+# -- a conversation -------------------------------------------------------------------------------------
+
+
+def test_a_model_searches_and_calls(desk: Runtime, ran: list[Any]) -> None:
+    session = desk.session(["mcp-hub", "file"])
+    assert shown(session) == ["patch", "read_file", "search_files", "write_file", *BRIDGE]
+    (match, *_) = answer(session.call_sync("tool_search", {"query": "list a folder"}))["matches"]
+    assert match["signature"] == "hub_list_folder(path: string, depth?: integer)"
+    result = session.call_sync("tool_call", {"name": match["name"], "arguments": {"path": "/a"}})
+    assert (result.ok, result.name, answer(result)) == (True, "hub_list_folder", {"ran": "hub_list_folder"})
+    assert ran == [("hub_list_folder", {"path": "/a"})]
+
+
+def test_wrong_arguments_come_back_with_the_place_and_the_schema(desk: Runtime, ran: list[Any]) -> None:
+    session = desk.session(["mcp-hub"])
+    arguments = {"name": "hub_list_folder", "arguments": {"path": "/a", "depth": 0}}
+    result = session.call_sync("tool_call", arguments)
+    assert result.error == ("'hub_list_folder' was not invoked: at /depth: 0 is less than the minimum of 1.")
+    assert answer(result)["parameters"] == PATH
+    assert result.name == "hub_list_folder"
+    assert ran == []
+
+
+def test_a_deferred_tool_called_by_its_real_name_just_works(desk: Runtime, ran: list[Any]) -> None:
+    session = desk.session()
+    assert "hub_list_folder" not in shown(session)
+    assert session.call_sync("hub_list_folder", {"path": "/a"}).ok
+    assert ran == [("hub_list_folder", {"path": "/a"})]
+
+
+@pytest.mark.parametrize("arguments", [None, "", "  ", "{}", {}])
+def test_a_tool_without_arguments_is_called_with_whatever_means_none(
+    arguments: Any, desk: Runtime, ran: list[Any]
+) -> None:
+    add(desk, "hub_ping", "mcp-hub", ran, parameters={})
+    assert desk.session().call_sync("tool_call", {"name": "hub_ping", "arguments": arguments}).ok
+    assert ran == [("hub_ping", {})]
+
+
+def test_search_and_describe_work_outside_of_any_turn(desk: Runtime) -> None:
+    session = desk.session(["mcp-hub"])
+    assert found(session, "list a folder")[0] == "hub_list_folder"
+    assert answer(session.call_sync("tool_describe", {"name": "hub_wipe"}))["parameters"] == PATH
+    assert json.loads(desk.handle_function_call("tool_search", {"query": "hub_wipe"}))["matches"]
+
+
+def test_several_bridge_calls_of_one_reply_are_answered_in_order(desk: Runtime, ran: list[Any]) -> None:
+    calls = [
+        ToolCall("tool_search", {"query": "list a folder"}),
+        ToolCall("tool_call", {"name": "hub_list_folder", "arguments": {"path": "/"}}),
+        ToolCall("tool_describe", {"name": "vault_open"}),
+        ToolCall("tool_call", {"name": "vault_open", "arguments": {"path": "/"}}),
+    ]
+    results = desk.session(["mcp-hub"]).call_all_sync(calls)
+    assert [result.ok for result in results] == [True, True, False, False]
+    assert [result.call_id for result in results] == [call.id for call in calls]
+    assert [name for name, _ in ran] == ["hub_list_folder"]
+
+
+# -- what hooks, approval and logs see ------------------------------------------------------------------
+
+
+def test_hooks_see_the_real_tool_and_never_the_bridge_call(desk: Runtime, ran: list[Any]) -> None:
+    before: list[str] = []
+    after: list[str] = []
+    desk.hooks.add("pre_tool_call", lambda tool, _args, _context: before.append(tool.name))
+    desk.hooks.add("post_tool_call", lambda _tool, _args, result, _context: after.append(result.name))
+    session = desk.session()
+    session.call_sync("tool_search", {"query": "folder"})
+    session.call_sync("tool_describe", {"name": "hub_wipe"})
+    session.call_sync("tool_call", {"name": "hub_list_folder", "arguments": {"path": "/"}})
+    assert before == after == ["tool_search", "tool_describe", "hub_list_folder"]
+
+
+def test_a_hook_may_refuse_a_search(desk: Runtime) -> None:
+    def nothing_about_vaults(tool: Tool, args: Json, _context: CallContext) -> None:
+        if tool.name == "tool_search" and "vault" in args["query"]:
+            raise Refused("Not that.")
+
+    desk.hooks.add("pre_tool_call", nothing_about_vaults)
+    assert desk.session().call_sync("tool_search", {"query": "the vault"}).error == "Not that."
+    assert desk.session().call_sync("tool_search", {"query": "a folder"}).ok
+
+
+def test_a_person_is_asked_about_the_real_tool(desk: Runtime, ran: list[Any]) -> None:
+    asked: list[tuple[str, Json]] = []
+
+    def refuse(request: ApprovalRequest) -> bool:
+        asked.append((request.tool.name, request.args))
+        return False
+
+    session = desk.session(approver=refuse)
+    result = session.call_sync("tool_call", {"name": "hub_wipe", "arguments": '{"path": "/a"}'})
+    assert "the person asked said no" in str(result.error)
+    assert asked == [("hub_wipe", {"path": "/a"})]
+    assert ran == []
+
+
+def test_the_log_names_the_real_tool(desk: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+    def fails(_args: Json) -> None:
+        raise RuntimeError("broken")
+
+    desk.registry.register(name="hub_fails", toolset="mcp-hub", schema={}, handler=fails)
+    with caplog.at_level("INFO"):
+        result = desk.session().call_sync("tool_call", {"name": "hub_fails", "arguments": {}})
+    assert result.error == "Tool execution failed: RuntimeError: broken"
+    assert "tool 'hub_fails' raised" in caplog.text
+    assert "tool_call" not in caplog.text
+
+
+def test_a_search_ends_in_its_time(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = opened(SETTINGS | {"tools.timeout_seconds": 0.2})
+    add(runtime, "hub_go", "mcp-hub", [])
+    hanging = threading.Event()
+    monkeypatch.setattr(runtime.retriever, "find", lambda *_, **__: hanging.wait(30))
+    try:
+        result = runtime.session().call_sync("tool_search", {"query": "x"})
+    finally:
+        hanging.set()
+    assert "'tool_search' did not end within 0.2 s" in str(result.error)
+
+
+# -- the session's own model ----------------------------------------------------------------------------
+
+
+def test_each_session_is_judged_by_its_own_models_window(opened: Opened) -> None:
+    runtime = opened(SETTINGS | {"tools.tool_search.enabled": "auto"})
+    for number in range(5):
+        add(runtime, f"hub_{number}", "mcp-hub", [])
+    small, large, unknown = (
+        runtime.session(["mcp-hub"], context_tokens=window) for window in (2_000, 500_000, None)
+    )
+    for _ in range(2):  # and none of them changes what the others get
+        assert shown(small) == BRIDGE
+        assert shown(large) == shown(unknown) == [f"hub_{number}" for number in range(5)]
+
+
+def test_a_delegated_session_has_its_parents_window_unless_told_otherwise(opened: Opened) -> None:
+    runtime = opened(SETTINGS | {"tools.tool_search.enabled": "auto"})
+    for number in range(5):
+        add(runtime, f"hub_{number}", "mcp-hub", [])
+    parent = runtime.session(["mcp-hub"], context_tokens=2_000)
+    assert shown(parent.delegate()) == BRIDGE
+    assert len(shown(parent.delegate(context_tokens=500_000))) == 5
+
+
+@pytest.mark.parametrize("window", [0, -5])
+def test_a_window_without_a_token_is_a_mistake(window: int, desk: Runtime) -> None:
+    with pytest.raises(ValueError, match="at least one token"):
+        desk.session(context_tokens=window)
+
+
+def test_tools_that_arrive_and_leave_take_effect_with_the_next_turn(desk: Runtime, ran: list[Any]) -> None:
+    session = desk.session(["mcp-hub", "mcp-late"])
+    assert shown(session) == BRIDGE
+    add(desk, "late_flower", "mcp-late", ran, description="Water the flowers.")
+    assert "late_flower" not in found(session, "late_flower")
+    session.assemble()
+    assert found(session, "water flowers")[0] == "late_flower"
+    desk.registry.remove("late_flower")
+    assert found(session, "water flowers")[0] == "late_flower"  # pinned until the turn ends
+    session.assemble()
+    assert "late_flower" not in found(session, "water flowers")
+    for name in ("hub_wipe", "hub_list_folder"):
+        desk.registry.remove(name)
+    assert shown(session) == []
+
+
+def test_pre_selection_puts_likely_tools_in_front_and_the_bridge_catches_the_rest(opened: Opened) -> None:
+    runtime = opened(SETTINGS | {"tools.selection": "keyword", "tools.rag_top_k": 1})
+    for name in ("water_plants", "book_flight", "send_invoice"):
+        add(runtime, name, "mcp-hub", [])
+    session = runtime.session()
+    assert shown(session, "book a flight") == ["read_file", "search_files", *BRIDGE, "book_flight"]
+    assert shown(session, "water the plants") == ["read_file", "search_files", *BRIDGE, "water_plants"]
+    assert found(session, "send an invoice")[0] == "send_invoice"
+
+
+# -- scope ----------------------------------------------------------------------------------------------
+
+
+def routes(session: Session, name: str) -> Iterator[ToolResult]:
+    """Every way in which a model may try to reach a tool."""
+    yield session.call_sync(name, {"path": "/"})
+    yield session.call_sync("tool_call", {"name": name, "arguments": {"path": "/"}})
+    yield session.call_sync("tool_call", {"tool": name, "arguments": '{"path": "/"}'})
+    yield session.call_sync("tool_describe", {"name": name})
+    yield session.call_all_sync([ToolCall("tool_call", {"name": name, "arguments": {"path": "/"}})])[0]
+
+
+@pytest.mark.parametrize("assembled", [True, False])
+@pytest.mark.parametrize("name", ["vault_open", "no_such_tool"])
+def test_beyond_the_scope_every_way_ends_in_the_same_words(
+    name: str, assembled: bool, desk: Runtime, ran: list[Any]
+) -> None:
+    scoped = desk.session(["mcp-hub"])
+    for session in (scoped, scoped.delegate(), scoped.delegate(["mcp-vault"]), scoped.delegate(["all"])):
+        if assembled:
+            session.assemble()
+        for result in routes(session, name):
+            assert str(result.error).startswith(f"{name!r} is not available in this session.")
+            assert "vault_list" not in result.text
+        assert name not in found(session, name)
+    assert ran == []
+
+
+def test_a_search_beyond_the_scope_finds_and_names_nothing_of_it(desk: Runtime) -> None:
+    session = desk.session(["mcp-hub"])
+    for query in ("open the vault", "vault_open", "valt_opn", "list what the vault has"):
+        text = session.call_sync("tool_search", {"query": query, "limit": 20}).text
+        assert "vault_" not in text.replace(query, "")
+        assert '"vault"' not in text
+
+
+def test_the_bridge_gives_nothing_to_a_session_that_was_granted_nothing(
+    desk: Runtime, ran: list[Any]
+) -> None:
+    session = desk.session([])
+    assert shown(session) == []
+    assert found(session, "list a folder") == []
+    assert not any(result.ok for result in routes(session, "hub_list_folder"))
+    assert ran == []
+
+
+def test_what_the_configuration_switched_off_is_behind_no_bridge(opened: Opened, ran: list[Any]) -> None:
+    runtime = opened(SETTINGS | {"tools.disabled": ["hub_wipe", "mcp-vault"]})
+    for name, toolset in (("hub_wipe", "mcp-hub"), ("vault_open", "mcp-vault"), ("hub_go", "mcp-hub")):
+        add(runtime, name, toolset, ran)
+    session = runtime.session()
+    assert found(session, "hub_wipe vault_open hub_go", limit=1) == ["hub_go"]
+    assert not {"hub_wipe", "vault_open"} & {*found(session, "hub_wipe vault_open", limit=20)}
+    for name in ("hub_wipe", "vault_open"):
+        assert not any(result.ok for result in routes(session, name))
+    assert ran == []
+
+
+def test_pinning_or_deferring_by_configuration_grants_nothing(opened: Opened, ran: list[Any]) -> None:
+    lists = {"tools.tool_search.always_load": ["vault_open"], "tools.tool_search.defer": ["vault_list"]}
+    runtime = opened(SETTINGS | lists)
+    for name in ("vault_open", "vault_list"):
+        add(runtime, name, "mcp-vault", ran)
+    add(runtime, "hub_go", "mcp-hub", ran)
+    session = runtime.session(["mcp-hub"])
+    assert shown(session) == BRIDGE
+    for name in ("vault_open", "vault_list"):
+        assert not any(result.ok for result in routes(session, name))
+    assert ran == []
+
+
+def test_a_session_leaves_no_trace_in_another(desk: Runtime, ran: list[Any]) -> None:
+    narrow, wide = desk.session(["mcp-hub"]), desk.session(["mcp-hub", "mcp-vault"])
+    before = narrow.assemble()
+    assert "vault_open" in found(wide, "open the vault")
+    wide.call_sync("tool_call", {"name": "vault_open", "arguments": {"path": "/"}})
+    wide.delegate(["mcp-vault"]).assemble()
+    assert narrow.assemble().granted == before.granted == {"hub_list_folder", "hub_wipe"}
+    assert "vault_open" not in found(narrow, "open the vault")
+    assert not narrow.call_sync("tool_call", {"name": "vault_open", "arguments": {"path": "/"}}).ok
+    assert [name for name, _ in ran] == ["vault_open"]
+
+
+def test_sessions_of_one_scope_share_what_was_worked_out_and_agents_keep_theirs(desk: Runtime) -> None:
+    plain, agent = desk.session(), desk.session(agent=LocalAgent())
+    assert "todo" not in shown(plain)
+    assert "todo" in shown(agent)
+    assert "todo" not in shown(plain)
+    assert "todo" not in found(plain, "todo")
+
+
+def test_an_error_while_a_turn_begins_is_not_remembered(
+    desk: Runtime, monkeypatch: pytest.MonkeyPatch, ran: list[Any]
+) -> None:
+    session = desk.session(["mcp-hub"])
+
+    def fails(_self: object, _toolsets: object) -> frozenset[str]:
+        raise OSError("just now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(session.scope), "granted", fails)
+        with pytest.raises(OSError, match="just now"):
+            session.assemble()
+    assert shown(session) == BRIDGE
+    assert session.call_sync("tool_call", {"name": "hub_list_folder", "arguments": {"path": "/"}}).ok
+    assert not session.call_sync("tool_call", {"name": "vault_open", "arguments": {"path": "/"}}).ok
+
+
+def together(work: list[Callable[[], None]]) -> None:
+    """Threads that begin at the same moment; what one raises is raised."""
+    gate, problems = threading.Barrier(len(work)), list[BaseException]()
+
+    def one(each: Callable[[], None]) -> None:
+        gate.wait()
+        try:
+            each()
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=one, args=(each,)) for each in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    if problems:
+        raise problems[0]
+
+
+def test_across_threads_each_session_finds_and_calls_only_its_own(opened: Opened) -> None:
+    ran: list[tuple[str, str]] = []
+    runtime = opened(SETTINGS)
+
+    def handler(_args: Json, context: CallContext, name: str) -> str:
+        ran.append((context.session_id, name))
+        return name
+
+    for owner in ("ann", "bob", "cat"):
+        for number in range(4):
+            name = f"{owner}_note_{number}"
+            runtime.registry.register(
+                name=name,
+                toolset=f"mcp-{owner}",
+                schema={"description": "A note."},
+                handler=lambda args, context, name=name: handler(args, context, name),
+            )
+    sessions = {owner: runtime.session([f"mcp-{owner}"]) for owner in ("ann", "bob", "cat")}
+
+    def work(owner: str, session: Session) -> None:
+        others = sorted(sessions.keys() - {owner})
+        for number in range(4):
+            session.assemble("a note")
+            names = found(session, "note", limit=20)
+            assert sorted(names) == [f"{owner}_note_{each}" for each in range(4)]
+            assert session.call_sync("tool_call", {"name": names[number], "arguments": {}}).ok
+            for other in others:
+                result = session.call_sync("tool_call", {"name": f"{other}_note_{number}", "arguments": {}})
+                assert "is not available in this session" in str(result.error)
+
+    def churn() -> None:
+        for number in range(20):
+            runtime.registry.register(
+                name=f"passing_{number}", toolset="mcp-dan", schema={}, handler=lambda _: None
+            )
+            runtime.registry.remove(f"passing_{number}")
+
+    together([churn, *(lambda o=o, s=s: work(o, s) for o, s in sessions.items())])
+    by_id = {session.id: owner for owner, session in sessions.items()}
+    assert len(ran) == 12
+    assert all(name.startswith(by_id[session_id]) for session_id, name in ran)
+
+
+# -- bad input ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Session, list[Any]]]:
+    home = tmp_path_factory.mktemp("home")
+    ran: list[Any] = []
+    config = load(project=home, env={"TOOLFOLD_HOME": str(home)}, overrides=SETTINGS)
+    with open_runtime(config) as runtime:
+        add(runtime, "hub_list_folder", "mcp-hub", ran)
+        add(runtime, "vault_open", "mcp-vault", ran)
+        session = runtime.session(["mcp-hub"])
+        session.assemble()
+        yield session, ran
+
+
+def refused(bad: tuple[Session, list[Any]], name: Any, arguments: Any) -> str:
+    """The error of a call that must run nothing, well formed, short, and without a traceback's words."""
+    session, ran = bad
+    ran.clear()
+    result = session.call_sync(name, arguments)
+    assert ran == []
+    result.text.encode()
+    assert answer(result)["error"] == result.error
+    assert result.error
+    assert len(result.text) < 12_000
+    assert "Error executing" not in result.error
+    assert "Tool execution failed" not in result.error
+    assert session.call_sync("tool_call", {"name": "hub_list_folder", "arguments": {"path": "/"}}).ok
+    return result.error
+
+
+def deep(levels: int) -> Any:
+    value: Any = "bottom"
+    for _ in range(levels):
+        value = {"path": value}
+    return value
+
+
+WRONG: dict[str, tuple[str, Any]] = {
+    "no arguments": ("tool_call", None),
+    "a list": ("tool_call", []),
+    "a number": ("tool_call", 5),
+    "no json": ("tool_call", "name=hub_list_folder"),
+    "half a json": ("tool_call", '{"name": "hub_list_folder", "arguments": {"path": "/"'),
+    "no name": ("tool_call", {"arguments": {"path": "/"}}),
+    "a name that is a list": ("tool_call", {"name": ["hub_list_folder"], "arguments": {"path": "/"}}),
+    "a name that is a number": ("tool_call", {"name": 1, "arguments": {"path": "/"}}),
+    "a blank name": ("tool_call", {"name": " ", "arguments": {"path": "/"}}),
+    "an unknown name": ("tool_call", {"name": "hub_unknown", "arguments": {"path": "/"}}),
+    "a megabyte of name": ("tool_call", {"name": "x" * 1_000_000, "arguments": {"path": "/"}}),
+    "arguments that are a list": ("tool_call", {"name": "hub_list_folder", "arguments": ["/"]}),
+    "arguments that are a number": ("tool_call", {"name": "hub_list_folder", "arguments": 5}),
+    "arguments that are text": ("tool_call", {"name": "hub_list_folder", "arguments": "/"}),
+    "arguments beside": ("tool_call", {"name": "hub_list_folder", "path": "/"}),
+    "arguments by another word": ("tool_call", {"name": "hub_list_folder", "input": {"path": "/"}}),
+    "arguments of another type": ("tool_call", {"name": "hub_list_folder", "arguments": {"path": 5}}),
+    "arguments too many": ("tool_call", {"name": "hub_list_folder", "arguments": {"path": "/", "x": 1}}),
+    "arguments too few": ("tool_call", {"name": "hub_list_folder", "arguments": {}}),
+    "not a number": ("tool_call", '{"name": "hub_list_folder", "arguments": {"path": "/", "depth": NaN}}'),
+    "not a number, parsed": (
+        "tool_call",
+        {"name": "hub_list_folder", "arguments": {"path": "/", "depth": math.nan}},
+    ),
+    "a key twice": (
+        "tool_call",
+        '{"name": "nothing", "name": "hub_list_folder", "arguments": {"path": "/"}}',
+    ),
+    "an argument twice": (
+        "tool_call",
+        {"name": "hub_list_folder", "arguments": '{"path": "/a", "path": "/b"}'},
+    ),
+    "deep arguments": ("tool_call", {"name": "hub_list_folder", "arguments": deep(90)}),
+    "very deep json": ("tool_call", '{"name":' * 100_000),
+    "deep json arguments": ("tool_call", {"name": "hub_list_folder", "arguments": '{"path":' * 50_000}),
+    "half a surrogate pair": ("tool_call", {"name": "hub_list_folder", "arguments": {"path": "\ud800"}}),
+    "a name of half a pair": ("tool_call", {"name": "hub_list_folder\udc00", "arguments": {"path": "/"}}),
+    "megabytes of arguments": (
+        "tool_call",
+        {"name": "hub_list_folder", "arguments": {"path": "/", "x": "y" * 5_000_000}},
+    ),
+    "too many megabytes": ("tool_call", " " * 11_000_000 + "{}"),
+    "a bridge in a bridge": (
+        "tool_call",
+        {"name": "tool_call", "arguments": {"name": "hub_list_folder", "arguments": {"path": "/"}}},
+    ),
+    "a search in a bridge": ("tool_call", {"name": "tool_search", "arguments": {"query": "x"}}),
+    "a search for a number": ("tool_search", {"query": 5}),
+    "a search for a list": ("tool_search", {"query": ["x"]}),
+    "a search for an object": ("tool_search", {"query": {"query": "x"}}),
+    "a search for nothing": ("tool_search", {"query": ""}),
+    "a search without a query": ("tool_search", None),
+    "a search for a list of numbers": ("tool_search", {"queries": [1, 2]}),
+    "a search for a megabyte": ("tool_search", {"query": "folder " * 200_000}),
+    "a search for a surrogate": ("tool_search", {"query": "\ud800"}),
+    "a search of many queries": ("tool_search", {"queries": [str(number) for number in range(10_000)]}),
+    "a search with an odd limit": ("tool_search", {"query": "x", "limit": "many"}),
+    "a search with no number for a limit": ("tool_search", '{"query": "x", "limit": Infinity}'),
+    "a description of a number": ("tool_describe", {"name": 5}),
+    "a description of nothing": ("tool_describe", {}),
+    "a description of an unknown name": ("tool_describe", {"name": "hub_unknown"}),
+    "a description of what was not granted": ("tool_describe", {"name": "vault_open"}),
+    "a description of a bridge": ("tool_describe", {"name": "tool_call"}),
+    "a description of very many": ("tool_describe", {"names": [f"n{number}" for number in range(10_000)]}),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(WRONG))
+def test_every_malformed_bridge_call_is_a_clear_error_and_runs_nothing(
+    kind: str, bad: tuple[Session, list[Any]]
+) -> None:
+    refused(bad, *WRONG[kind])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hub_list_fоlder",  # a Cyrillic о
+        "hub_list_folder\u200b",
+        "hub＿list＿folder",
+        "HUB_LIST_FOLDER",
+        "hub-list-folder",
+        "hub_list_folder()",
+        "functions.hub_list_folder",
+        "\u202ehub_list_folder",
+    ],
+)
+def test_a_name_that_only_looks_like_a_tools_reaches_no_tool(
+    name: str, bad: tuple[Session, list[Any]]
+) -> None:
+    error = refused(bad, "tool_call", {"name": name, "arguments": {"path": "/"}})
+    assert "is not available in this session" in error
+
+
+@pytest.mark.parametrize("name", ["tооl_call", "Tool_Call", "tool_call ", "tool-call", "ｔｏｏｌ_ｃａｌｌ"])
+def test_a_name_that_only_looks_like_the_bridge_opens_nothing(
+    name: str, bad: tuple[Session, list[Any]]
+) -> None:
+    arguments = {"name": "hub_list_folder", "arguments": {"path": "/"}}
+    assert "is not available in this session" in refused(bad, name, arguments)
+
+
+NAMES = st.sampled_from(["hub_list_folder", "vault_open", *BRIDGE, "hub_list_folder ", "no_such"])
+JUNK = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(), st.floats(), NAMES, st.text(st.characters(), max_size=8)
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.sampled_from(
+                ["name", "names", "tool", "arguments", "query", "queries", "limit", "path", "depth", "\ud800"]
+            ),
+            inner,
+            max_size=4,
+        ),
+    ),
+    max_leaves=8,
+)
+ARGUMENTS = st.one_of(
+    JUNK,
+    JUNK.map(json.dumps),
+    st.fixed_dictionaries({"name": st.one_of(NAMES, JUNK), "arguments": JUNK}),
+    st.fixed_dictionaries({"name": NAMES, "arguments": JUNK.map(json.dumps)}),
+    st.fixed_dictionaries({}, optional={"query": JUNK, "queries": JUNK, "limit": JUNK, "names": JUNK}),
+    st.text(st.characters(), max_size=40),
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(bridge=st.sampled_from(BRIDGE), arguments=ARGUMENTS)
+def test_whatever_a_model_writes_the_answer_is_json_and_only_right_calls_run(
+    bridge: str, arguments: Any, bad: tuple[Session, list[Any]]
+) -> None:
+    session, ran = bad
+    ran.clear()
+    result = session.call_sync(bridge, arguments)
+    result.text.encode()
+    assert ("error" in answer(result)) is (result.error is not None)
+    assert "Error executing" not in str(result.error)
+    assert "Tool execution failed" not in str(result.error)
+    if bridge != "tool_call" or result.error is not None:
+        assert ran == []
+    for name, args in ran:  # what ran was granted, and its arguments fit
+        assert name == "hub_list_folder"
+        assert isinstance(args["path"], str)
+        assert args.keys() <= PATH["properties"].keys()  # type: ignore[attr-defined]
+    if bridge == "tool_search" and result.ok:
+        assert {match["name"] for match in answer(result)["matches"]} <= {"hub_list_folder"}
+    assert result.name in {*BRIDGE_NAMES} or result.name == "hub_list_folder" or not result.ok

