@@ -240,7 +240,7 @@ class Broken(Retriever):
     """A retriever whose legs fail as told."""
 
     def __init__(self, *failing: str) -> None:
-        super().__init__(None, None, None)
+        super().__init__(Function(by_topic), None, None)
         self._failing = failing
 
     def find(self, *args: Any, mode: Any, **options: Any) -> Any:
@@ -252,6 +252,13 @@ class Broken(Retriever):
 def test_where_meaning_fails_words_still_find(caplog: pytest.LogCaptureFixture) -> None:
     assert Asked(retriever=Broken("hybrid")).found("create an invoice")[0] == "invoice_create"
     assert "searching tools by hybrid failed" in caplog.text
+
+
+def test_where_a_service_reorders_the_hits_its_mode_is_the_one_that_is_asked() -> None:
+    search = {"enabled": "on", "reranker": {"enabled": True, "mode": "semantic"}}
+    assert Asked(retriever=Broken("hybrid"), tool_search=search).found("umbrella")[:1] == ["weather_today"]
+    off = {"enabled": "on", "reranker": {"enabled": False, "mode": "semantic"}}
+    assert Asked(retriever=Broken("semantic"), tool_search=off).found("create an invoice")
 
 
 def test_where_all_of_the_search_fails_the_model_can_go_on(caplog: pytest.LogCaptureFixture) -> None:

@@ -30,7 +30,6 @@ LONGEST_DESCRIPTION = 400
 MOST_QUERIES = 8
 MOST_DESCRIBED = 10
 MOST_SOURCES = 30
-_MODES: tuple[Mode, ...] = ("hybrid", "keyword")
 _UNSURE = "No tool shares a word with this; these are the nearest in meaning. Other words may find better."
 _WORD = re.compile(r"[^\W_]{3,40}")
 _PART = re.compile(r"[^\W_]+")
@@ -50,6 +49,9 @@ class Answers:
 
     def __init__(self, retriever: Retriever, settings: Tools) -> None:
         self._retriever = retriever
+        reranker = settings.tool_search.reranker
+        best: Mode = reranker.mode if reranker.enabled else "hybrid"
+        self._modes: tuple[Mode, ...] = (best, "keyword")
         self._default = settings.tool_search.search_default_limit
         self._most = settings.tool_search.max_search_limit
         self._room = settings.result_max_chars * 3 // 4
@@ -61,7 +63,8 @@ class Answers:
             problem = f"a query has {longest:,} characters; say it in a few words, {LONGEST_QUERY:,} at most"
             raise _not_invoked(BRIDGE_SEARCH, problem)
         limit = min(max(1, args.get("limit") or self._default), self._most)
-        found = {query: self._found(turn, query, limit) for query in queries}
+        offered = frozenset(tool.name for tool in turn.offered)
+        found = {query: self._found(turn, query, limit, offered) for query in queries}
         rows = itertools.zip_longest(*(each.names for each in found.values()))
         names = list(dict.fromkeys(name for row in rows for name in row if name))
         visible = {tool.name for tool in turn.tools}
@@ -92,9 +95,8 @@ class Answers:
             told.append(description)
         return _several(told, failed)
 
-    def _found(self, turn: Turn, query: str, limit: int) -> _Found:
-        """The names that fit one query, of those this turn may call."""
-        offered = {tool.name for tool in turn.offered}
+    def _found(self, turn: Turn, query: str, limit: int, offered: frozenset[str]) -> _Found:
+        """The names that fit one query, of those offered."""
         exact = turn.snapshot.find(query)
         first = [exact.name] if exact is not None and exact.name in offered else []
         hits = self._hits(turn, query, limit, offered) if offered else []
@@ -102,8 +104,8 @@ class Answers:
         sure = bool(first) or any(hit.exact or hit.matched for hit in hits)
         return _Found(list(names)[:limit], sure)
 
-    def _hits(self, turn: Turn, query: str, limit: int, offered: set[str]) -> list[Hit]:
-        for mode in _MODES:
+    def _hits(self, turn: Turn, query: str, limit: int, offered: frozenset[str]) -> list[Hit]:
+        for mode in self._modes:
             try:
                 return self._retriever.find(turn.snapshot, query, mode=mode, limit=limit, granted=offered)
             except Exception:  # an index on a disk, a model behind a socket: the other leg may still stand
