@@ -13,7 +13,7 @@ import pytest
 from tests.cli.conftest import Done, Toolfold
 
 LIGHT = ("--set", "tools.rag_embed_model=light")
-STRATEGIES = ["eager", "eager slim", "search+describe", "search", "replace", "append", "tail"]
+STRATEGIES = ["eager", "eager slim", "search+describe", "search", "replace", "append", "tail whole", "tail"]
 
 
 def definition(name: str, description: str) -> str:
@@ -69,7 +69,9 @@ def test_cost_tells_people_a_table_for_each_kind_of_provider_and_who_pays_least(
 
 def test_cost_says_the_same_every_time(toolfold: Toolfold, catalog: str) -> None:
     arguments = (*LIGHT, "cost", "--catalog", catalog, "--turns", "3", "--json")
-    assert toolfold(*arguments).json == toolfold(*arguments).json
+    first = toolfold(*arguments).json
+    assert toolfold(*arguments).json == first
+    assert toolfold(*arguments, "--seed", "8").json != first
 
 
 def test_cost_without_tools_of_ones_own_takes_the_sample_and_says_so(toolfold: Toolfold) -> None:

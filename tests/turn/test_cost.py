@@ -233,6 +233,11 @@ def test_tail_never_changes_what_was_sent_and_sends_a_schema_once() -> None:
     assert len(schemas) == len(set(schemas)) > 30
 
 
+def test_a_compact_tail_costs_what_signatures_do() -> None:
+    (compact,), (whole,) = (sent(each, exchange(ranked=("t5",))) for each in ("tail", "tail whole"))
+    assert (compact.segments[-1].tokens, whole.segments[-1].tokens) == (80, 150)
+
+
 def test_no_more_tools_are_shown_than_a_selection_has() -> None:
     (only,) = sent("tail", exchange(ranked=tuple(TOOLS[1:30])))
     assert sum(name.startswith("schema of ") for name in names(only)) == SIZES.shown

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from toolfold.turn.tokens import TokenCounter
 
 MOST_RANKED = 20
-SEED = 7
 DASHES = {"eager slim": "--", "search+describe": ":"}
+Message = tuple[str, tuple[str, ...]]
+"""A text, and the tools it needs."""
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -38,11 +39,24 @@ class Compared:
     origin: str
 
 
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """Which conversation to compare: a recorded one, or so many messages that are imagined."""
+
+    turns: int
+    seed: int
+    recorded: Path | None
+    is_sample: bool
+
+
 @click.command("cost")
 @click.option("--catalog", type=_file, help="The tools of this catalog file.")
 @click.option("--sample", is_flag=True, help="The sample catalog, with its messages.")
 @click.option(
     "--turns", type=click.IntRange(1, 500), default=20, show_default=True, help="How many messages."
+)
+@click.option(
+    "--seed", type=int, default=7, show_default=True, help="Another number, other messages and sizes."
 )
 @click.option("--conversation", "recorded", type=_file, help="A recorded conversation, a JSON turn a line.")
 @click.option("--prices", "price_file", type=_file, help="Your prices, as YAML or JSON.")
@@ -59,6 +73,7 @@ def command(
     catalog: Path | None,
     sample: bool,
     turns: int,
+    seed: int,
     recorded: Path | None,
     price_file: Path | None,
     models: tuple[str, ...],
@@ -72,7 +87,7 @@ def command(
     shown = _chosen(prices, models)
     with invocation.runtime() as runtime, working("searching tools for every message"):
         tools, is_sample = _tools(runtime, catalog, sample)
-        compared = _compare(runtime, tools, prices, turns, recorded, is_sample)
+        compared = _compare(runtime, tools, prices, Talk(turns, seed, recorded, is_sample))
     if as_json_:
         as_json(_for_programs(compared))
     else:
@@ -125,34 +140,34 @@ def _joined(first: Sequence[Tool], more: Sequence[Tool]) -> list[Tool]:
     return list({tool.name: tool for tool in (*first, *more)}.values())
 
 
-def _compare(
-    runtime: Runtime,
-    tools: Sequence[Tool],
-    prices: Sequence[Prices],
-    turns: int,
-    recorded: Path | None,
-    is_sample: bool,
-) -> Compared:
+def _compare(runtime: Runtime, tools: Sequence[Tool], prices: Sequence[Prices], talk: Talk) -> Compared:
     from toolfold.registry import Snapshot
-    from toolfold.turn.cost import STRATEGIES, bill, imagine, sizes_of
+    from toolfold.turn.cost import STRATEGIES, bill, sizes_of
     from toolfold.turn.tokens import TokenCounter
 
     counter, settings = TokenCounter(), runtime.config.tools
     sizes = sizes_of(tools, counter, pinned=settings.pinned, shown=settings.rag_top_k)
     ranking = Ranking(runtime, Snapshot({tool.name: tool for tool in tools}, 0), counter)
-    if recorded:
-        conversation, origin = ranking.recorded(recorded), f"recorded in {recorded}"
-    else:
-        messages = _sample_messages(tools, turns) if is_sample else _own_words(tools, turns)
-        conversation = imagine([ranking.asked(text, needs) for text, needs in messages])
-        whose = "the sample's messages" if is_sample else "messages in the tools' own words, easy to find"
-        origin = f"imagined, from {whose}"
+    conversation, origin = _held(talk, tools, ranking)
     requests = {name: strategy(conversation, sizes) for name, strategy in STRATEGIES.items()}
     bills = {each.name: {name: bill(sent, each) for name, sent in requests.items()} for each in prices}
     return Compared(sizes, conversation, bills, prices, origin)
 
 
-def _sample_messages(tools: Sequence[Tool], turns: int) -> list[tuple[str, tuple[str, ...]]]:
+def _held(talk: Talk, tools: Sequence[Tool], ranking: Ranking) -> tuple[Conversation, str]:
+    """The conversation, and where it comes from."""
+    from toolfold.turn.cost import imagine
+
+    if talk.recorded:
+        return ranking.recorded(talk.recorded), f"recorded in {talk.recorded}"
+    dice = random.Random(talk.seed)  # noqa: S311  (nothing to guard)
+    messages = (_sample_messages if talk.is_sample else _own_words)(tools, talk.turns, dice)
+    whose = "the sample's messages" if talk.is_sample else "messages in the tools' own words, easy to find"
+    asked = [ranking.asked(text, needs) for text, needs in messages]
+    return imagine(asked, seed=talk.seed), f"imagined from {whose}"
+
+
+def _sample_messages(tools: Sequence[Tool], turns: int, dice: random.Random) -> list[Message]:
     """Messages of the sample, every other about the service of the one before, as people do."""
     from importlib.resources import as_file, files
 
@@ -161,9 +176,8 @@ def _sample_messages(tools: Sequence[Tool], turns: int) -> list[tuple[str, tuple
     with as_file(files("toolfold").joinpath("sample/queries.jsonl")) as file:
         queries = load_queries(file)
     services = {tool.name: tool.toolset for tool in tools}
-    dice, service = random.Random(SEED), ""  # noqa: S311  (nothing to guard)
     left: list[Query] = []
-    messages = []
+    service, messages = "", []
     for _ in range(turns):
         left = left or list(queries)
         near = [query for query in left if query.gold and services.get(query.gold[0]) == service]
@@ -174,9 +188,8 @@ def _sample_messages(tools: Sequence[Tool], turns: int) -> list[tuple[str, tuple
     return messages
 
 
-def _own_words(tools: Sequence[Tool], turns: int) -> list[tuple[str, tuple[str, ...]]]:
+def _own_words(tools: Sequence[Tool], turns: int, dice: random.Random) -> list[Message]:
     """A message for each of some tools: the beginning of its description."""
-    dice = random.Random(SEED)  # noqa: S311  (nothing to guard)
     chosen = [dice.choice(tools) for _ in range(turns)]
     return [(tool.description.partition(".")[0][:200] or tool.name, (tool.name,)) for tool in chosen]
 

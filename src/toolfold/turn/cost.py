@@ -280,7 +280,7 @@ class ToolSizes:
     full: Mapping[str, int]
     slim: Mapping[str, int]
     hit: Mapping[str, int]
-    """In a search result, with a signature."""
+    """In a search result or at the tail: name, description and signature."""
     brief: Mapping[str, int]
     """In a search result, without."""
     core: frozenset[str] = frozenset()
@@ -477,15 +477,14 @@ def _append(conversation: Conversation, tools: ToolSizes) -> list[Request]:
     return _Script(conversation, tools).write(show, _search)
 
 
-def _tail(conversation: Conversation, tools: ToolSizes) -> list[Request]:
+def _tail(conversation: Conversation, tools: ToolSizes, form: Literal["hit", "slim"]) -> list[Request]:
     selecting, always = _Selecting(tools), _constant(tools, tools.slim, tools.pinned)
+    sizes = tools.hit if form == "hit" else tools.slim
 
     def show(script: _Script, turn: Exchange) -> _Shown:
-        new = [name for name in selecting.chosen(turn) if name not in script.known]
-        script.known.update(name for name in new if name in tools.slim)
-        return always, [
-            Segment(f"schema of {each.identity}", each.tokens) for each in _array(tools.slim, new)
-        ]
+        new = [name for name in selecting.chosen(turn) if name in sizes and name not in script.known]
+        script.known.update(new)
+        return always, [Segment(f"schema of {name}", sizes[name]) for name in new]
 
     return _Script(conversation, tools).write(show, _search)
 
@@ -499,7 +498,8 @@ STRATEGIES: Mapping[str, Strategy] = {
     "search": _searching,
     "replace": _replace,
     "append": _append,
-    "tail": _tail,
+    "tail whole": partial(_tail, form="slim"),
+    "tail": partial(_tail, form="hit"),
 }
 
 
