@@ -217,6 +217,8 @@ def test_a_delegated_session_has_its_parents_window_unless_told_otherwise(opened
 def test_a_window_without_a_token_is_a_mistake(window: int, desk: Runtime) -> None:
     with pytest.raises(ValueError, match="at least one token"):
         desk.session(context_tokens=window)
+    with pytest.raises(ValueError, match="at least one token"):
+        desk.session(context_tokens=5).delegate(context_tokens=window)
 
 
 def test_tools_that_arrive_and_leave_take_effect_with_the_next_turn(desk: Runtime, ran: list[Any]) -> None:

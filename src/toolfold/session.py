@@ -128,17 +128,12 @@ class Session:
     ) -> Session:
         """A session that may do a part of what this one may, with the same model unless told otherwise."""
         scope = self.scope.delegated(self._grounds.toolsets(), enabled_toolsets, disabled_toolsets)
-        return Session(
-            self._grounds,
-            scope,
-            agent=agent,
-            approver=self._approver,
-            context_tokens=context_tokens or self._context_tokens,
-        )
+        window = self._context_tokens if context_tokens is None else context_tokens
+        return Session(self._grounds, scope, agent=agent, approver=self._approver, context_tokens=window)
 
     def _grant(self) -> Grant:
         """What this session may call of the tools there are now."""
-        offers = self.agent.offers if self.agent else frozenset()
+        offers = frozenset(self.agent.offers if self.agent else ())
         return self._grounds.grants.of(self._grounds.toolsets(), self.scope, offers)
 
     def _whole_turn(self, grant: Grant) -> Turn:

@@ -201,6 +201,13 @@ def test_an_agents_own_tool_is_shown_where_an_agent_offers_it_and_granted_everyw
     assert without.names == offered.names == {"a", "todo"}
 
 
+def test_a_long_chain_of_scopes_has_a_grant_like_any_other() -> None:
+    scope = Scope(("t",))
+    for _ in range(5_000):
+        scope = scope.narrow()
+    assert Grants().of(toolsets_of(tool("a")), scope, frozenset()).names == {"a"}
+
+
 def test_a_great_many_scopes_do_not_fill_the_memory() -> None:
     grants, toolsets = Grants(), toolsets_of(tool("a"))
     for number in range(MOST_HELD * 2 + 5):

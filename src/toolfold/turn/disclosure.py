@@ -43,6 +43,7 @@ class Verdict:
 class _Parts:
     """A grant, sorted by what may become of each tool. What is derived from it is filled in on demand."""
 
+    names: frozenset[str]
     pinned: Sequence[Tool]
     kept: Sequence[Tool]
     """The pinned ones among them."""
@@ -77,7 +78,7 @@ class Disclosure:
         if verdict.active:
             disclosed = replace(turn, tools=self._shown(grant, turn, chosen), searchable=True)
         elif chosen is not None:
-            disclosed = replace(turn, tools=[tool for tool in turn.offered if tool.name in chosen])
+            disclosed = replace(turn, tools=self._likely(grant, turn, chosen))
         else:
             disclosed = turn
         self._tell(grant, turn, disclosed, verdict)
@@ -98,11 +99,6 @@ class Disclosure:
         active = weight.known != "at most" and weight.tokens >= limit
         compared = "at or above" if active else "below"
         return Verdict(active, f"{weight} tokens are {compared} {why}", len(deferrable), weight)
-
-    def parts(self, grant: Grant) -> tuple[Sequence[Tool], Sequence[Tool]]:
-        """The tools of a grant that always stay, and those that may be deferred."""
-        parts = self._parts(grant)
-        return parts.kept, parts.deferrable
 
     def _limit(self, context_tokens: int | None) -> tuple[int, str]:
         """The tokens from which on tools are deferred, and where that number comes from."""
@@ -125,10 +121,13 @@ class Disclosure:
 
     def _sort(self, tools: Sequence[Tool]) -> _Parts:
         pinned = [tool for tool in tools if self._is_pinned(tool)]
-        names = {tool.name for tool in pinned}
-        kept = [tool for tool in tools if tool.name in names or (tool.core and not _named(tool, self._defer))]
-        names.update(tool.name for tool in kept)
-        return _Parts(pinned, kept, [tool for tool in tools if tool.name not in names])
+        always = {tool.name for tool in pinned}
+        kept = [
+            tool for tool in tools if tool.name in always or (tool.core and not _named(tool, self._defer))
+        ]
+        staying = {tool.name for tool in kept}
+        deferrable = [tool for tool in tools if tool.name not in staying]
+        return _Parts(frozenset(tool.name for tool in tools), pinned, kept, deferrable)
 
     def _is_pinned(self, tool: Tool) -> bool:
         if _named(tool, self._always):
@@ -155,9 +154,15 @@ class Disclosure:
         if chosen is None:
             return [*_working(parts.kept, turn), *parts.bridge]
         pinned = _working(parts.pinned, turn)
-        others = {*chosen} - {tool.name for tool in pinned}
-        likely = [tool for tool in turn.offered if tool.name in others]
-        return [*pinned, *parts.bridge, *likely]
+        others = {*chosen}.difference(tool.name for tool in pinned)
+        return [*pinned, *parts.bridge, *self._likely(grant, turn, others)]
+
+    def _likely(self, grant: Grant, turn: Turn, chosen: Collection[str]) -> list[Tool]:
+        """The chosen tools, by name, of those that may be shown."""
+        names = self._parts(grant).names
+        return [
+            turn.snapshot[name] for name in sorted(chosen) if name in names and name not in turn.unavailable
+        ]
 
     def _bridge_tools(self, deferrable: Sequence[Tool]) -> Sequence[Tool]:
         listing = self._listing(deferrable)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from toolfold.model import Tool
 from toolfold.registry import Snapshot
 from toolfold.scope import Scope, Toolsets
 
 MOST_HELD = 256
+_Rule: TypeAlias = tuple[tuple[str, ...] | None, tuple[str, ...], tuple[str, ...]]
+_Key: TypeAlias = tuple[tuple[_Rule, ...], frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -37,7 +40,7 @@ class Grants:
     """The grants of the current toolsets, each worked out once."""
 
     def __init__(self) -> None:
-        self._held: tuple[Toolsets | None, dict[tuple[Scope, frozenset[str]], Grant]] = None, {}
+        self._held: tuple[Toolsets | None, dict[_Key, Grant]] = None, {}
 
     def of(self, toolsets: Toolsets, scope: Scope, offers: frozenset[str]) -> Grant:
         """What the scope grants; of the agent-level tools only those an agent `offers` may be shown."""
@@ -45,11 +48,22 @@ class Grants:
         if current is not toolsets:
             grants = {}
             self._held = toolsets, grants
-        grant = grants.get((scope, offers))
+        key = _rules(scope), offers
+        grant = grants.get(key)
         if grant is None:
             snapshot = toolsets.snapshot
             grant = Grant.of(snapshot, scope.granted(toolsets), snapshot.agent_level - offers)
             if len(grants) >= MOST_HELD:
                 grants.clear()
-            grants[scope, offers] = grant
+            grants[key] = grant
         return grant
+
+
+def _rules(scope: Scope) -> tuple[_Rule, ...]:
+    """A scope and its ancestors side by side: to hash them one inside the other has a depth that ends."""
+    rules: list[_Rule] = []
+    each: Scope | None = scope
+    while each is not None:
+        rules.append((each.enabled, each.disabled, each.without))
+        each = each.parent
+    return tuple(rules)
