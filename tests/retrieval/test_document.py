@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from toolfold.retrieval.document import (
     DESCRIPTION_CHARS,
     ENUM_VALUES,
+    NESTED_CHARS,
     PARAMETERS_CHARS,
     PARAMETERS_SHOWN,
     QUERY_HEAD_CHARS,
@@ -91,6 +92,38 @@ def test_the_parts_of_a_tool_are_bounded() -> None:
     properties = {f"parameter_{n}": {"description": "long " * 1000} for n in range(1000)}
     text = tool_text("n" * 5000, "word " * 100_000, {"properties": properties}, "s" * 5000, ["same"] * 5000)
     assert len(text) <= 401 + DESCRIPTION_CHARS + PARAMETERS_CHARS + SYNONYMS_CHARS + 3 * len(". ")
+
+
+def test_what_a_parameter_means_may_stand_in_what_it_refers_to_or_may_be() -> None:
+    schema = {
+        "properties": {
+            "unit": {"anyOf": [{"enum": ["celsius", "kelvin"]}, {"type": "null"}]},
+            "place": {"$ref": "#/$defs/Place"},
+            "kind": {"oneOf": [{"const": "rain"}, {"const": "snow"}], "description": "Of what"},
+        },
+        "$defs": {"Place": {"description": "Where it is", "properties": {"city": {}}}},
+    }
+    assert parameters_text(schema) == "unit: celsius kelvin, place: Where it is, kind: Of what: rain snow"
+
+
+def test_a_tool_that_hardly_describes_itself_is_told_by_its_parameters_and_what_is_in_them() -> None:
+    inner = {"type": "object", "properties": {"city": {"description": "Where"}, "country": {}}}
+    schema = {"properties": {f"place_{n}": inner for n in range(9)}}
+    told = tool_text("x", "Does it.", {"properties": {"place": inner}, "type": "object"})
+    assert told == "x. Does it. place, city: Where, country"
+    long = tool_text("x", "Does what it says at some length, for once.", {"properties": {"place": inner}})
+    assert long.endswith("for once. place")
+    assert (
+        len(tool_text("x", "", {"properties": {f"p{n}": {"description": "word " * 9} for n in range(40)}}))
+        > 300
+    )
+    assert len(tool_text("x", "", schema)) < 20 + NESTED_CHARS
+
+
+def test_a_short_chinese_description_is_none_too_short() -> None:
+    inner: dict[str, Any] = {"properties": {"city": {}}}
+    text = tool_text("x", "查询指定城市未来几天的天气预报", {"properties": {"place": inner}})
+    assert text.endswith("place")
 
 
 @pytest.mark.parametrize("part", ["](", "<a", "`", "https://", "<a ](", " ", "\x00", "é"])

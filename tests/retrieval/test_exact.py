@@ -9,7 +9,7 @@ import pytest
 
 from tests.retrieval.catalog import CATALOG, made
 from toolfold.model import Tool
-from toolfold.retrieval.exact import Names
+from toolfold.retrieval.exact import MOST_CHANGES, Names
 
 
 def named(message: str, *tools: Tool) -> list[str]:
@@ -141,3 +141,20 @@ def test_a_megabyte_is_searched_soon(part: str) -> None:
     begun = time.process_time()
     named(part * (1_000_000 // len(part)))
     assert time.process_time() - begun < 5
+
+
+@pytest.mark.parametrize("count", [1, 3, MOST_CHANGES + 1])
+def test_names_changed_in_some_places_are_those_of_the_tools_that_are_there_now(count: int) -> None:
+    before = [made(f"tool_{n}") for n in range(2 * count)] + [made("process"), made("get_weather")]
+    after: list[Tool | None] = [
+        *(made(f"other_{n}") if n % 3 else None for n in range(count)),
+        *before[count:],
+        made("Process_x"),
+        replace(made("twin"), original_name="get_weather"),
+    ]
+    places = {*range(count), len(after) - 2, len(after) - 1}
+    old = Names(before)
+    changed, fresh = old.changed(after, places), Names(after)
+    for message in ("tool_0 tool_1 other_1 other_2", "use process", "process it", "process_x", "get_weather"):
+        assert changed.named_in(message) == fresh.named_in(message)
+    assert old.named_in("tool_0") == [0], "the names they came from stay as they were"

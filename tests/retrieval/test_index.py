@@ -22,7 +22,8 @@ import pytest
 
 from tests.retrieval.catalog import CATALOG, Counting, made
 from toolfold.model import Source, Tool
-from toolfold.retrieval.index import KEPT_FILES, Index, Indexer, checksum, embedded_text
+from toolfold.retrieval.index import KEPT_FILES, KEPT_GRANTS, Index, Indexer, checksum, embedded_text
+from toolfold.retrieval.lexical import LONGEST_NAME
 from toolfold.retrieval.search import Searcher
 
 MANY = tuple(made(f"tool_{n}", f"counts {word}") for n, word in enumerate(["sheep", "stars", "coins"] * 100))
@@ -225,6 +226,13 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "endless vectors": lambda data: _altered(data, scales=np.full(len(CATALOG), np.inf, np.float32)),
     "starts that fall": lambda data: _altered(data, starts=np.array([0, 5, 2], np.int64)),
     "starts of reals": lambda data: _altered(data, starts=np.linspace(0, 9, 30)),
+    "names beyond the terms": lambda data: _altered(
+        data, names=np.full((len(CATALOG), LONGEST_NAME), 9_999, np.int32)
+    ),
+    "shorter names": lambda data: _altered(data, names=np.zeros((len(CATALOG), 2), np.int32)),
+    "a sketch of others": lambda data: _altered(
+        data, directions=np.ones((26, 4), np.float32), sketch=np.ones((3, 4), np.float32)
+    ),
     "no terms": lambda data: _altered(data, terms=np.zeros(0, np.uint8)),
 }
 
@@ -408,6 +416,69 @@ def test_an_index_that_began_empty_grows() -> None:
     assert indexer.index(()).vectors is None
     assert found(indexer.index(CATALOG), "weather", model) == ["weather_forecast"]
     assert names(indexer.index(())) == set()
+
+
+def test_an_index_of_very_many_numbers_is_kept_with_its_sketch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("toolfold.retrieval.vectors.MOST_WHOLE", 1_000)
+    model = Counting()
+    first = Indexer(model.embedder, tmp_path).index(MANY)
+    model.asked()
+    indexer = Indexer(model.embedder, tmp_path)
+    second = indexer.index(MANY)
+    assert model.asked() == 0
+    assert first.vectors is not None
+    assert second.vectors is not None
+    assert first.vectors.sketch is not None
+    assert second.vectors.sketch is not None
+    assert np.array_equal(first.vectors.sketch.rows, second.vectors.sketch.rows)
+    changed = indexer.index((*MANY, made("zzz", "zzz zzz")))
+    (hit,) = Searcher(model.embedder, None).search(changed, "zzz zzz zzz", mode="semantic", limit=1)
+    assert hit.name == "zzz"
+    assert not caplog.records
+
+
+def test_a_grant_is_the_places_of_its_names() -> None:
+    index = Indexer(None, None).index(CATALOG)
+    grant = index.grant(frozenset({"memory", "process", "nobody"}))
+    assert {tool.name for tool, seen in zip(index.tools, grant.mask, strict=True) if tool and seen} == {
+        "memory",
+        "process",
+    }
+    assert len(grant.hidden) == len(CATALOG) - 2
+    assert not grant.mask[grant.hidden].any()
+
+
+def test_without_a_grant_all_tools_are_seen_and_empty_places_are_not() -> None:
+    indexer = Indexer(None, None)
+    assert indexer.index(MANY).grant(None).mask.all()
+    fewer = indexer.index(MANY[5:])
+    assert len(fewer.tools) == len(MANY)
+    assert np.count_nonzero(fewer.grant(None).mask) == len(MANY) - 5
+    assert np.count_nonzero(fewer.grant(tool.name for tool in MANY).mask) == len(MANY) - 5
+
+
+def test_a_grant_asked_for_again_is_the_same_and_old_ones_are_forgotten() -> None:
+    index = Indexer(None, None).index(CATALOG)
+    names = frozenset(tool.name for tool in CATALOG[:3])
+    first = index.grant(names)
+    assert index.grant(list(names)) is first
+    for tool in MANY[:KEPT_GRANTS]:
+        index.grant({tool.name})
+    assert index.grant(names) is not first
+    assert np.array_equal(index.grant(names).mask, first.mask)
+
+
+def test_threads_with_grants_of_their_own_see_what_is_theirs() -> None:
+    index = Indexer(None, None).index(MANY)
+    grants = [frozenset(tool.name for tool in MANY[n::40]) for n in range(40)]
+
+    def seen(names: frozenset[str]) -> set[str]:
+        return {MANY[place].name for place in np.flatnonzero(index.grant(names).mask)}
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(seen, grants * 10)) == grants * 10
 
 
 def test_progress_is_told_to_the_end() -> None:

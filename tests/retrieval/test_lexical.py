@@ -90,6 +90,22 @@ def test_what_a_schema_says_is_found_at_any_sane_depth() -> None:
     assert fields["values"].split() == ["lion", "puma"]
 
 
+def test_what_a_schema_refers_to_or_offers_instead_is_found_too() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "animal": {"anyOf": [{"$ref": "#/$defs/Cat"}, {"type": "null"}]},
+            "others": {"additionalProperties": {"description": "some tiger"}},
+        },
+        "allOf": [{"properties": {"hidden_panther": {"const": "leopard"}}}],
+        "$defs": {"Cat": {"properties": {"zebra_stripes": {"oneOf": [{"enum": ["lion"]}]}}}},
+    }
+    fields = read(replace(made("a"), parameters=freeze(schema)))
+    assert fields["parameters"].split() == ["animal", "zebra_stripes", "others", "hidden_panther"]
+    assert fields["parameter descriptions"] == "some tiger"
+    assert fields["values"].split() == ["lion", "leopard"]
+
+
 @pytest.mark.parametrize(
     "properties",
     [
@@ -149,6 +165,48 @@ def test_ten_thousand_identical_tools_score_alike_and_soon() -> None:
     assert time.process_time() - begun < 8
     assert found.shape == (10_000,)
     assert float(found.min()) == float(found.max()) > 0
+
+
+def covered(index: Lexical, query: str, *places: int) -> list[float]:
+    return [float(share) for share in index.name_coverage(query, np.array(places, np.int64))]
+
+
+def test_the_share_of_a_name_that_a_query_says() -> None:
+    index = built(made("create_new_issue"), made("mcp_github_list_issues", server="github"), made("x" * 40))
+    assert covered(index, "creating issues", 0, 1) == pytest.approx([2 / 3, 1 / 2])
+    assert covered(index, "list the github issues", 1, 2, 0) == pytest.approx([1, 0, 1 / 3])
+    assert covered(index, "", 0, 1, 2) == covered(index, "unheard", 0, 1, 2) == [0, 0, 0]
+    assert covered(index, "issue") == []
+
+
+def test_polite_words_in_a_name_count_where_the_query_says_them() -> None:
+    assert covered(built(made("get_all")), "get them all", 0) == [1.0]
+
+
+def test_a_name_of_more_words_than_any_is_covered_by_its_first_ones() -> None:
+    index = built(made("_".join(f"w{n}" for n in range(15)) + "_again" * 3))
+    assert covered(index, " ".join(f"w{n}" for n in range(15)), 0)[0] == pytest.approx(15 / 16)
+
+
+def test_names_are_covered_in_a_changed_index_as_in_a_fresh_one() -> None:
+    tools = [made(f"{word}_thing_{n}") for n, word in enumerate(VOCABULARY)]
+    other = made("quite_another_name")
+    changed = built(*tools).without([1, 3], 7).with_tools({3: other, 6: tools[1]})
+    for query in ("beta thing", "another name", "delta 3", "omega"):
+        fresh = built(tools[0], tools[2], other, tools[4], tools[1])
+        assert covered(changed, query, 0, 2, 3, 4, 6) == covered(fresh, query, 0, 1, 2, 3, 4)
+        assert covered(changed, query, 1, 5) == [0.0, 0.0]
+
+
+def test_many_tools_put_in_at_once_are_as_good_as_one_by_one() -> None:
+    tools = {n: made(f"tool_{n}", f"{VOCABULARY[n % 5]} thing {n % 3}") for n in range(40)}
+    empty = built(*tools.values()).without(range(40), 40)
+    at_once, one_by_one = empty.with_tools(tools), empty
+    for place in sorted(tools, key=lambda n: n * 7 % 40):
+        one_by_one = one_by_one.with_tools({place: tools[place]})
+    for query in (*VOCABULARY, "thing 2", "tool 7"):
+        assert scores(at_once, query) == scores(one_by_one, query)
+        assert at_once.matched(query, range(40)) == one_by_one.matched(query, range(40))
 
 
 def test_a_tool_taken_out_is_not_found_and_the_others_are_as_before() -> None:

@@ -99,6 +99,17 @@ def test_polite_words_do_not_count_when_others_say_more(cutter: Words) -> None:
     assert list(cutter.said("could you please give me the weather").telling) == cutter.tokens("weather")
 
 
+def test_a_message_is_told_with_the_words_it_was_written_in(cutter: Words) -> None:
+    said = cutter.said("Please send the MEETINGS 天气")
+    assert said.telling == {"send": "send", "meet": "meetings", "天气": "天气"}
+    assert said.every == {"pleas", "send", "the", "meet", "天气"}
+
+
+def test_a_message_asked_for_again_is_not_another_ones(cutter: Words) -> None:
+    assert cutter.said("open a file") == cutter.said("open a file") != cutter.said("close a file")
+    assert cutter.said("open a file").every == set(cutter.tokens("open a file"))
+
+
 def test_a_message_of_nothing_but_polite_words_keeps_them(cutter: Words) -> None:
     assert list(cutter.said("what is this").telling) == cutter.tokens("what is this") != []
     assert {"what", "is", "this"} <= COMMON

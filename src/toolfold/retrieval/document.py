@@ -3,20 +3,29 @@
 One function for tools and one for messages, the same in training and in the product: a model
 is only as good as the likeness of what it reads to what it was taught on. The order matters,
 since models read a bounded number of tokens: the name in words, the server, the description's
-beginning, then parameters with the first words of what they mean.
+beginning, then parameters with the first words of what they mean. A tool that hardly describes
+itself is told by its parameters at more length, those inside them included.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
+
+from toolfold.retrieval.schemas import listed_values, nested, variants
 
 DESCRIPTION_CHARS = 360
 DESCRIPTION_READ = 8_000
 PARAMETERS_CHARS = 240
 PARAMETER_DESCRIPTION_CHARS = 48
 PARAMETERS_SHOWN = 12
+THIN = 40  # bytes: a Chinese word says as much as three times its letters would
+NESTED_CHARS = 480
+NESTED_SHOWN = 24
+NESTED_DEPTH = 2
+SCHEMAS_READ = 200
 ENUM_VALUES = 6
 SYNONYMS_CHARS = 120
 QUERY_HEAD_CHARS = 420
@@ -44,7 +53,11 @@ def tool_text(
         own = f"{label} {own}"
     said = cut(clean(_LINK.sub(" ", description[:DESCRIPTION_READ])), DESCRIPTION_CHARS)
     also = cut(clean(", ".join(synonyms)), SYNONYMS_CHARS)
-    takes = cut(parameters_text(parameters), PARAMETERS_CHARS)
+    takes = (
+        cut(parameters_text(parameters), PARAMETERS_CHARS)
+        if len(said.encode()) >= THIN
+        else cut(parameters_text(parameters, NESTED_DEPTH, NESTED_SHOWN), NESTED_CHARS)
+    )
     return ". ".join(part.rstrip(". ") for part in (own, also, said, takes) if part)
 
 
@@ -57,11 +70,14 @@ def query_text(message: str) -> str:
     return f"{cut(text, QUERY_HEAD_CHARS)} {text[-QUERY_TAIL_CHARS:]}"
 
 
-def parameters_text(parameters: Mapping[str, Any] | None) -> str:
+def parameters_text(
+    parameters: Mapping[str, Any] | None, depth: int = 0, most: int = PARAMETERS_SHOWN
+) -> str:
     """Names of parameters in words, each with the first words of its description and some of its values."""
+    every = nested(parameters, depth=depth, most=SCHEMAS_READ)
     shown: list[str] = []
-    for name, schema in _properties(parameters)[:PARAMETERS_SHOWN]:
-        facts = [in_words(name), *_facts(schema)]
+    for name, schema in islice((each for each in every if each[0]), most):
+        facts = [in_words(name), *_facts(schema, parameters)]
         shown.append(": ".join(fact for fact in facts if fact))
     return ", ".join(shown)
 
@@ -84,18 +100,10 @@ def cut(text: str, room: int) -> str:
     return head if len(head) > room // 2 else text[:room]
 
 
-def _properties(parameters: Mapping[str, Any] | None) -> list[tuple[str, Mapping[str, Any]]]:
-    properties = (parameters or {}).get("properties")
-    if not isinstance(properties, Mapping):
-        return []
-    return [(str(name), schema if isinstance(schema, Mapping) else {}) for name, schema in properties.items()]
-
-
-def _facts(schema: Mapping[str, Any]) -> list[str]:
-    described, values = schema.get("description"), schema.get("enum")
-    said = cut(clean(described[:400]), PARAMETER_DESCRIPTION_CHARS) if isinstance(described, str) else ""
-    return [said, _values(values) if isinstance(values, Sequence) and not isinstance(values, str) else ""]
-
-
-def _values(values: Sequence[Any]) -> str:
-    return " ".join(in_words(value) for value in values[:ENUM_VALUES] if isinstance(value, str))
+def _facts(schema: Mapping[str, Any], root: Mapping[str, Any] | None) -> list[str]:
+    """What a parameter means and which values it lists, itself or in what it may be or refers to."""
+    every = list(variants(schema, root))
+    described = next((said for each in every if isinstance(said := each.get("description"), str)), "")
+    values = [value for each in every for value in listed_values(each)]
+    said = cut(clean(described[:400]), PARAMETER_DESCRIPTION_CHARS)
+    return [said, " ".join(map(in_words, values[:ENUM_VALUES]))]

@@ -37,11 +37,11 @@ log = logging.getLogger(__name__)
 
 FORMAT = 2
 KEPT_FILES = 6
+KEPT_GRANTS = 16
 LARGEST_FILE = 1 << 30
 _FEW = 64
 _SMALL = 256
 _BATCH = 256
-_GRANTS = 16
 _NO_SUM = bytes(16)
 
 Progress = Callable[[int, int], None]
@@ -90,7 +90,7 @@ class Index:
             found = self._granted(wanted)
         with self._lock:
             self._grants[wanted] = found
-            while len(self._grants) > _GRANTS:
+            while len(self._grants) > KEPT_GRANTS:
                 del self._grants[next(iter(self._grants))]
         return found
 

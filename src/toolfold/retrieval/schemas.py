@@ -1,7 +1,7 @@
 """What a JSON Schema names and lists, wherever in it that stands. Standard library only.
 
 Follows properties, items, alternatives and references into the same document. Schemas come from
-strangers: each is looked at once, to a bounded depth, and the caller says how many it wants at most.
+strangers: each is entered once, to a bounded depth, and the caller says how many it wants at most.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def listed_values(schema: Schema) -> list[str]:
 
 def _within(schema: Any, root: Any, depth: int, seen: set[int], hops: int) -> Iterator[tuple[str, Schema]]:
     for name, inner in _inside(schema, root):
-        if not isinstance(inner, Mapping) or id(inner) in seen:
-            continue
-        seen.add(id(inner))
-        yield name, inner
+        new = isinstance(inner, Mapping) and id(inner) not in seen
+        if name or new:
+            yield name, inner if isinstance(inner, Mapping) else {}
         left = depth - bool(name)
-        if left >= 0 and hops:
+        if new and left >= 0 and hops:
+            seen.add(id(inner))
             yield from _within(inner, root, left, seen, hops - 1)
 
 

@@ -151,8 +151,9 @@ def _products(rows: Matrix, vector: Matrix) -> Scores:
 
 
 def _highest(scores: Scores, most: int) -> Places:
-    """Where the highest scores stand, in no order; not many more than so many where some are alike."""
+    """Where the highest scores stand, in no order; the earlier places of those alike at the bound."""
     if most >= len(scores):
         return np.arange(len(scores))
     bound = np.partition(scores, len(scores) - most)[len(scores) - most]
-    return np.flatnonzero(scores >= bound)[: 2 * most]
+    above = np.flatnonzero(scores > bound)
+    return np.append(above, np.flatnonzero(scores == bound)[: most - len(above)])

@@ -1,0 +1,116 @@
+"""What a schema names is found wherever it stands, and a hostile one is soon left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolfold.retrieval.schemas import MOST_VARIANTS, listed_values, nested, variants
+
+KEYS = [
+    "properties",
+    "items",
+    "additionalProperties",
+    "anyOf",
+    "allOf",
+    "$ref",
+    "$defs",
+    "enum",
+    "const",
+    "x",
+]
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(["#/x", "#/$defs/x", "#", "#/anyOf/0", "y"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def names(schema: Any, depth: int = 4, most: int = 100) -> list[str]:
+    return [name for name, _ in nested(schema, depth=depth, most=most) if name]
+
+
+def of(*parameters: str) -> dict[str, Any]:
+    return {"type": "object", "properties": {name: {"type": "string"} for name in parameters}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        of("wanted"),
+        {"properties": {"outer": of("wanted")}},
+        {"properties": {"outer": {"type": "array", "items": of("wanted")}}},
+        {"properties": {"outer": {"additionalProperties": of("wanted")}}},
+        {"properties": {"outer": {"anyOf": [of("wanted"), {"type": "null"}]}}},
+        {"properties": {"outer": {"oneOf": [{"type": "string"}, of("wanted")]}}},
+        {"allOf": [of("other"), of("wanted")]},
+        {"$ref": "#/$defs/Input", "$defs": {"Input": of("wanted")}},
+        {"properties": {"outer": {"$ref": "#/definitions/A~1B"}}, "definitions": {"A/B": of("wanted")}},
+        {
+            "properties": {"outer": {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]}},
+            "$defs": {"A": {"allOf": [{"$ref": "#/$defs/B"}]}, "B": of("wanted")},
+        },
+    ],
+)
+def test_a_parameter_is_found_wherever_a_schema_puts_it(schema: dict[str, Any]) -> None:
+    assert "wanted" in names(schema)
+
+
+def test_names_come_in_the_order_they_are_written_each_before_what_is_inside() -> None:
+    schema = {"properties": {"a": of("b", "c"), "d": True, "e": of("f")}}
+    assert names(schema) == ["a", "b", "c", "d", "e", "f"]
+    assert names(schema, depth=0) == ["a", "d", "e"]
+
+
+def test_parameters_that_share_one_schema_object_are_all_named() -> None:
+    shared = of("inner")
+    assert names({"properties": {"a": shared, "b": shared}}) == ["a", "inner", "b"]
+
+
+@pytest.mark.parametrize("reference", ["other.json#/x", "https://a.b/c", "#/$defs/Missing", "#", "", None, 3])
+def test_a_reference_that_leads_elsewhere_or_nowhere_is_let_be(reference: Any) -> None:
+    assert names({"properties": {"a": {"$ref": reference}}}) == ["a"]
+
+
+def test_a_schema_that_refers_to_itself_is_entered_once() -> None:
+    node = {"properties": {"value": {}, "next": {"$ref": "#/$defs/Node"}, "rest": {"$ref": "#/$defs/Node"}}}
+    schema = {"$ref": "#/$defs/Node", "$defs": {"Node": node}}
+    assert names(schema, depth=50) == ["value", "next", "rest"]
+
+
+def test_references_that_double_at_every_step_stay_few() -> None:
+    steps = {
+        f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}, {"$ref": f"#/$defs/d{n + 1}"}]} for n in range(60)
+    }
+    schema: dict[str, Any] = {"properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": steps}
+    assert len(list(nested(schema, depth=4, most=10_000))) < 200
+    assert len(list(variants(steps["d0"], schema))) <= MOST_VARIANTS
+
+
+def test_no_more_is_told_than_was_asked_for() -> None:
+    schema = of(*(f"p{n}" for n in range(5_000)))
+    assert len(list(nested(schema, depth=4, most=70))) == 70
+
+
+def test_nesting_without_end_is_left() -> None:
+    schema: dict[str, Any] = {}
+    for n in range(300):
+        schema = {"anyOf": [schema]} if n % 2 else {"items": schema}
+    assert len(list(nested(schema, depth=4, most=10_000))) < 50
+
+
+def test_listed_values_are_the_texts_a_schema_allows() -> None:
+    assert listed_values({"enum": ["a", 1, None, "b"], "const": "c"}) == ["a", "b", "c"]
+    assert listed_values({"enum": "abc", "const": 3}) == []
+
+
+@given(JUNK)
+@settings(max_examples=200, deadline=None)
+def test_any_junk_is_walked_through_within_bounds(junk: Any) -> None:
+    for name, inner in nested(junk, depth=3, most=50):
+        assert isinstance(name, str)
+        assert len(list(variants(inner, junk))) <= MOST_VARIANTS
+        assert all(isinstance(value, str) for value in listed_values(inner))
