@@ -66,7 +66,9 @@ VALUES = st.recursive(
 )
 TYPES = st.sampled_from(["string", "integer", "number", "boolean", "null", "array", "object"])
 POINTERS = st.sampled_from(["#", "#/$defs/A", "#/$defs/B", "#/$defs/title", "#/definitions/C"])
-ODD_POINTERS = st.sampled_from(["#/properties/a", "#/$defs/A/items", "#/default", "#/examples/0", "#/title"])
+ODD_POINTERS = st.sampled_from(
+    ["#/properties/a", "#/additionalProperties", "#/$defs/A/items", "#/default", "#/examples/0", "#/title"]
+)
 LEAVES: dict[str, st.SearchStrategy[Any]] = {
     "type": TYPES | st.lists(TYPES, min_size=1, max_size=3, unique=True),
     "title": WORDS,
@@ -357,6 +359,29 @@ def test_a_definition_that_leads_back_to_itself_stays() -> None:
         "properties": {"tree": {"$ref": "#/$defs/Node"}},
         "$defs": {"Node": {"properties": {"children": {"items": {"$ref": "#/$defs/Node"}}}}},
     }
+    assert slim_schema(schema) == schema
+
+
+def test_a_definition_whose_name_looks_like_a_path_is_no_other_definition() -> None:
+    schema = {
+        "properties": {"a": {"$ref": "#/$defs/A/items"}, "b": {"$ref": "#/$defs/A"}},
+        "$defs": {"A": {"items": {"type": "string"}}, "A/items": {"type": "integer"}},
+    }
+    assert slim_schema(schema) == schema
+
+
+# What depends on what was said elsewhere
+
+
+def test_a_schema_open_to_all_properties_stays_so_where_that_is_counted() -> None:
+    schema = {"allOf": [{"additionalProperties": True}], "unevaluatedProperties": False}
+    assert slim_schema(schema) == schema
+    assert accepts(slim_schema(schema), {"a": 1})
+
+
+@pytest.mark.parametrize("key", ["additionalProperties", "propertyNames"])
+def test_what_says_nothing_stays_where_something_refers_to_it(key: str) -> None:
+    schema = {"properties": {"a": {"$ref": f"#/{key}"}}, key: {}}
     assert slim_schema(schema) == schema
 
 

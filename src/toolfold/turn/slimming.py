@@ -226,7 +226,7 @@ def _is_place(pointer: object) -> bool:
         elif key in _LISTED - _ONE:
             if not next(parts, "").isdecimal():
                 return False
-        elif key not in _ONE:
+        elif key not in _ONE or key in _MAY_BE_IDLE:
             return False
     return True
 
@@ -243,7 +243,12 @@ def _folded(root: FrozenDict, pointers: Sequence[str]) -> FrozenDict:
     holders = root.keys() & _HOLDERS
     if not all(isinstance(root[holder], dict) for holder in holders):
         return root
-    held = {f"#/{holder}/{name}": schema for holder in holders for name, schema in root[holder].items()}
+    held = {
+        f"#/{holder}/{name}": schema
+        for holder in holders
+        for name, schema in root[holder].items()
+        if "/" not in name  # whoever refers to it must write that otherwise, and is not plain
+    }
     if not all(pointer == "#" or isinstance(held.get(pointer), dict) for pointer in pointers):
         return root
     body = _without(root, holders)
