@@ -231,15 +231,15 @@ class Sampler:
             others = [tool for tool in catalog if tool not in labelled]
             pool = [*labelled, *self._random.sample(others, min(len(others), 3000))]
             vectors = embed([self.tools[tool].text() for tool in pool])
-            for tool in labelled:
-                self._mine_tool(tool, pool, vectors, embed)
+            prints = self._fingerprints.rows[pool]
+            for place, tool in enumerate(labelled):
+                copies = prints @ prints[place] > 0.85
+                self._mine_tool(place, self._by_tool[tool], pool, np.where(copies[:, None], 0, vectors), embed)
 
-    def _mine_tool(self, tool: int, pool: Sequence[int], vectors: np.ndarray, embed: Any) -> None:
-        pairs = self._by_tool[tool]
+    def _mine_tool(
+        self, place: int, pairs: Sequence[Pair], pool: Sequence[int], vectors: np.ndarray, embed: Any
+    ) -> None:
         likeness = embed([query_text(pair.query) for pair in pairs]) @ vectors.T
-        right = likeness[:, pool.index(tool)]
-        copies = self._fingerprints.rows[list(pool)] @ self._fingerprints.rows[tool] > 0.85
-        likeness[:, copies] = -1
         for pair, row, bound in zip(pairs, likeness, right, strict=True):
             row[row > max(SURE * bound, 0.2)] = -1
             best = (pool[place] for place in np.argsort(-row)[: 2 * MINED])

@@ -27,7 +27,8 @@ from toolfold.model import AgentServices, Approver, Definition, Json, Tool
 from toolfold.redaction import Redaction
 from toolfold.registry import Registry, Snapshot
 from toolfold.results import Results, render
-from toolfold.retrieval.embedding import Embedder, Encoder, Endpoint, Light
+from toolfold.retrieval.embedding import Embedder, Endpoint, Light
+from toolfold.retrieval.polyglot import Polyglot
 from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.reranking import Reranker
 from toolfold.retrieval.search import Retriever
@@ -310,7 +311,7 @@ def _retriever(config: Config) -> Retriever:
 def _embedder(config: Config, name: str) -> Embedder:
     if name == "light":
         return Light()
-    return Encoder() if name == "embedded" else _endpoint(config, name)
+    return Polyglot() if name == "embedded" else _endpoint(config, name)
 
 
 def _reranker(config: Config) -> Reranker | None:

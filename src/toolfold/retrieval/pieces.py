@@ -35,6 +35,10 @@ class WordPiece:
                 break
         return [*ids[: limit - 1], self._last]
 
+    def count(self, word: str) -> int:
+        """Into how many pieces a word falls."""
+        return sum(len(self._cut(part)) for part in split_words(_plain(word)))
+
     def _cut(self, word: str) -> tuple[int, ...]:
         known = self._remembered.get(word)
         if known is None:

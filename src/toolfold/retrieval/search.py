@@ -7,18 +7,20 @@ models, prompts or what is done with the answer.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolfold.registry import Snapshot
+from toolfold.retrieval.copies import spread_out
 from toolfold.retrieval.document import query_text
-from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Outage
+from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Matrix, Outage
 from toolfold.retrieval.index import Grant, Index, Indexer, Progress
+from toolfold.retrieval.intents import NEARLY, parts_of, shared_out
 from toolfold.retrieval.ranking import (
     DEPTH,
     NEVER,
@@ -52,6 +54,28 @@ class Hit:
     """The message names it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a message found, and whether it wanted anything."""
+
+    hits: tuple[Hit, ...]
+    need: float = 1.0
+    """How likely it is that the message needs any tool."""
+
+    @property
+    def needed(self) -> bool:
+        """Whether tools should be shown for it at all. A tool that is named always is."""
+        return True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """A message or a part of it, and what the legs say."""
+
+    text: str
+    legs: Legs
+
+
 class Searcher:
     """Asks the legs and orders what they find."""
 
@@ -67,7 +91,7 @@ class Searcher:
         self._ranker = functools.cache(ranker) if ranker else None
         self._outage = outage or Outage()
 
-    def search(
+    def answer(
         self,
         index: Index,
         message: str,
@@ -75,28 +99,54 @@ class Searcher:
         mode: Mode = "hybrid",
         limit: int = 8,
         granted: Iterable[str] | None = None,
-    ) -> list[Hit]:
+    ) -> Found:
         """The best tools for a message, best first, out of those granted."""
         grant = index.grant(granted)
-        legs = self._legs(index, message, mode, grant)
-        order = self._order(index, legs, message, mode)
+        whole, *parts = self._asked(index, message, mode, grant)
+        order = shared_out(self._order(index, whole, mode), self._wishes(index, whole.legs, parts, mode))
         named = [place for place in index.names.named_in(message) if grant.mask[place]]
-        places = list(dict.fromkeys((*named, *map(int, order))))[:limit]
+        places = list(dict.fromkeys((*named, *spread_out(index, order))))[:limit]
         if not places:
             places = _by_part_of_name(index, message, grant.mask)[:limit]
         words = index.lexical.matched(message, places)
-        return [
-            _hit(index, legs, place, rank, shared, place in named)
-            for rank, (place, shared) in enumerate(zip(places, words, strict=True))
-        ]
+        return Found(
+            tuple(
+                _hit(index, whole.legs, place, rank, shared, place in named)
+                for rank, (place, shared) in enumerate(zip(places, words, strict=True))
+            )
+        )
 
-    def _legs(self, index: Index, message: str, mode: Mode, grant: Grant) -> Legs:
-        lexical, best = index.lexical.scores(message)
-        lexical[grant.hidden] = 0
-        dense = self._second_opinion(index, message, lexical) if mode == "rerank" else {}
-        if not dense and mode != "keyword":
-            dense = self._dense(index, message, grant, lexical)
-        return Legs(lexical, best, dense)
+    def search(self, index: Index, message: str, **options: Any) -> list[Hit]:
+        """Only the tools of the answer."""
+        return list(self.answer(index, message, **options).hits)
+
+    def _asked(self, index: Index, message: str, mode: Mode, grant: Grant) -> list[_Asked]:
+        """The message as a whole, then what may be wishes of their own in it."""
+        if mode == "rerank":
+            lexical = _Asked(message, _keywords(index, message, grant))
+            if second := self._second_opinion(index, message, lexical.legs.lexical):
+                return [replace(lexical, legs=replace(lexical.legs, dense=second))]
+        texts = [message, *parts_of(message, index.lexical.words)] if mode != "keyword" else [message]
+        asked = [_Asked(text, _keywords(index, text, grant)) for text in texts]
+        vectors = self._vectors(index, texts) if mode != "keyword" else None
+        if vectors is None or index.vectors is None:
+            return asked[:1]
+        near = index.vectors.near
+        return [
+            replace(
+                each, legs=replace(each.legs, dense={"dense": near(vector, grant.hidden, each.legs.lexical)})
+            )
+            for each, vector in zip(asked, vectors, strict=True)
+            if vector.any()
+        ] or asked[:1]
+
+    def _wishes(self, index: Index, whole: Legs, parts: Iterable[_Asked], mode: Mode) -> Iterator[Places]:
+        """What the parts find that come as near to a tool as the whole message does to any."""
+        highest = max((float(each.max(initial=NEVER)) for each in whole.dense.values()), default=0.0)
+        for part in parts:
+            order = self._order(index, part, mode)
+            if len(order) and any(each[order[0]] > highest - NEARLY for each in part.legs.dense.values()):
+                yield order
 
     def _second_opinion(self, index: Index, message: str, lexical: Scores) -> Mapping[str, Scores]:
         """How near a service finds the tools that share most with the message; nothing where it fails."""
@@ -111,23 +161,25 @@ class Searcher:
         scores[list(tools)] = near
         return {_SECOND_OPINION: scores}
 
-    def _dense(self, index: Index, message: str, grant: Grant, lexical: Scores) -> Mapping[str, Scores]:
+    def _vectors(self, index: Index, messages: Sequence[str]) -> Matrix | None:
+        """The messages as the model sees them; None where it cannot, which is said once."""
         if self._embedder is None or index.vectors is None:
-            return {}
-        text = query_text(message)
-        if not text:
-            return {}
+            return None
+        texts = [query_text(message) for message in messages]
+        if not texts[0]:
+            return None
         try:
-            (vector,) = self._embedder.embed([text], "query")
+            vectors = self._embedder.embed(texts, "query")
         except EmbeddingUnavailable as error:
             self._outage.tell(str(error))
-            return {}
-        if len(vector) != index.vectors.width:
+            return None
+        if vectors.shape[1] != index.vectors.width:
             self._outage.tell("the index was made with vectors of another length")
-            return {}
-        return {"dense": index.vectors.near(vector, grant.hidden, lexical)} if vector.any() else {}
+            return None
+        return vectors
 
-    def _order(self, index: Index, legs: Legs, message: str, mode: Mode) -> Places:
+    def _order(self, index: Index, asked: _Asked, mode: Mode) -> Places:
+        legs = asked.legs
         lexical = _sharing_words(legs.lexical, DEPTH)
         dense = [best_places(each, DEPTH) for each in legs.dense.values()]
         dense = [each[scores[each] > NEVER] for each, scores in zip(dense, legs.dense.values(), strict=True)]
@@ -144,9 +196,16 @@ class Searcher:
         candidates = np.unique(np.concatenate((lexical, *dense)))
         if not len(candidates):
             return candidates
-        named = index.lexical.name_coverage(message, candidates)
+        named = index.lexical.name_coverage(asked.text, candidates)
         scores = self._ranker()(features(legs, candidates, named))
         return candidates[np.argsort(-scores, kind="stable")]
+
+
+def _keywords(index: Index, text: str, grant: Grant) -> Legs:
+    """What the keyword leg says by itself."""
+    lexical, best = index.lexical.scores(text)
+    lexical[grant.hidden] = 0
+    return Legs(lexical, best, {})
 
 
 def _sharing_words(lexical: Scores, count: int) -> Places:
@@ -205,5 +264,17 @@ class Retriever:
         granted: Iterable[str] | None = None,
     ) -> list[Hit]:
         """The best tools for a message, best first, out of those granted."""
+        return list(self.answer(snapshot, message, mode=mode, limit=limit, granted=granted).hits)
+
+    def answer(
+        self,
+        snapshot: Snapshot,
+        message: str,
+        *,
+        mode: Mode,
+        limit: int,
+        granted: Iterable[str] | None = None,
+    ) -> Found:
+        """As `find`, with how likely it is that the message needs any of them."""
         index = self._indexer.index(self._synonyms.added_to(snapshot.ordered))
-        return self._searcher.search(index, message, mode=mode, limit=limit, granted=granted)
+        return self._searcher.answer(index, message, mode=mode, limit=limit, granted=granted)

@@ -133,7 +133,8 @@ class Vectors:
         What is nearest, and what is best in the scores of another leg, is always told exactly.
         """
         if self.sketch is None:
-            scores: Scores = _products(self.whole, vector)
+            said = int(vector.nonzero()[0].max(initial=-1)) + 1  # an English message says nothing in the end
+            scores: Scores = _products(self.whole[:, :said], vector[:said])
             scores[hidden] = NEVER
             return scores
         scores = _products(self.sketch.rows, vector @ self.sketch.directions)

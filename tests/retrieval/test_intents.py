@@ -1,0 +1,78 @@
+"""A message with several wishes: where it is cut, and which parts get a place."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.retrieval.catalog import CATALOG, made
+from toolfold.retrieval.embedding import Light
+from toolfold.retrieval.index import Indexer
+from toolfold.retrieval.intents import MOST_PARTS, parts_of, shared_out
+from toolfold.retrieval.search import Searcher
+from toolfold.retrieval.text import Words
+
+WORDS = Words()
+
+
+@pytest.mark.parametrize(
+    ("message", "parts"),
+    [
+        ("cancel my flight and tell Ana", ["cancel my flight", "tell Ana"]),
+        (
+            "Draw a red fox. Then check the weather in Oslo!",
+            ["Draw a red fox.", "Then check the weather in Oslo!"],
+        ),
+        ("list the open issues, close the oldest one", ["list the open issues", "close the oldest one"]),
+        ("storniere den Flug und schreib der Anna", ["storniere den Flug", "schreib der Anna"]),
+        ("查看明天的天气。给安娜发消息", ["查看明天的天气。", "给安娜发消息"]),
+        ("check the weather in Oslo", []),
+        ("thanks! check the weather in Oslo", []),
+        ("salt and pepper", []),
+        ("", []),
+    ],
+)
+def test_a_message_is_cut_where_another_wish_may_begin(message: str, parts: list[str]) -> None:
+    assert parts_of(message, WORDS) == parts
+
+
+@given(st.text(max_size=400))
+def test_parts_are_few_and_lie_in_the_message(message: str) -> None:
+    parts = parts_of(message, WORDS)
+    assert len(parts) <= MOST_PARTS
+    assert all(part in message for part in parts)
+
+
+def test_a_very_long_message_has_few_parts() -> None:
+    assert len(parts_of("open the door and then close the window. " * 20_000, WORDS)) == MOST_PARTS
+
+
+def test_each_wish_comes_before_the_rest_and_nothing_is_lost() -> None:
+    whole = np.array([4, 2, 7, 1, 9])
+    wishes = [np.array([1, 3]), np.array([8]), np.zeros(0, np.int64)]
+    assert shared_out(whole, wishes) == [4, 2, 1, 8, 7, 9]
+
+
+def test_every_wish_of_a_message_is_found_among_many_tools_of_one() -> None:
+    """Eight tools about one wish do not crowd out the other."""
+    forecasts = [
+        made(f"weather_{place}", f"The weather forecast of the coming days for {place}")
+        for place in ("alps", "coast", "city", "island", "lake", "valley", "desert", "forest")
+    ]
+    light = Light()
+    index = Indexer(light, None).index([*CATALOG, *forecasts])
+    message = "what is the weather forecast for the coming days, and send a chat message to Ana"
+    for mode in ("semantic", "hybrid"):
+        names = [hit.name for hit in Searcher(light, None).search(index, message, mode=mode, limit=4)]
+        assert "send_message" in names
+        assert any("weather" in name for name in names)
+
+
+def test_what_shares_a_conjunction_but_no_wish_keeps_its_order() -> None:
+    light = Light()
+    index = Indexer(light, None).index(CATALOG)
+    searcher = Searcher(light, None)
+    cut = searcher.search(index, "the weather in Oslo and Bergen please thank you", mode="semantic", limit=1)
+    assert [hit.name for hit in cut] == ["weather_forecast"]
