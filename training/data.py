@@ -233,15 +233,15 @@ class Sampler:
             vectors = embed([self.tools[tool].text() for tool in pool])
             prints = self._fingerprints.rows[pool]
             for place, tool in enumerate(labelled):
-                copies = prints @ prints[place] > 0.85
-                self._mine_tool(place, self._by_tool[tool], pool, np.where(copies[:, None], 0, vectors), embed)
+                pairs = self._by_tool[tool]
+                likeness = embed([query_text(pair.query) for pair in pairs]) @ vectors.T
+                sure = np.maximum(SURE * likeness[:, place], 0.2)
+                likeness[:, prints @ prints[place] > 0.85] = -1  # copies of the right tool are right too
+                likeness[likeness > sure[:, None]] = -1
+                self._keep_hardest(pairs, likeness, pool)
 
-    def _mine_tool(
-        self, place: int, pairs: Sequence[Pair], pool: Sequence[int], vectors: np.ndarray, embed: Any
-    ) -> None:
-        likeness = embed([query_text(pair.query) for pair in pairs]) @ vectors.T
-        for pair, row, bound in zip(pairs, likeness, right, strict=True):
-            row[row > max(SURE * bound, 0.2)] = -1
+    def _keep_hardest(self, pairs: Sequence[Pair], likeness: np.ndarray, pool: Sequence[int]) -> None:
+        for pair, row in zip(pairs, likeness, strict=True):
             best = (pool[place] for place in np.argsort(-row)[: 2 * MINED])
             self._mined[pair] = [other for other in best if other not in pair.answers][:MINED]
 

@@ -1,6 +1,6 @@
 """Trains the small network that orders what the legs find.
 
-    python train_ranker.py --data ../../shared/bench --vectors DIR --legs encoder,static --out FILE
+    python train_ranker.py --data ../../shared/bench --vectors DIR --model encoder --out FILE
 
 Reads the vectors that `evaluate.py --vectors` kept: each set's were made by models that never saw the set,
 so that the ranker learns how far to believe a semantic leg on catalogs it was not trained on. First it is
@@ -13,15 +13,17 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from toolfold.authoring import build_tool
 from toolfold.model import CallContext, Json, Source, Tool
+from toolfold.retrieval.document import query_text
 from toolfold.retrieval.index import Index
 from toolfold.retrieval.lexical import Lexical
+from toolfold.retrieval.polyglot import LIGHT_SCALE, Polyglot
 from toolfold.retrieval.ranking import DEPTH, Legs, Ranker, best_places, features, reciprocal_ranks
 from toolfold.retrieval.text import Words
 
@@ -44,27 +46,63 @@ class Example:
     """How each leg by itself, and rank fusion, order the candidates."""
 
 
-def examples(name: str, data: Path, vectors: Path, legs: Sequence[str], most: int) -> list[Example]:
+def examples(name: str, data: Path, vectors: Path, near: Near, most: int) -> list[Example]:
     """The messages of one set, as the ranker will meet them."""
-    stored = {leg: np.load(vectors / f"{name}.{leg}.npz", allow_pickle=False) for leg in legs}
-    first = stored[legs[0]]
+    stored = Stored.read(vectors, name)
     bench = next(each for each in load(data) if each.name == name.rsplit("-", 1)[0] or each.name == name)
     tools = {tool.name: tool for tool in bench.tools}
-    kept = [_tool(tools[each]) for each in first["names"]]
+    kept = [_tool(tools[each]) for each in stored.names]
     index = Index.of(kept, [b""] * len(kept), Lexical.build(kept, Words()), None)
     queries = {query.id: query for query in bench.queries}
-    chosen = [place for place, each in enumerate(first["ids"]) if str(each) in queries]
+    chosen = [place for place, each in enumerate(stored.ids) if each in queries]
     if len(chosen) > most:
         chosen = random.Random(7).sample(chosen, most)
-    matrices = {
-        leg: (s["tools"].astype(np.float32), s["queries"].astype(np.float32)) for leg, s in stored.items()
-    }
     return [
-        _example(
-            index, queries[str(first["ids"][place])], {leg: t @ q[place] for leg, (t, q) in matrices.items()}
-        )
+        _example(index, queries[stored.ids[place]], near(stored, place, queries[stored.ids[place]].text))
         for place in chosen
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Both models' vectors of one set, from models that never saw it."""
+
+    names: list[str]
+    ids: list[str]
+    tools: dict[str, np.ndarray]
+    queries: dict[str, np.ndarray]
+
+    @classmethod
+    def read(cls, folder: Path, name: str) -> Stored:
+        files = {
+            leg: np.load(folder / f"{name}.{leg}.npz", allow_pickle=False) for leg in ("encoder", "static")
+        }
+        return cls(
+            list(map(str, files["encoder"]["names"])),
+            list(map(str, files["encoder"]["ids"])),
+            {leg: file["tools"].astype(np.float32) for leg, file in files.items()},
+            {leg: file["queries"].astype(np.float32) for leg, file in files.items()},
+        )
+
+
+Near = Callable[[Stored, int, str], np.ndarray]
+
+
+def light(stored: Stored, place: int, _text: str) -> np.ndarray:
+    """How near the light model finds every tool."""
+    return stored.tools["static"] @ stored.queries["static"][place]
+
+
+def polyglot() -> Near:
+    """How near the default finds every tool: by the encoder, and by both for other languages."""
+    model = Polyglot()
+
+    def near(stored: Stored, place: int, text: str) -> np.ndarray:
+        share = model.share(query_text(text))
+        first = stored.tools["encoder"] @ stored.queries["encoder"][place]
+        return first * share + light(stored, place, text) * LIGHT_SCALE * (1 - share)
+
+    return near
 
 
 def _tool(tool: object) -> Tool:
@@ -79,17 +117,16 @@ def _nothing(_args: Json, _context: CallContext) -> None:
     return None
 
 
-def _example(index: Index, query: Query, dense: dict[str, np.ndarray]) -> Example:
+def _example(index: Index, query: Query, near: np.ndarray) -> Example:
     lexical, best = index.lexical.scores(query.text)
-    legs = Legs(lexical, best, dense)
+    legs = Legs(lexical, best, {"dense": near})
     found = best_places(lexical, DEPTH)
     rankings = {"lexical": found[lexical[found] > 0]}
-    rankings |= {name: best_places(each, DEPTH) for name, each in dense.items()}
+    rankings["dense"] = best_places(near, DEPTH)
     candidates = np.unique(np.concatenate(list(rankings.values())))
     seat = {int(place): row for row, place in enumerate(candidates)}
     fused = best_places(reciprocal_ranks(list(rankings.values()), len(lexical)), DEPTH)
-    zsum = lexical / (lexical.std() + 1e-6) + sum((d - d.mean()) / (d.std() + 1e-6) for d in dense.values())
-    rankings |= {"rrf": fused, "zsum": candidates[np.argsort(-zsum[candidates], kind="stable")]}
+    rankings["rrf"] = fused
     golds = [
         tuple(
             seat[index.by_name[name]]
@@ -175,29 +212,37 @@ def order(ranker: Ranker, example: Example) -> list[int]:
     return [int(place) for place in np.argsort(-ranker(example.rows), kind="stable")]
 
 
+def judged(ranker: Ranker, found: Sequence[Example]) -> dict[str, float]:
+    """Recall at five of each leg, of rank fusion and of the ranker, and how much of it any could reach."""
+    row = {leg: np.mean([recall(each, each.alone[leg]) for each in found]) for leg in found[0].alone}
+    row["ranker"] = np.mean([recall(each, order(ranker, each)) for each in found])
+    row["reachable"] = np.mean([np.mean([bool(gold) for gold in each.golds]) for each in found])
+    return {key: round(float(value), 3) for key, value in row.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--vectors", type=Path, required=True)
-    parser.add_argument("--legs", default="encoder")
+    parser.add_argument("--model", choices=("encoder", "light"), default="encoder")
+    parser.add_argument("--keep", type=Path, help="a folder for the rankers that were trained without a set")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--scores", type=Path)
     parser.add_argument("--final-only", action="store_true", help="train what ships, without judging it")
     options = parser.parse_args()
-    legs = options.legs.split(",")
-    names = sorted({file.name.split(".")[0] for file in options.vectors.glob(f"*.{legs[0]}.npz")})
-    names = [n for n in names if all((options.vectors / f"{n}.{leg}.npz").exists() for leg in legs)]
-    sets = {name: examples(name, options.data, options.vectors, legs, MOST_QUERIES) for name in names}
+    names = sorted({file.name.split(".")[0] for file in options.vectors.glob("*.encoder.npz")})
+    near = polyglot() if options.model == "encoder" else light
+    sets = {name: examples(name, options.data, options.vectors, near, MOST_QUERIES) for name in names}
     told = {}
     for name in names if not options.final_only else ():
         ranker = train([sets[other] for other in names if other.split("-")[0] != name.split("-")[0]])
-        row = {leg: np.mean([recall(e, e.alone[leg]) for e in sets[name]]) for leg in sets[name][0].alone}
-        row |= {"ranker": np.mean([recall(e, order(ranker, e)) for e in sets[name]])}
-        row |= {"reachable": np.mean([np.mean([bool(g) for g in e.golds]) for e in sets[name]])}
-        told[name] = {key: round(float(value), 3) for key, value in row.items()}
+        told[name] = judged(ranker, sets[name])
         print(name, told[name], flush=True)
+        if options.keep:
+            options.keep.mkdir(parents=True, exist_ok=True)
+            np.savez(options.keep / f"without-{name}.{options.model}.npz", **ranker._weights)
     final = train(list(sets.values()))
     np.savez(options.out, **final._weights)
     if options.scores:

@@ -34,13 +34,14 @@ class Polyglot:
             return np.hstack((first, self._light.embed(texts, kind) * np.float32(LIGHT_SCALE)))
         whole: Matrix = np.zeros((len(texts), first.shape[1] + self._light.width), np.float32)
         for place, text in enumerate(texts):
-            share = self._share(text)
+            share = self.share(text)
             whole[place, : first.shape[1]] = first[place] * share
             if share < 1:
                 whole[place, first.shape[1] :] = self._light.embed([text], kind)[0] * (1 - share)
         return whole
 
-    def _share(self, text: str) -> np.float32:
+    def share(self, text: str) -> np.float32:
+        """How much the encoder has to say about a message: all, where it is English."""
         if foreignness(text, self._encoder.pieces) < FOREIGN:
             return np.float32(1)
         return np.float32(LATIN_SHARE if is_latin(text) else OTHER_SHARE)
