@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from toolfold.registry import Registry, Snapshot
 from toolfold.retrieval.search import Retriever
 from toolfold.turn import Answers, Bridge, Disclosure, Grant, Turn, begin, count_tokens
 from toolfold.turn.tokens import TokenCounter
+from toolfold.turn.weights import MOST_AT_ONCE
 
 BRIDGE = ["tool_search", "tool_describe", "tool_call"]
 WORDY = {"description": "word " * 200}
@@ -179,6 +181,18 @@ def test_what_was_found_out_for_one_window_is_not_taken_for_another() -> None:
     disclosed = Disclosed(*tools)
     for window in (1_000_000, 100, 50_000, 10, 1_000_000):
         assert (disclosed.shown(window) == BRIDGE) is (tokens(*tools) >= window / 10)
+
+
+@pytest.mark.parametrize("broken", [0, 1, 30, 900, MOST_AT_ONCE, MOST_AT_ONCE + 1])
+def test_of_very_many_tools_those_that_cannot_work_are_left_out_of_the_decision(broken: int) -> None:
+    one = tool("a", schema={"description": "word " * 10})
+    tools = [
+        replace(one, name=f"a{n:04}", check=(lambda: False) if n < broken else None) for n in range(1_002)
+    ]
+    disclosed = Disclosed(*tools)
+    enough = tokens(*tools[:10])
+    working = tokens(*tools[broken:])
+    assert (disclosed.shown(enough * 10)[-1] == "tool_call") is (working >= enough)
 
 
 # -- the bridge in its place ----------------------------------------------------------------------------

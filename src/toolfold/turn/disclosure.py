@@ -1,4 +1,4 @@
-"""Progressive disclosure: which tools stand behind tool search, and when they do.
+"""Progressive disclosure: when tools stand behind tool search, and what the model sees in their place.
 
 Decided anew for every turn, by what the tools of this turn cost the model of this session. Below the
 threshold a turn passes through untouched. Only hides: a deferred tool can be called like any other.
@@ -10,7 +10,7 @@ import logging
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from toolfold.config.settings import Tools
@@ -18,6 +18,7 @@ from toolfold.model import BRIDGE_NAMES, BRIDGE_SEARCH, Tool
 from toolfold.turn.answers import source_of
 from toolfold.turn.assembly import Turn
 from toolfold.turn.bridge import Bridge
+from toolfold.turn.deferral import Deferral, Parts
 from toolfold.turn.grant import Grant
 from toolfold.turn.tokens import TokenCounter
 from toolfold.turn.weights import MOST_AT_ONCE, Weight, Weights
@@ -34,22 +35,8 @@ class Verdict:
 
     active: bool
     reason: str
-    deferrable: int = 0
     weight: Weight | None = None
     """What the deferrable tools cost, where the decision depends on it."""
-
-
-@dataclass(slots=True)
-class _Parts:
-    """A grant, sorted by what may become of each tool. What is derived from it is filled in on demand."""
-
-    names: frozenset[str]
-    pinned: Sequence[Tool]
-    kept: Sequence[Tool]
-    """The pinned ones among them."""
-    deferrable: Sequence[Tool]
-    weight: Weight | None = None
-    bridge: Sequence[Tool] | None = None
 
 
 class Disclosure:
@@ -57,13 +44,9 @@ class Disclosure:
 
     def __init__(self, settings: Tools, bridge: Bridge) -> None:
         self._settings = settings.tool_search
-        self._always = frozenset(self._settings.always_load)
-        self._defer = frozenset(self._settings.defer)
-        self._pinned = frozenset(settings.pinned)
-        self._bridge = bridge
+        self._sorted = Deferral(settings)
         self._weights = Weights()
-        self._lock = threading.Lock()
-        self._sorted: weakref.WeakKeyDictionary[Grant, _Parts] = weakref.WeakKeyDictionary()
+        self._shown_bridge = _ShownBridge(settings, bridge)
 
     def __call__(
         self,
@@ -78,27 +61,27 @@ class Disclosure:
         if verdict.active:
             disclosed = replace(turn, tools=self._shown(grant, turn, chosen), searchable=True)
         elif chosen is not None:
-            disclosed = replace(turn, tools=self._likely(grant, turn, chosen))
+            disclosed = replace(turn, tools=_chosen(grant, turn, chosen))
         else:
             disclosed = turn
-        self._tell(grant, turn, disclosed, verdict)
+        self._tell(grant, disclosed, verdict)
         return disclosed
 
     def judge(self, grant: Grant, turn: Turn, context_tokens: int | None) -> Verdict:
         """Whether this turn's tools are to be deferred for a model with such a context window."""
         mode = self._settings.enabled
-        deferrable = self._deferrable(grant, turn)
+        parts = self._sorted(grant)
         if mode == "off":
-            return Verdict(False, "tool search is off", len(deferrable))
-        if not deferrable:
+            return Verdict(False, "tool search is off")
+        if len(parts.deferrable) == len(parts.missing(turn)):
             return Verdict(False, "no tool is deferrable")
         if mode == "on":
-            return Verdict(True, "tool search is on", len(deferrable))
+            return Verdict(True, "tool search is on")
         limit, why = self._limit(context_tokens)
-        weight = self._weight(grant, deferrable, limit)
+        weight = parts.weight(turn, self._weights, limit)
         active = weight.known != "at most" and weight.tokens >= limit
         compared = "at or above" if active else "below"
-        return Verdict(active, f"{weight} tokens are {compared} {why}", len(deferrable), weight)
+        return Verdict(active, f"{weight} tokens are {compared} {why}", weight)
 
     def _limit(self, context_tokens: int | None) -> tuple[int, str]:
         """The tokens from which on tools are deferred, and where that number comes from."""
@@ -112,120 +95,86 @@ class Disclosure:
             limit, why = settings.threshold_tokens, f"{settings.threshold_tokens:,}, the most for any window"
         return limit, why
 
-    def _parts(self, grant: Grant) -> _Parts:
-        with self._lock:
-            parts = self._sorted.get(grant)
-            if parts is None:
-                parts = self._sorted[grant] = self._sort(grant.tools)
-            return parts
-
-    def _sort(self, tools: Sequence[Tool]) -> _Parts:
-        pinned = [tool for tool in tools if self._is_pinned(tool)]
-        always = {tool.name for tool in pinned}
-        kept = [
-            tool for tool in tools if tool.name in always or (tool.core and not _named(tool, self._defer))
-        ]
-        staying = {tool.name for tool in kept}
-        deferrable = [tool for tool in tools if tool.name not in staying]
-        return _Parts(frozenset(tool.name for tool in tools), pinned, kept, deferrable)
-
-    def _is_pinned(self, tool: Tool) -> bool:
-        if _named(tool, self._always):
-            return True
-        return _named(tool, self._pinned) and not _named(tool, self._defer)
-
-    def _deferrable(self, grant: Grant, turn: Turn) -> Sequence[Tool]:
-        return _working(self._parts(grant).deferrable, turn)
-
-    def _weight(self, grant: Grant, deferrable: Sequence[Tool], enough: int) -> Weight:
-        parts = self._parts(grant)
-        if deferrable is not parts.deferrable:  # some cannot work now, which nobody should remember
-            return self._weights.total(deferrable, enough)
-        held = parts.weight
-        if held is None or not _decides(held, enough):
-            held = parts.weight = self._weights.total(deferrable, enough)
-        return held
-
     def _shown(self, grant: Grant, turn: Turn, chosen: Collection[str] | None) -> list[Tool]:
         """What changes least stands first: a prompt cache holds as far as nothing changes."""
-        parts = self._parts(grant)
-        if parts.bridge is None:
-            parts.bridge = self._bridge_tools(parts.deferrable)
+        parts = self._sorted(grant)
+        bridge = self._shown_bridge(grant, parts)
         if chosen is None:
-            return [*_working(parts.kept, turn), *parts.bridge]
+            return [*_working(parts.kept, turn), *bridge]
         pinned = _working(parts.pinned, turn)
         others = {*chosen}.difference(tool.name for tool in pinned)
-        return [*pinned, *parts.bridge, *self._likely(grant, turn, others)]
+        return [*pinned, *bridge, *_chosen(grant, turn, others)]
 
-    def _likely(self, grant: Grant, turn: Turn, chosen: Collection[str]) -> list[Tool]:
-        """The chosen tools, by name, of those that may be shown."""
-        names = self._parts(grant).names
-        return [
-            turn.snapshot[name] for name in sorted(chosen) if name in names and name not in turn.unavailable
-        ]
-
-    def _bridge_tools(self, deferrable: Sequence[Tool]) -> Sequence[Tool]:
-        listing = self._listing(deferrable)
-        if not listing:
-            return self._bridge.tools
-        return [
-            replace(tool, description=f"{tool.description} {listing}") if tool.name == BRIDGE_SEARCH else tool
-            for tool in self._bridge.tools
-        ]
-
-    def _listing(self, deferrable: Sequence[Tool]) -> str:
-        """The sources and their counts, within the budget. Of the grant, not of what can work just now:
-        a server that comes and goes must not change the prompt."""
-        mode, room = self._settings.listing, self._settings.listing_max_tokens
-        if mode == "off":
-            return ""
-        entries = [f"{name} ({count})" for name, count in sorted(Counter(map(source_of, deferrable)).items())]
-        named = len(entries)
-        while named and TokenCounter().text(_listed(entries, named)) > room:
-            named = 0 if mode == "auto" else named * 9 // 10
-        return _listed(entries, named) if named else ""
-
-    def _tell(self, grant: Grant, turn: Turn, disclosed: Turn, verdict: Verdict) -> None:
+    def _tell(self, grant: Grant, turn: Turn, verdict: Verdict) -> None:
         if not log.isEnabledFor(logging.INFO):
             return
         if not verdict.active:
-            log.info("tools kept: %d, deferred: 0; %s", len(disclosed.tools), verdict.reason)
+            log.info("tools kept: %d, deferred: 0; %s", len(turn.tools), verdict.reason)
             return
-        deferrable = self._deferrable(grant, turn)
-        enough = 0 if len(deferrable) <= MOST_AT_ONCE else UNKNOWN_WINDOW
-        weight = verdict.weight or self._weight(grant, deferrable, enough)
-        kept = {tool.name for tool in self._parts(grant).kept}
-        likely = [tool for tool in disclosed.tools if tool.name not in kept and tool.name not in BRIDGE_NAMES]
-        bridge = sum(map(self._weights.of, self._parts(grant).bridge or ()))
-        spent = bridge + sum(map(self._weights.of, likely))
+        parts = self._sorted(grant)
+        enough = 0 if len(parts.deferrable) <= MOST_AT_ONCE else UNKNOWN_WINDOW
+        weight = verdict.weight or parts.weight(turn, self._weights, enough)
+        bridge = [tool for tool in turn.tools if tool.name in BRIDGE_NAMES]
+        likely = [tool for tool in turn.tools if tool.name in parts.deferrable]
+        spent = sum(map(self._weights.of, bridge))
+        saved = weight.tokens - spent - sum(map(self._weights.of, likely))
         log.info(
             "tools kept: %d, deferred: %d, tokens saved: %s after %d for the bridge; %s",
-            *(len(disclosed.tools) - len(self._bridge.tools), len(deferrable) - len(likely)),
-            *(replace(weight, tokens=weight.tokens - spent), bridge, verdict.reason),
+            len(turn.tools) - len(bridge),
+            len(parts.deferrable) - len(parts.missing(turn)) - len(likely),
+            *(replace(weight, tokens=saved), spent, verdict.reason),
         )
 
 
-def _decides(weight: Weight, enough: int) -> bool:
-    """Whether what is known of a weight tells on which side of `enough` it lies."""
-    if weight.known == "exactly":
-        return True
-    return (weight.known == "at least") is (weight.tokens >= enough)
+class _ShownBridge:
+    """The bridge tools as a model is shown them, with the listing where one is wanted."""
 
+    def __init__(self, settings: Tools, bridge: Bridge) -> None:
+        self._listing = settings.tool_search.listing
+        self._room = settings.tool_search.listing_max_tokens
+        self._bridge = bridge
+        self._lock = threading.Lock()
+        self._listed: weakref.WeakKeyDictionary[Grant, Sequence[Tool]] = weakref.WeakKeyDictionary()
 
-def _working(tools: Sequence[Tool], turn: Turn) -> Sequence[Tool]:
-    """The same object where all of them can: ten thousand tools pass here for every message."""
-    if not turn.unavailable:
-        return tools
-    working = [tool for tool in tools if tool.name not in turn.unavailable]
-    return working if len(working) < len(tools) else tools
+    def __call__(self, grant: Grant, parts: Parts) -> Sequence[Tool]:
+        if self._listing == "off":
+            return self._bridge.tools
+        with self._lock:
+            if grant not in self._listed:
+                self._listed[grant] = self._with(self._sources(parts.deferrable.values()))
+            return self._listed[grant]
 
+    def _with(self, listing: str) -> Sequence[Tool]:
+        return [
+            replace(tool, description=f"{tool.description} {listing}".rstrip())
+            if tool.name == BRIDGE_SEARCH
+            else tool
+            for tool in self._bridge.tools
+        ]
 
-def _named(tool: Tool, names: Collection[str]) -> bool:
-    """Whether a list of tools and toolsets means this one."""
-    return tool.name in names or tool.toolset in names or (tool.original_name or tool.name) in names
+    def _sources(self, tools: Iterable[Tool]) -> str:
+        """The sources and their counts, within the budget. Of the grant, not of what can work just now:
+        a server that comes and goes must not change the prompt."""
+        entries = [f"{name} ({count})" for name, count in sorted(Counter(map(source_of, tools)).items())]
+        counter = TokenCounter()
+        named = len(entries)
+        while named and counter.text(_listed(entries, named)) > self._room:
+            named = 0 if self._listing == "auto" else named * 9 // 10
+        return _listed(entries, named) if named else ""
 
 
 def _listed(entries: Sequence[str], named: int) -> str:
     left = len(entries) - named
     more = f", and {left} more sources" if left else ""
     return f"Sources and how many tools each has: {', '.join(entries[:named])}{more}."
+
+
+def _working(tools: Sequence[Tool], turn: Turn) -> Sequence[Tool]:
+    return [tool for tool in tools if tool.name not in turn.unavailable] if turn.unavailable else tools
+
+
+def _chosen(grant: Grant, turn: Turn, names: Collection[str]) -> list[Tool]:
+    """The tools of these names, in their order, of those that may be shown in this turn."""
+    return [
+        turn.snapshot[name] for name in sorted(names) if name in grant.shown and name not in turn.unavailable
+    ]

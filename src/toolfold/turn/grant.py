@@ -28,12 +28,14 @@ class Grant:
     """What may be called."""
     tools: Sequence[Tool]
     """What of it may be shown, by name."""
+    shown: frozenset[str]
+    """Its names, and perhaps more that do not exist."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, names: frozenset[str], hidden: frozenset[str] = frozenset()) -> Grant:
         """These names, of which the `hidden` ones are callable and never shown."""
-        visible = names - hidden
-        return cls(snapshot, names, [tool for tool in snapshot.ordered if tool.name in visible])
+        shown = names - hidden
+        return cls(snapshot, names, [tool for tool in snapshot.ordered if tool.name in shown], shown)
 
 
 class Grants:

@@ -7,6 +7,7 @@ known to be large.
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import weakref
@@ -54,16 +55,16 @@ class Weights:
         if at_most < enough:
             return Weight(at_most, "at most")
         with self._lock:
-            uncounted = sum(tool not in self._tokens for tool in tools)
-        if uncounted <= MOST_AT_ONCE:
-            return Weight(sum(map(self.of, tools)))
-        return self._until(tools, enough)
+            uncounted = (tool for tool in tools if tool not in self._tokens)
+            too_many = next(itertools.islice(uncounted, MOST_AT_ONCE, None), None) is not None
+        return self._until(tools, enough) if too_many else Weight(sum(map(self.of, tools)))
 
     def _until(self, tools: Sequence[Tool], enough: int) -> Weight:
         tokens = 0
+        goal = enough + enough // 4  # so that a few tools that cannot work now do not make it undecided
         for tool in tools:
             tokens += self.of(tool)
-            if tokens >= enough:
+            if tokens >= goal:
                 return Weight(tokens, "at least")
         return Weight(tokens)
 

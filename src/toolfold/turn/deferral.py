@@ -1,0 +1,95 @@
+"""Which tools of a grant may stand behind tool search, which never do, and what the first ones weigh.
+
+Sorted once for each grant. Knows the lists of the configuration; when tools are deferred is decided
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+from toolfold.config.settings import Tools
+from toolfold.model import Tool
+from toolfold.turn.assembly import Turn
+from toolfold.turn.grant import Grant
+from toolfold.turn.weights import Weight, Weights
+
+
+@dataclass(slots=True)
+class Parts:
+    """A grant, sorted by what may become of each tool."""
+
+    pinned: Sequence[Tool]
+    """Shown for every message."""
+    kept: Sequence[Tool]
+    """Never deferred: the pinned ones and the runtime's own."""
+    deferrable: dict[str, Tool]
+    _weight: Weight | None = field(default=None, init=False)
+
+    def missing(self, turn: Turn) -> list[Tool]:
+        """The deferrable tools that cannot work in this turn."""
+        return [self.deferrable[name] for name in turn.unavailable if name in self.deferrable]
+
+    def weight(self, turn: Turn, weights: Weights, enough: int) -> Weight:
+        """What the deferrable tools of this turn cost, known well enough to compare it with `enough`.
+
+        Remembered for all of them: which ones cannot work just now is nothing to remember.
+        """
+        whole = self._weight
+        if whole is None or not _decides(whole, enough):
+            whole = self._weight = weights.total(list(self.deferrable.values()), enough)
+        missing = self.missing(turn)
+        if not missing or whole.known == "at most":
+            return whole
+        working = replace(whole, tokens=whole.tokens - sum(map(weights.of, missing)))
+        if _decides(working, enough):
+            return working
+        return weights.total([tool for tool in self.deferrable.values() if tool not in missing], enough)
+
+
+class Deferral:
+    """Sorts grants by the lists of the configuration."""
+
+    def __init__(self, settings: Tools) -> None:
+        self._always = frozenset(settings.tool_search.always_load)
+        self._defer = frozenset(settings.tool_search.defer)
+        self._pinned = frozenset(settings.pinned)
+        self._lock = threading.Lock()
+        self._sorted: weakref.WeakKeyDictionary[Grant, Parts] = weakref.WeakKeyDictionary()
+
+    def __call__(self, grant: Grant) -> Parts:
+        with self._lock:
+            parts = self._sorted.get(grant)
+            if parts is None:
+                parts = self._sorted[grant] = self._sort(grant.tools)
+            return parts
+
+    def _sort(self, tools: Sequence[Tool]) -> Parts:
+        pinned = [tool for tool in tools if self._is_pinned(tool)]
+        always = {tool.name for tool in pinned}
+        kept = [tool for tool in tools if tool.name in always or self._is_own(tool)]
+        staying = {tool.name for tool in kept}
+        return Parts(pinned, kept, {tool.name: tool for tool in tools if tool.name not in staying})
+
+    def _is_pinned(self, tool: Tool) -> bool:
+        if _named(tool, self._always):
+            return True
+        return _named(tool, self._pinned) and not _named(tool, self._defer)
+
+    def _is_own(self, tool: Tool) -> bool:
+        return tool.core and not _named(tool, self._defer)
+
+
+def _decides(weight: Weight, enough: int) -> bool:
+    """Whether what is known of a weight tells on which side of `enough` it lies."""
+    if weight.known == "exactly":
+        return True
+    return (weight.known == "at least") is (weight.tokens >= enough)
+
+
+def _named(tool: Tool, names: Collection[str]) -> bool:
+    """Whether a list of tools and toolsets means this one."""
+    return tool.name in names or tool.toolset in names or tool.original_name in names
