@@ -337,8 +337,13 @@ def _each_changed(
     held: dict[Any, Any], change: Callable[[FrozenDict, Any], FrozenDict]
 ) -> dict[Any, FrozenDict]:
     """Those that are another after the change."""
-    pairs = ((place, each, change(each, place)) for place, each in held.items() if type(each) is FrozenDict)
-    return {place: after for place, before, after in pairs if after is not before}
+    changed = {}
+    for place, each in held.items():
+        if type(each) is FrozenDict:
+            after = change(each, place)
+            if after is not each:
+                changed[place] = after
+    return changed
 
 
 # What a schema says beyond what its reader knows already
