@@ -186,9 +186,8 @@ def test_what_was_found_out_for_one_window_is_not_taken_for_another() -> None:
 @pytest.mark.parametrize("broken", [0, 1, 30, 900, MOST_AT_ONCE, MOST_AT_ONCE + 1])
 def test_of_very_many_tools_those_that_cannot_work_are_left_out_of_the_decision(broken: int) -> None:
     one = tool("a", schema={"description": "word " * 10})
-    tools = [
-        replace(one, name=f"a{n:04}", check=(lambda: False) if n < broken else None) for n in range(1_002)
-    ]
+    checks = [lambda: False, None]  # one for all: a check runs once however many tools share it
+    tools = [replace(one, name=f"a{number:04}", check=checks[number >= broken]) for number in range(1_002)]
     disclosed = Disclosed(*tools)
     enough = tokens(*tools[:10])
     working = tokens(*tools[broken:])
