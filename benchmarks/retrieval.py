@@ -83,7 +83,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     peers = None
     if chosen.peers:
         peers = Peers(chosen.peers, chosen.peer_python, chosen.peer_seconds, kept, chosen.peer_names)
-    ours = Quality(weights, {})
+    ours = Quality(weights)
     result: dict[str, Any] = {}
     if "quality" in chosen.parts:
         result["quality"] = quality(chosen, sets, ours, peers)

@@ -44,7 +44,7 @@ class Need:
         queries = sets.queries(name)
         task = sets.task(name, self.limit * NEEDS_A_MESSAGE)
         chat = [query for query in queries if query.kind == CHAT and not query.gold]
-        own = [query for query in queries if not query.gold and getattr(query, "candidates", None)]
+        own = [query for query in queries if not query.gold and query.candidates]
         tools = snapshot(task.catalog)
         needs = [verdict for part in self.parts(task) for verdict in self._asked(part, task, tools)]
         first = self.parts(task)[0][0] if task.queries else "shipped"
@@ -63,7 +63,7 @@ class Need:
         retriever = self.quality.retriever(weights, task.name, "encoder")
         answer: Any = getattr(retriever, "answer")  # noqa: B009
         ask = partial(answer, tools, mode="hybrid", limit=DEEPEST)
-        return [ask(query.text, granted=getattr(query, "candidates", None)) for query in queries]
+        return [ask(query.text, granted=query.candidates) for query in queries]
 
 
 def _told(verdicts: Sequence[Any]) -> Figures:

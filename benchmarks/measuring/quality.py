@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +13,8 @@ from measuring.scores import DEEPEST, Figures, figures, spread
 from measuring.sets import Task
 from measuring.weights import MODELS, Model, Part, Remembering, Weights
 from toolfold.registry import Snapshot
+from toolfold.retrieval.embedding import Embedder
+from toolfold.retrieval.polyglot import Polyglot
 from toolfold.retrieval.search import Mode, Retriever
 from toolfold.sources import load_catalog
 
@@ -44,7 +46,7 @@ class Quality:
     """Measures our modes on one task after another."""
 
     weights: Weights
-    embedders: dict[tuple[str, Model], Remembering]
+    encoders: dict[str, Remembering] = field(default_factory=dict)
 
     def measure(self, task: Task) -> dict[str, Figures]:
         """Figures of every mode on one task."""
@@ -79,19 +81,23 @@ class Quality:
                 hits = retriever.find(tools, query.text, mode=system.mode, limit=DEEPEST)
                 times[system.name].append((time.process_time() - before) * 1000)
                 ranked[system.name][str(query.id)] = [hit.name for hit in hits]
-        self._embedder(part.weights, model).keep()
+        if model == "encoder":
+            self._encoder(part.weights).keep()
 
     def retriever(self, part: str, name: str, model: Model, *, ranked: bool = True) -> Retriever:
         """One with weights that may answer a set's messages; its index is not kept."""
         ranker = partial(self.weights.ranker, name, model) if ranked else None
         return Retriever(self._embedder(part, model), ranker, None)
 
-    def _embedder(self, part: str, model: Model) -> Remembering:
-        found = self.embedders.get((part, model))
-        if found is None:
-            tell(f"  reading the {model} model ({part})")
-            found = self.embedders[part, model] = self.weights.embedder(part, model)
-        return found
+    def _embedder(self, part: str, model: Model) -> Embedder:
+        light = self.weights.light(part)
+        return light if model == "light" else Polyglot(self._encoder(part), light)
+
+    def _encoder(self, part: str) -> Remembering:
+        if part not in self.encoders:
+            tell(f"  reading the encoder ({part})")
+            self.encoders[part] = self.weights.encoder(part)
+        return self.encoders[part]
 
 
 def snapshot(catalog: Path) -> Snapshot:

@@ -19,10 +19,13 @@ from statistics import median
 from measuring.peers import ONE_THREAD, Kept, Peers, tell
 from measuring.scores import Figures, spread
 from measuring.sets import Row, Sets
-from measuring.weights import SHIPPED, Model, Weights
+from measuring.weights import ENCODER_FILES, LIGHT_FILES, SHIPPED, Weights
 
 FRESH = Path(__file__).with_name("fresh.py")
-SETTINGS: dict[str, tuple[str, Model]] = {"default": ("embedded", "encoder"), "light": ("light", "light")}
+SETTINGS = {
+    "default": ("embedded", (*ENCODER_FILES, *LIGHT_FILES)),
+    "light": ("light", LIGHT_FILES),
+}
 STARTS = 3
 CHANGED_AT = 10_000
 
@@ -57,9 +60,9 @@ class Speed:
         queries = self.sets.messages(size, self.messages)
         texts = [query.text for query in queries]
         row: Figures = {"tools": size, "messages": len(texts)}
-        for name, (setting, model) in SETTINGS.items():
+        for name, (setting, files) in SETTINGS.items():
             tell(f"  {size:,} tools: {name}")
-            home = self.homes / f"{model}-{self.weights.fingerprint(SHIPPED, model)}"
+            home = self.homes / f"{name}-{self.weights.fingerprint(SHIPPED, files)}"
             row[name] = self._ours(catalog, home, setting, texts, change=size == CHANGED_AT)
         row["peers"] = {}
         for peer in peers.names() if peers else ():

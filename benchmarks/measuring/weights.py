@@ -18,16 +18,14 @@ from typing import Literal
 import numpy as np
 
 from measuring.sets import Task
-from toolfold.retrieval.embedding import Embedder, Encoder, Kind, Light, Matrix, shipped_weights
+from toolfold.retrieval.embedding import Encoder, Kind, Light, Matrix, shipped_weights
 from toolfold.retrieval.judging import Query
 from toolfold.retrieval.ranking import Ranker
 
 Model = Literal["encoder", "light"]
 MODELS: tuple[Model, ...] = ("encoder", "light")
-FILES: Mapping[Model, tuple[str, ...]] = {
-    "encoder": ("encoder.onnx", "tokenizer.json"),
-    "light": ("static.npz", "static.tokenizer.json.gz"),
-}
+ENCODER_FILES = ("encoder.onnx", "tokenizer.json")
+LIGHT_FILES = ("static.npz", "static.tokenizer.json.gz")
 TRAINING = Path(__file__).resolve().parents[2] / "training"
 MIXED = "authored"  # messages over tools of the other sets
 SHIPPED = "shipped"
@@ -72,22 +70,25 @@ class Weights:
         """Whether the verdict on need was trained on the set."""
         return (name in self._fold_of or name == MIXED) and self.need_file(name) is None
 
-    def embedder(self, part: str, model: Model) -> Remembering:
-        """A model that never saw the part's messages. Remembers tools' vectors from run to run."""
-        folder = self._folder(part)
-        made: Embedder = Encoder(weights=folder) if model == "encoder" else Light(weights=folder)
-        return Remembering(made, self._vectors / f"{model}-{self.fingerprint(part, model)}.npz")
+    def light(self, part: str) -> Light:
+        """A light model that never saw the part's messages."""
+        return Light(weights=self._folder(part))
+
+    def encoder(self, part: str) -> Remembering:
+        """An encoder that never did. Remembers tools' vectors from run to run."""
+        file = self._vectors / f"encoder-{self.fingerprint(part, ENCODER_FILES)}.npz"
+        return Remembering(self._folder(part), file)
 
     def ranker(self, name: str, model: Model) -> Ranker:
         """One that never saw the set, or the shipped one."""
         file = self._ranker_file(name, model)
         return Ranker.load(file) if file else Ranker.shipped(model)
 
-    def fingerprint(self, part: str, model: Model) -> str:
+    def fingerprint(self, part: str, names: Sequence[str]) -> str:
         """The same for the same weights."""
         folder = self._folder(part) or shipped_weights()
         digest = hashlib.blake2b(digest_size=6)
-        for name in FILES[model]:
+        for name in names:
             digest.update(folder.joinpath(name).read_bytes())
         return digest.hexdigest()
 
@@ -106,35 +107,36 @@ class Weights:
         if self._folds is None:
             return None
         folder = self._folds / "rankers"
-        return next(iter(sorted(folder.glob(f"without-{name}*.{model}.npz"))), None)
+        # A mixed set is known by its parts; each of their rankers was trained without all of them.
+        found = [*folder.glob(f"without-{name}.{model}.npz"), *folder.glob(f"without-{name}-?.{model}.npz")]
+        return min(found, default=None)
 
 
-class Remembering:
-    """A model whose vectors of tools are kept in a file: distractors are embedded once, not once a set."""
+class Remembering(Encoder):
+    """An encoder whose vectors of tools are kept in a file: distractors are embedded once, not once a set."""
 
-    def __init__(self, embedder: Embedder, file: Path) -> None:
-        self._embedder, self._file = embedder, file
-        self._known: dict[str, Matrix] = {}
+    def __init__(self, weights: Path | None, file: Path) -> None:
+        super().__init__(weights=weights)
+        self._file = file
+        self._kept: dict[str, Matrix] = {}
         if file.exists():
             with np.load(file, allow_pickle=False) as stored:
-                self._known = dict(zip(stored["texts"].tolist(), stored["vectors"], strict=True))
-
-    @property
-    def name(self) -> str:
-        return self._embedder.name
+                self._kept = dict(zip(stored["texts"].tolist(), stored["vectors"], strict=True))
 
     def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:
         if kind == "query":
-            return self._embedder.embed(texts, kind)
+            return super().embed(texts, kind)
         keys = [hashlib.blake2b(text.encode(), digest_size=12).hexdigest() for text in texts]
-        new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
+        new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._kept}
         if new:
-            self._known |= zip(new, self._embedder.embed(list(new.values()), kind), strict=True)
-        return np.stack([self._known[key] for key in keys])
+            self._kept |= zip(new, super().embed(list(new.values()), kind), strict=True)
+        return np.stack([self._kept[key] for key in keys])
 
     def keep(self) -> None:
         """Write what is known to the file."""
+        if not self._kept:
+            return
         self._file.parent.mkdir(parents=True, exist_ok=True)
         temporary = self._file.with_suffix(".part.npz")
-        np.savez(temporary, texts=np.array(list(self._known)), vectors=np.stack(list(self._known.values())))
+        np.savez(temporary, texts=np.array(list(self._kept)), vectors=np.stack(list(self._kept.values())))
         temporary.replace(self._file)
