@@ -13,7 +13,7 @@ import random
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,6 @@ FOLDS: dict[str, tuple[str, ...]] = {
 }
 NEVER = ("bfcl-irrelevance",)  # messages without a tool teach a retriever nothing
 OPEN_LICENCES = frozenset({"MIT", "Apache-2.0", "ISC", "BSD-2-Clause", "BSD-3-Clause"})
-MINED = 24
-SURE = 0.93  # what scores nearer to the right tool than this share may well be right too
 BUCKETS = 4096
 _WORD = re.compile(r"[^\W_]+")
 _SENTENCE = re.compile(r"(?<=[.!?。])\s+")
@@ -201,7 +199,6 @@ class Sampler:
         self._pairs: dict[str, list[Pair]] = defaultdict(list)
         self._by_tool: dict[int, list[Pair]] = defaultdict(list)
         self._catalogs: dict[str, list[int]] = {}
-        self._mined: dict[Pair, list[int]] = {}
         for bench in benches:
             self._add(bench)
         self._fingerprints = Fingerprints([tool.text() for tool in self.tools])
@@ -221,29 +218,6 @@ class Sampler:
                     pairs.setdefault(pair.tool, pair)
             chosen = list(pairs.values())[:size]
             yield self._batch(chosen, self._extra(chosen, negatives))
-
-    def mine(self, embed: Callable[[Sequence[str]], np.ndarray]) -> None:
-        """Take each message's hardest wrong tools from what a half-trained model confuses it with."""
-        for catalog in self._catalogs.values():
-            labelled = {tool for tool in catalog if tool in self._by_tool}
-            if not labelled:
-                continue
-            others = [tool for tool in catalog if tool not in labelled]
-            pool = [*labelled, *self._random.sample(others, min(len(others), 3000))]
-            vectors = embed([self.tools[tool].text() for tool in pool])
-            prints = self._fingerprints.rows[pool]
-            for place, tool in enumerate(labelled):
-                pairs = self._by_tool[tool]
-                likeness = embed([query_text(pair.query) for pair in pairs]) @ vectors.T
-                sure = np.maximum(SURE * likeness[:, place], 0.2)
-                likeness[:, prints @ prints[place] > 0.85] = -1  # copies of the right tool are right too
-                likeness[likeness > sure[:, None]] = -1
-                self._keep_hardest(pairs, likeness, pool)
-
-    def _keep_hardest(self, pairs: Sequence[Pair], likeness: np.ndarray, pool: Sequence[int]) -> None:
-        for pair, row in zip(pairs, likeness, strict=True):
-            best = (pool[place] for place in np.argsort(-row)[: 2 * MINED])
-            self._mined[pair] = [other for other in best if other not in pair.answers][:MINED]
 
     def _add(self, bench: Bench) -> None:
         first = len(self.tools)
@@ -275,8 +249,7 @@ class Sampler:
         groups = list(self._weights)
         group = self._random.choices(groups, [self._weights[name] for name in groups])[0]
         seed = self._random.choice(self._pairs[group])
-        near = [tool for tool in self._mined.get(seed, ()) if tool in self._by_tool]
-        near = near or self._near.get(seed.tool, [])
+        near = self._near.get(seed.tool, [])
         mates = self._random.sample(near, min(3, len(near)))
         return [seed, *(self._random.choice(self._by_tool[tool]) for tool in mates)]
 
@@ -291,8 +264,7 @@ class Sampler:
         answers = {tool for pair in pairs for tool in pair.answers} | {pair.tool for pair in pairs}
         extra: dict[int, None] = {}
         for pair in self._random.sample(list(pairs), len(pairs)):
-            likely = self._mined.get(pair) or self._hard.get(pair.tool, [])
-            hard = [tool for tool in likely if tool not in answers]
+            hard = [tool for tool in self._hard.get(pair.tool, []) if tool not in answers]
             if hard and len(extra) < count:
                 extra[self._random.choice(hard)] = None
         return list(extra)

@@ -4,7 +4,6 @@
 
 Contrastive: each message must find its tool among the batch's tools, which are similar on purpose.
 The shipped model starts from the mean of the folds' models (`--start`) and sees every set.
-With `--mine` a second round takes as wrong tools what the first round's model confuses.
 With `--fold` the sets of that fold, and everything written over their tools, are never seen.
 """
 
@@ -13,7 +12,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -60,17 +59,6 @@ def step_loss(model: Encoder, read: Callable[[list[str], int], list[list[int]]],
     return contrast(queries, tools, torch.from_numpy(batch.masked))
 
 
-def reader(model: Encoder) -> Callable[[Sequence[str]], np.ndarray]:
-    """From texts to vectors, with the model as it is."""
-    tokenizer = load_tokenizer()
-
-    def embed(texts: Sequence[str]) -> np.ndarray:
-        with torch.no_grad():
-            return embed_ids(model, token_ids(tokenizer, texts, TRAIN_TOOL_TOKENS)).numpy()
-
-    return embed
-
-
 def train(model: Encoder, sampler: Sampler, steps: int, size: int, negatives: int, rate: float) -> Encoder:
     """The tuned model."""
     tokenizer = load_tokenizer()
@@ -109,9 +97,6 @@ def main() -> None:
     options.add_argument("--batch", type=int, default=64)
     options.add_argument("--negatives", type=int, default=16)
     options.add_argument("--rate", type=float, default=1e-4)
-    options.add_argument(
-        "--mine", action="store_true", help="wrong tools are those that the start model confuses"
-    )
     options.add_argument("--threads", type=int, default=1)
     chosen = options.parse_args()
     torch.set_num_threads(chosen.threads)
@@ -120,9 +105,6 @@ def main() -> None:
     sampler = Sampler(benches, chosen.seed)
     print(f"{len(sampler.tools)} tools, {len(sampler.pairs())} pairs", flush=True)
     start = average([load_tuned(folder) for folder in chosen.start]) if chosen.start else load_base()
-    if chosen.mine:
-        sampler.mine(reader(start))
-        print("mined", flush=True)
     model = train(start, sampler, chosen.steps, chosen.batch, chosen.negatives, chosen.rate)
     facts = {
         "fold": chosen.fold,
