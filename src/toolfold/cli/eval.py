@@ -116,10 +116,10 @@ def _judged(
         for number, query in enumerate(asked):
             step(number, len(asked))
             started = time.process_time()
-            hits = retriever.find(tools, query.text, mode=mode, limit=DEPTH, granted=query.candidates)
+            found = retriever.answer(tools, query.text, mode=mode, limit=DEPTH, granted=query.candidates)
             ms = round((time.process_time() - started) * 1000, 3)
-            ranked = [hit.name for hit in hits]
-            yield Judged(query, ranked, ranked[:depth], 1.0, ms)
+            ranked = [hit.name for hit in found.hits]
+            yield Judged(query, ranked, ranked[:depth] if found.needed else [], found.need, ms)
 
 
 def _printed(judged: Iterator[Judged]) -> Iterator[Judged]:

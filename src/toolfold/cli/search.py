@@ -50,7 +50,8 @@ def command(
     with invocation.runtime() as runtime, working("reading the tools"):
         warn_of_mode(runtime, mode)
         snapshot, granted = _searched(runtime, brought)
-        hits = runtime.retriever.find(snapshot, message, mode=mode, limit=limit, granted=granted)
+        found = runtime.retriever.answer(snapshot, message, mode=mode, limit=limit, granted=granted)
+    hits = found.hits
     if as_json_:
         as_json([{"rank": rank, **asdict(hit)} for rank, hit in enumerate(hits, 1)])
     elif not message.strip():
@@ -64,6 +65,10 @@ def command(
             ((str(rank), hit.name, why(hit)) for rank, hit in enumerate(hits, 1)),
             whole="tool",
         )
+        if not found.needed:
+            out(
+                f"It seems to need no tool ({found.need:.0%} likely): a session would be shown none of these."
+            )
 
 
 def _searched(runtime: Runtime, brought: Sequence[Tool]) -> tuple[Snapshot, frozenset[str]]:
