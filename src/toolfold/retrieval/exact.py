@@ -30,11 +30,11 @@ class Names:
 
     def __init__(self, tools: Sequence[Tool | None]) -> None:
         self._tools = tools
-        self._places: dict[str, list[int]] = {}
+        self._places: dict[str, int | list[int]] = {}  # most are of one tool, and a list each is much
         self._telling: dict[str, bool] = {}
         for place, tool in enumerate(tools):
             for name in _spellings(tool) if tool else ():
-                self._places.setdefault(name.casefold(), []).append(place)
+                self._add(place, name)
 
     def changed(self, tools: Sequence[Tool | None], places: Collection[int]) -> Names:
         """The names of these tools, which differ from those here in some places."""
@@ -48,15 +48,27 @@ class Names:
             names._take(place, tools[place])
         return names
 
+    def _add(self, place: int, name: str) -> None:
+        folded = name.casefold()
+        others = self._places.setdefault(name if folded == name else folded, place)
+        if isinstance(others, list):
+            others.append(place)
+        elif others != place:
+            self._places[folded] = [others, place]
+
+    def _at(self, name: str) -> Sequence[int]:
+        places = self._places.get(name, ())
+        return (places,) if isinstance(places, int) else places
+
     def _leave(self, place: int, tool: Tool | None) -> None:
         for name in {name.casefold() for name in _spellings(tool)} if tool else ():
-            self._places[name] = [each for each in self._places[name] if each != place]
+            self._places[name] = [each for each in self._at(name) if each != place]
             if not self._places[name]:
                 del self._places[name]
 
     def _take(self, place: int, tool: Tool | None) -> None:
         for name in {name.casefold() for name in _spellings(tool)} if tool else ():
-            self._places[name] = sorted([*self._places.get(name, ()), place])
+            self._places[name] = sorted([*self._at(name), place])
 
     def named_in(self, message: str) -> list[int]:
         """The places of tools the message names, in its order."""
@@ -66,14 +78,14 @@ class Names:
             for start, end in _trimmed(match):
                 name = text[start:end].casefold()
                 if name in self._places and (self._tells(name) or _is_marked(text, start, end)):
-                    found.update(dict.fromkeys(self._places[name]))
+                    found.update(dict.fromkeys(self._at(name)))
         return list(found)
 
     def _tells(self, name: str) -> bool:
         """Whether any tool of this name spells it as nobody would by chance."""
         known = self._telling.get(name)
         if known is None:
-            tools = filter(None, (self._tools[place] for place in self._places[name]))
+            tools = filter(None, (self._tools[place] for place in self._at(name)))
             spelled = (each for tool in tools for each in _spellings(tool) if each.casefold() == name)
             known = self._telling[name] = any(map(_is_telling, spelled))
         return known

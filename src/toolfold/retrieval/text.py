@@ -17,6 +17,7 @@ from typing import Any
 LONGEST = 20_000
 LONGEST_WORD = 64
 MOST_STEMS = 200_000
+MOST_RECENT = 32
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _WORD = re.compile(r"[^\W_]+")
 _PAIRS = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uac00-\ud7af"
@@ -107,7 +108,7 @@ class Words:
         self._lock = threading.Lock()
         self._stems: dict[str, str] = {}
         self._stemmer: Any = None
-        self._latest: tuple[str, Said] = ("", Said(frozenset(), {}))
+        self._recent: dict[str, Said] = {}
 
     def tokens(self, text: str) -> list[str]:
         """The comparable pieces of a text, in its order."""
@@ -118,11 +119,13 @@ class Words:
             return [piece for word in every for piece in self._pieces(word)]
 
     def said(self, message: str) -> Said:
-        """A message in pieces. Every leg asks for the same one in turn, so the latest is kept."""
-        known, found = self._latest
-        if known is not message and known != message:
-            found = self._said(message)
-            self._latest = (message, found)
+        """A message in pieces. Every leg asks for the same few in turn, so those are kept."""
+        message = message[:LONGEST]
+        found = self._recent.get(message)
+        if found is None:
+            if len(self._recent) >= MOST_RECENT:
+                self._recent.clear()
+            found = self._recent[message] = self._said(message)
         return found
 
     def _said(self, message: str) -> Said:
