@@ -28,6 +28,7 @@ from toolfold.redaction import Redaction
 from toolfold.registry import Registry, Snapshot
 from toolfold.results import Results, render
 from toolfold.retrieval.embedding import Embedder, Endpoint, Light
+from toolfold.retrieval.index import Progress
 from toolfold.retrieval.polyglot import Polyglot
 from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.reranking import Reranker
@@ -38,14 +39,19 @@ from toolfold.session import Grounds, Session
 from toolfold.sources import PluginFolder, SourceReport, load_builtin, load_plugins
 from toolfold.sources.report import LOADED
 from toolfold.tools import Services
-from toolfold.turn import Answers, Bridge, Disclosure, assemble, definitions
+from toolfold.turn import Answers, Bridge, Disclosure, Selector, assemble, definitions
 from toolfold.validation import Validation
 
 log = logging.getLogger(__name__)
 
 
-def open_runtime(config: Config | None = None, *, approver: Approver | None = None) -> Runtime:
-    """Build a runtime from its configuration: close it, or use it in a `with` statement."""
+def open_runtime(
+    config: Config | None = None, *, approver: Approver | None = None, progress: Progress | None = None
+) -> Runtime:
+    """Build a runtime from its configuration: close it, or use it in a `with` statement.
+
+    `progress` is told how many tools have been read, and of how many, while an index is built.
+    """
     config = config or load()
     loops = Loops()
     registry = Registry()
@@ -64,7 +70,7 @@ def open_runtime(config: Config | None = None, *, approver: Approver | None = No
         max_parallel=config.tools.max_parallel,
     )
     toolsets += _own_toolsets(config, Toolsets(registry.snapshot(), toolsets))
-    return Runtime(config, registry, dispatch, _retriever(config), toolsets, [*reports, *plugged])
+    return Runtime(config, registry, dispatch, _retriever(config, progress), toolsets, [*reports, *plugged])
 
 
 class Runtime:
@@ -99,6 +105,7 @@ class Runtime:
             retriever=retriever,
             bridge=bridge,
             disclosure=Disclosure(config.tools, bridge),
+            selector=Selector(config.tools, retriever),
             toolsets=self.toolsets,
         )
         dispatch.results.prune()
@@ -296,13 +303,14 @@ class RuntimeRegistry:
         return self._runtime.handle_function_call(name, args, **options)
 
 
-def _retriever(config: Config) -> Retriever:
+def _retriever(config: Config, progress: Progress | None) -> Retriever:
     """Nothing is loaded yet: the models and the index are when somebody first searches."""
     ranker = "light" if config.tools.rag_embed_model == "light" else "encoder"
     return Retriever(
         _embedder(config, config.tools.rag_embed_model),
         lambda: Ranker.shipped(ranker),
         config.paths.cache_dir / "index",
+        progress=progress,
         reranker=_reranker(config),
         synonyms=Synonyms(config.tools.synonyms),
     )

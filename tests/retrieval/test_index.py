@@ -22,6 +22,7 @@ import pytest
 
 from tests.retrieval.catalog import CATALOG, Counting, made
 from toolfold.model import Source, Tool
+from toolfold.retrieval.embedding import EmbeddingUnavailable, Kind, Matrix
 from toolfold.retrieval.index import KEPT_FILES, KEPT_GRANTS, Index, Indexer, checksum, embedded_text
 from toolfold.retrieval.lexical import LONGEST_NAME
 from toolfold.retrieval.search import Searcher
@@ -555,3 +556,39 @@ def test_processes_that_write_at_once_leave_files_that_can_be_read(
 def _let_go(writers: list[subprocess.Popen[str]]) -> list[Any]:
     with ThreadPoolExecutor(len(writers)) as pool:
         return [pool.submit(writer.communicate, "go\n", 60) for writer in writers]
+
+
+def test_a_model_that_comes_back_is_asked_for_what_it_missed() -> None:
+    counting = Counting()
+    indexer, tools = Indexer(counting.embedder, None), tuple(CATALOG)
+    counting.broken = True
+    assert indexer.index(tools).vectors is None
+    assert indexer.index(tools).vectors is None
+    counting.broken = False
+    index = indexer.index(tools)
+    assert index.vectors is not None
+    counting.asked()
+    assert indexer.index(tools) is index
+    assert counting.asked() == 0
+
+
+def test_what_was_embedded_before_a_failure_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolfold.retrieval.index._BATCH", 3)
+    counting, tools = Counting(), tuple(CATALOG)
+    embed = counting.embedder.embed
+    calls: list[int] = []
+
+    class Failing:
+        name = counting.embedder.name
+
+        def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:
+            calls.append(1)
+            if len(calls) > 2:
+                raise EmbeddingUnavailable("gone")
+            return embed(texts, kind)
+
+    index = Indexer(Failing(), tmp_path).index(tools)
+    assert index.vectors is not None
+    counting.asked()
+    Indexer(counting.embedder, tmp_path).index(tools)
+    assert counting.asked() == len(tools) - 6

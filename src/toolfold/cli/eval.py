@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import click
 from toolfold.cli.app import Invocation
 from toolfold.cli.report import Judged, Measured, curve, tell
 from toolfold.cli.search import MODES, warn_of_mode
-from toolfold.cli.show import counted, listed, note, plain, progress, warn, working
+from toolfold.cli.show import counted, listed, note, plain, progress, warn
 
 if TYPE_CHECKING:
     from toolfold.registry import Snapshot
@@ -60,10 +61,11 @@ def command(
 
         check(plot)
     tools, asked = _read(catalog, queries)
-    with invocation.runtime() as runtime:
-        warn_of_mode(runtime, mode)
-        retriever = runtime.retriever
-        with working("reading the tools"):
+    with ExitStack() as stack:
+        with progress("reading the tools") as step:
+            runtime = stack.enter_context(invocation.runtime(progress=step))
+            warn_of_mode(runtime, mode)
+            retriever = runtime.retriever
             retriever.find(tools, "warm up", mode=mode, limit=1)
         judged = _judged(retriever, tools, asked, mode, depth, quiet=as_lines and sys.stdout.isatty())
         if as_lines:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.show import as_json, counted, listed, out, table, warn, working
+from toolfold.cli.show import as_json, counted, listed, out, progress, table, warn
 
 if TYPE_CHECKING:
     from toolfold.model import Tool
@@ -47,7 +47,7 @@ def command(
     from toolfold.sources import load_catalog, sample_catalog
 
     brought = [*(load_catalog(catalog) if catalog else ()), *(sample_catalog() if sample else ())]
-    with invocation.runtime() as runtime, working("reading the tools"):
+    with progress("reading the tools") as step, invocation.runtime(progress=step) as runtime:
         warn_of_mode(runtime, mode)
         snapshot, granted = _searched(runtime, brought)
         found = runtime.retriever.answer(snapshot, message, mode=mode, limit=limit, granted=granted)

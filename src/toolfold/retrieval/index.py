@@ -130,6 +130,7 @@ class Indexer:
         self._lock = threading.Lock()
         self._sums: dict[int, tuple[Tool, bytes]] = {}
         self._current: tuple[Sequence[Tool], Index] | None = None
+        self._incomplete = False
 
     @property
     def embedder(self) -> Embedder | None:
@@ -138,9 +139,20 @@ class Indexer:
     def index(self, tools: Sequence[Tool]) -> Index:
         """The index of these tools. The same sequence again costs nothing."""
         with self._lock:
-            if self._current is None or self._current[0] is not tools:
+            if self._current is None or self._current[0] is not tools or self._may_catch_up():
+                self._incomplete = False
                 self._current = (tools, self._built(tools))
             return self._current[1]
+
+    def _may_catch_up(self) -> bool:
+        """Whether a model that failed while tools were embedded answers again."""
+        if self._embedder is None or not self._incomplete:
+            return False
+        try:
+            self._embedder.embed(["tool"], "tool")
+        except EmbeddingUnavailable:
+            return False
+        return True
 
     def _built(self, tools: Sequence[Tool]) -> Index:
         sums = self._checksums(tools)
@@ -234,11 +246,15 @@ class Indexer:
             return None
         texts = [embedded_text(tool) for tool in tools]
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+        parts: list[Packed] = []
         try:
-            parts = list(self._embedded_parts(self._embedder, list(rows)))
+            parts.extend(self._embedded_parts(self._embedder, list(rows)))  # what came before a failure stays
         except EmbeddingUnavailable as error:
             self._outage.tell(str(error))
-            return None
+            self._incomplete = True
+            if not parts:
+                return None
+            parts.append(Packed.empty(len(rows) - sum(part.size for part in parts), parts[0].width))
         if not parts:
             return Packed.empty(0, 0)
         found = Packed(np.concatenate([p.numbers for p in parts]), np.concatenate([p.scales for p in parts]))

@@ -1,0 +1,36 @@
+"""Messages that must find their tool among hundreds, with the default model and ranker."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.retrieval.catalog import CATALOG
+from toolfold import sample_catalog
+from toolfold.retrieval.index import Index, Indexer
+from toolfold.retrieval.polyglot import Polyglot
+from toolfold.retrieval.ranking import Ranker
+from toolfold.retrieval.search import Searcher
+
+
+@pytest.fixture(scope="module")
+def index() -> Index:
+    taken = {tool.name for tool in CATALOG}
+    return Indexer(MODEL, None).index([*CATALOG, *(t for t in sample_catalog() if t.name not in taken)])
+
+
+MODEL = Polyglot()
+SEARCHER = Searcher(MODEL, lambda: Ranker.shipped("encoder"))
+
+
+@pytest.mark.parametrize(
+    ("message", "wanted", "within"),
+    [
+        ("remind me tonight", "calendar", 5),
+        ("check what's running", "process", 8),
+        ("use browser_navigate", "browser_navigate", 1),
+        ("run terminal command", "terminal", 1),
+    ],
+)
+def test_an_everyday_message_finds_its_tool(index: Index, message: str, wanted: str, within: int) -> None:
+    names = [hit.name for hit in SEARCHER.search(index, message, limit=within)]
+    assert any(wanted in name for name in names), names
