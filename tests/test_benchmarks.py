@@ -96,6 +96,13 @@ def test_every_mode_is_measured_beside_the_peers(out: Path) -> None:
     assert {"R@1", "R@5", "R@8", "MRR", "p50"} <= row["peers"]["first_ones"].keys()
 
 
+def test_messages_with_a_need_are_counted_as_selected_or_refused(out: Path) -> None:
+    told = json.loads((out / "result.json").read_text())["need"]["small"]
+    assert told["needs"]["messages"] == len(told["needs"]["need"]) == 6
+    assert told["chat"] == told["own"] == {}
+    assert "| small |" in (out / "need.md").read_text()
+
+
 def test_a_peer_that_fails_costs_its_own_figures_only(out: Path) -> None:
     (row,) = json.loads((out / "result.json").read_text())["quality"]["plain"]
     assert set(row["peers"]) == {"first_ones", "broken"}

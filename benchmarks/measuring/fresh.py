@@ -68,9 +68,8 @@ def configured(home: Path, model: str) -> Config:
 
 
 def ask(retriever: Retriever, tools: Snapshot, message: str) -> None:
-    """A whole search, with the verdict on whether a tool is needed where the retriever has one."""
-    search = getattr(retriever, "answer", retriever.find)
-    search(tools, message, mode="hybrid", limit=8)
+    """A whole search, with the verdict on whether a tool is needed."""
+    retriever.answer(tools, message, mode="hybrid", limit=8)
 
 
 def timed(retriever: Retriever, tools: Snapshot, message: str) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from measuring.peers import tell
 from measuring.quality import Quality, snapshot
@@ -16,7 +15,7 @@ from measuring.scores import DEEPEST, Figures
 from measuring.sets import Sets, Task, sampled
 from toolfold.registry import Snapshot
 from toolfold.retrieval.judging import Query
-from toolfold.retrieval.search import Retriever
+from toolfold.retrieval.search import Found
 
 CHAT = "none"
 NEEDS_A_MESSAGE = 4  # times the limit: one in a hundred has to show
@@ -30,10 +29,7 @@ class Need:
     limit: int
 
     def measure(self, sets: Sets, names: Sequence[str]) -> dict[str, Figures]:
-        """Shares and probabilities, a set at a time; nothing where the retriever gives no verdict."""
-        if not hasattr(Retriever, "answer"):
-            tell("  skipped: this version gives no verdict on whether a tool is needed")
-            return {}
+        """Shares and probabilities, a set at a time."""
         told = {}
         for name in names:
             tell(f"  need of a tool: {name}")
@@ -58,18 +54,17 @@ class Need:
     def parts(self, task: Task) -> list[tuple[str, Sequence[Query]]]:
         return [(part.weights, part.queries) for part in self.quality.weights.parts(task)]
 
-    def _asked(self, part: tuple[str, Sequence[Query]], task: Task, tools: Snapshot) -> list[Any]:
+    def _asked(self, part: tuple[str, Sequence[Query]], task: Task, tools: Snapshot) -> list[Found]:
         weights, queries = part
         retriever = self.quality.retriever(weights, task.name, "encoder")
-        answer: Any = getattr(retriever, "answer")  # noqa: B009
-        ask = partial(answer, tools, mode="hybrid", limit=DEEPEST)
+        ask = partial(retriever.answer, tools, mode="hybrid", limit=DEEPEST)
         return [ask(query.text, granted=query.candidates) for query in queries]
 
 
-def _told(verdicts: Sequence[Any]) -> Figures:
+def _told(verdicts: Sequence[Found]) -> Figures:
     if not verdicts:
         return {}
-    share = sum(bool(verdict.needed) for verdict in verdicts) / len(verdicts)
+    share = sum(verdict.needed for verdict in verdicts) / len(verdicts)
     return {
         "messages": len(verdicts),
         "selected": round(share, 4),

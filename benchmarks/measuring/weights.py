@@ -61,14 +61,9 @@ class Weights:
             return False
         return self._folds is None or any(self._ranker_file(task.name, model) is None for model in MODELS)
 
-    def need_file(self, name: str) -> Path | None:
-        """A verdict on need that was trained without the set."""
-        file = self._folds / f"need-without-{name}.npz" if self._folds else None
-        return file if file and file.exists() else None
-
     def has_seen_need(self, name: str) -> bool:
-        """Whether the verdict on need was trained on the set."""
-        return (name in self._fold_of or name == MIXED) and self.need_file(name) is None
+        """Whether the verdict on need, which is the shipped one, was trained on the set."""
+        return name in self._fold_of or name == MIXED
 
     def light(self, part: str) -> Light:
         """A light model that never saw the part's messages."""
