@@ -87,7 +87,7 @@ def traits(message: str) -> tuple[Places, Scores]:
     """The buckets of a message's runs of characters, words and pairs of words, and what each counts."""
     text = _plain(message)
     runs = np.unique(_runs(text))
-    words = np.unique(_words(text)) + LETTERS
+    words = _words(text) + LETTERS
     shares = np.repeat([len(runs) ** -0.5, len(words) ** -0.5], [len(runs), len(words)])
     return np.concatenate((runs, words)), shares.astype(np.float32)
 
@@ -135,4 +135,4 @@ def _words(text: str) -> Places:
     words = ["^", *_WORD.findall(text), "$"]
     pairs = (f"{one} {other}" for one, other in itertools.pairwise(words))
     told = (*words[1:-1], *pairs)
-    return np.fromiter((zlib.crc32(each.encode("utf-8", "replace")) % WORDS for each in told), np.int64)
+    return np.array(sorted({zlib.crc32(each.encode("utf-8", "replace")) % WORDS for each in told}), np.int64)
