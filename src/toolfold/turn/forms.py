@@ -1,0 +1,179 @@
+"""Requests as providers take them: OpenAI chat, OpenAI Responses and Anthropic Messages.
+
+Writes tools, notes beside messages and the answers of calls in one of the three forms. The messages are
+in that form already: what the caller wrote is passed on as it is. Sends nothing, and decides nothing
+about which tools are shown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from toolfold.model import BRIDGE_SEARCH, Definition, Json, ToolResult, read_json
+
+Form = Literal["openai", "anthropic", "responses"]
+Message = Mapping[str, Any]
+
+ANTHROPIC_BETA = "advanced-tool-use-2025-11-20"
+"""What deployments of Anthropic's API want to hear that know deferred tools only as a beta."""
+MOST_TOOLS = 10_000
+"""As many tools as Anthropic takes in one request, deferred ones included."""
+
+_ABREAST = ("oneOf", "anyOf", "allOf")
+_DEFERRED = {"defer_loading": True}
+_BREAKPOINT = {"cache_control": {"type": "ephemeral"}}
+
+
+def render(definition: Definition, form: Form) -> Json:
+    """One tool, as it stands in the tools array."""
+    function = definition["function"]
+    if form == "anthropic":
+        return {
+            "name": function["name"],
+            "description": function.get("description", ""),
+            "input_schema": schema_for(function.get("parameters") or {}),
+        }
+    plain = {**function, "parameters": schema_for(function.get("parameters") or {})}
+    if form == "openai":
+        return {**definition, "function": plain}
+    return {"type": "function", **plain, "strict": False}  # without a word, strict is what Responses assumes
+
+
+def schema_for(schema: Json) -> Json:
+    """An object's schema without alternatives at its top, which no provider takes there.
+
+    The parameters that they name are kept. Which of them go together is checked when the tool is called.
+    """
+    if schema.get("type") == "object" and not any(key in schema for key in _ABREAST):
+        return schema
+    plain = {key: value for key, value in schema.items() if key not in _ABREAST}
+    branches = [each for key in _ABREAST for each in _dicts(schema.get(key))]
+    named: Json = {}
+    for part in [*branches, plain]:
+        own = part.get("properties")
+        named |= own if isinstance(own, dict) else {}
+    return {**plain, "type": "object", **({"properties": named} if named else {})}
+
+
+def tools_array(
+    shown: Sequence[Definition],
+    form: Form,
+    *,
+    deferred: Sequence[Definition] = (),
+    native: bool = False,
+    breakpoint_after: int = 0,
+) -> list[Json]:
+    """The tools array. The deferred tools come last: a provider loads them when an answer names them.
+
+    After so many tools as `breakpoint_after` says, Anthropic is told to remember the request so far.
+    """
+    if form == "anthropic" and not shown:
+        shown, deferred = deferred[:1], deferred[1:]  # not all of them may be deferred
+    tools = [render(each, form) for each in shown]
+    if form == "anthropic":
+        if 0 < breakpoint_after <= len(tools):
+            tools[breakpoint_after - 1] |= _BREAKPOINT
+        return tools + [render(each, form) | _DEFERRED for each in deferred]
+    if form == "responses" and native:
+        return [_as_search(tool) if tool["name"] == BRIDGE_SEARCH else tool for tool in tools]
+    return tools
+
+
+def _as_search(tool: Json) -> Json:
+    """The bridge's search as the provider's own: what it answers with is loaded as a tool."""
+    kept = {key: tool[key] for key in ("description", "parameters")}
+    return {"type": BRIDGE_SEARCH, "execution": "client", **kept}
+
+
+def is_from_user(message: Message) -> bool:
+    """Whether a person wrote it. Anthropic has the results of tools travel under the user's name as well."""
+    content = message.get("content")
+    if message.get("role") != "user" or not (content is None or isinstance(content, (str, list, tuple))):
+        return False
+    parts = () if content is None or isinstance(content, str) else content
+    results = sum(1 for part in parts if isinstance(part, Mapping) and part.get("type") == "tool_result")
+    return not results or results < len(parts)
+
+
+def is_instruction(message: Message) -> bool:
+    """Whether it steers the model and is no part of what was said."""
+    return message.get("role") in ("system", "developer")
+
+
+def with_text(message: Message, text: str, form: Form) -> Json:
+    """The message with a text behind what it says. The one given is not changed."""
+    content = message.get("content")
+    if isinstance(content, (list, tuple)):
+        part = {"type": "input_text" if form == "responses" else "text", "text": text}
+        return {**message, "content": [*content, part]}
+    return {**message, "content": f"{content}\n\n{text}" if content else text}
+
+
+def added_tools(definitions: Sequence[Definition]) -> Json:
+    """An item of the Responses form that gives the model tools from its place in the input on."""
+    return {
+        "type": "additional_tools",
+        "role": "developer",
+        "tools": [render(each, "responses") for each in definitions],
+    }
+
+
+def answer(result: ToolResult, form: Form, *, deferred: Mapping[str, Definition] | None = None) -> list[Json]:
+    """What a call came to, to be added to the history.
+
+    In the Anthropic form these are content blocks for the user message that follows the calls: put all
+    `tool_result` blocks first. Where tools are `deferred` to the provider, an answer of tool_search loads
+    those of them that it found; everything else is told as text.
+    """
+    is_search = deferred is not None and result.name == BRIDGE_SEARCH
+    loaded, rest = _searched(result.text, deferred or {}) if is_search else ([], result.text)
+    if form == "openai":
+        return [{"role": "tool", "tool_call_id": result.call_id, "content": result.text}]
+    if form == "anthropic":
+        return _anthropic_answer(result, loaded, rest)
+    if is_search:
+        return _search_output(result, [(deferred or {})[name] for name in loaded], rest)
+    return [{"type": "function_call_output", "call_id": result.call_id, "output": result.text}]
+
+
+def _anthropic_answer(result: ToolResult, loaded: Sequence[str], rest: str) -> list[Json]:
+    block: Json = {"type": "tool_result", "tool_use_id": result.call_id}
+    if not loaded:
+        failed = {"is_error": True} if result.error is not None else {}
+        return [block | {"content": result.text} | failed]
+    references = [{"type": "tool_reference", "tool_name": name} for name in loaded]
+    # Beside a reference the result may hold nothing else, so the rest follows it.
+    return [block | {"content": references}, *([{"type": "text", "text": rest}] if rest else [])]
+
+
+def _search_output(result: ToolResult, loaded: Sequence[Definition], rest: str) -> list[Json]:
+    output = {
+        "type": "tool_search_output",
+        "execution": "client",
+        "call_id": result.call_id,
+        "status": "completed",
+        "tools": [render(each, "responses") | _DEFERRED for each in loaded],
+    }
+    return [output, *([{"role": "developer", "content": rest}] if rest else [])]
+
+
+def _searched(text: str, deferred: Mapping[str, Definition]) -> tuple[list[str], str]:
+    """The tools that an answer of the search can load, and what else it says."""
+    try:
+        told = read_json(text)
+    except ValueError:
+        return [], text
+    if not isinstance(told, dict):
+        return [], text
+    matches = _dicts(told.get("matches"))
+    loaded = [name for match in matches if isinstance(name := match.get("name"), str) and name in deferred]
+    others = [match for match in matches if match.get("name") not in loaded]
+    rest = {key: value for key, value in told.items() if key != "matches"}
+    rest |= {"matches": others} if others else {}
+    return list(dict.fromkeys(loaded)), json.dumps(rest, ensure_ascii=False) if rest else ""
+
+
+def _dicts(values: Any) -> list[Json]:
+    return [each for each in values if isinstance(each, dict)] if isinstance(values, list) else []

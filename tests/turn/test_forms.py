@@ -1,0 +1,257 @@
+"""Tools, notes and answers as each provider takes them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, get_args
+
+import pytest
+
+from toolfold.model import Definition, Json, ToolResult
+from toolfold.turn.forms import (
+    MOST_TOOLS,
+    Form,
+    added_tools,
+    answer,
+    is_from_user,
+    render,
+    schema_for,
+    tools_array,
+    with_text,
+)
+
+FORMS: tuple[Form, ...] = get_args(Form)
+SCHEMA: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+def definition(name: str = "weather", parameters: Json | None = None) -> Definition:
+    function = {"name": name, "description": f"does {name}", "parameters": parameters or SCHEMA}
+    return {"type": "function", "function": function}
+
+
+SEARCH = definition("tool_search", {"type": "object", "properties": {"query": {"type": "string"}}})
+
+
+def searched(*names: str, **more: Any) -> ToolResult:
+    told = {"matches": [{"name": name, "signature": f"{name}()"} for name in names], **more}
+    return ToolResult(call_id="call-1", name="tool_search", text=json.dumps(told))
+
+
+# -- tools ----------------------------------------------------------------------------------------------
+
+
+def test_a_tool_stands_under_its_providers_keys() -> None:
+    assert render(definition(), "openai") == definition()
+    assert render(definition(), "anthropic") == {
+        "name": "weather",
+        "description": "does weather",
+        "input_schema": SCHEMA,
+    }
+    assert render(definition(), "responses") == {
+        "type": "function",
+        "name": "weather",
+        "description": "does weather",
+        "parameters": SCHEMA,
+        "strict": False,
+    }
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_schema_without_a_type_is_an_objects(form: Form) -> None:
+    written = json.dumps(render(definition(parameters={"properties": {"city": {}}}), form))
+    assert '"type": "object"' in written
+
+
+def test_alternatives_at_the_top_leave_their_parameters_behind() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"id": {"type": "integer"}},
+        "required": ["id"],
+        "anyOf": [
+            {"required": ["title"], "properties": {"title": {"type": "string"}}},
+            {"properties": {"body": {"type": "string"}, "id": {"type": "string"}}},
+            True,
+        ],
+    }
+    plain = schema_for(schema)
+    assert "anyOf" not in plain
+    assert plain["required"] == ["id"]
+    assert plain["properties"] == {
+        "title": {"type": "string"},
+        "body": {"type": "string"},
+        "id": {"type": "integer"},
+    }
+
+
+def test_an_ordinary_schema_is_passed_on_as_it_is() -> None:
+    assert schema_for(SCHEMA) is SCHEMA
+
+
+def test_anthropic_is_told_to_remember_up_to_the_last_constant_tool() -> None:
+    tools = tools_array([definition("a"), definition("b"), definition("c")], "anthropic", breakpoint_after=2)
+    assert ["cache_control" in tool for tool in tools] == [False, True, False]
+
+
+@pytest.mark.parametrize("form", ["openai", "responses"])
+def test_other_providers_remember_without_being_told(form: Form) -> None:
+    assert "cache_control" not in json.dumps(tools_array([definition()], form, breakpoint_after=1))
+
+
+def test_deferred_tools_come_last_are_marked_and_carry_no_mark_of_the_cache() -> None:
+    late = [definition("late"), definition("later")]
+    tools = tools_array([SEARCH], "anthropic", deferred=late, native=True, breakpoint_after=1)
+    assert [tool["name"] for tool in tools] == ["tool_search", "late", "later"]
+    assert [tool.get("defer_loading", False) for tool in tools] == [False, True, True]
+    assert not any("cache_control" in tool and "defer_loading" in tool for tool in tools)
+
+
+def test_not_all_tools_are_deferred() -> None:
+    tools = tools_array([], "anthropic", deferred=[definition("late"), definition("later")], native=True)
+    assert [tool.get("defer_loading", False) for tool in tools] == [False, True]
+
+
+def test_responses_searches_with_its_own_tool_and_lets_the_caller_do_it() -> None:
+    (tool,) = tools_array([SEARCH], "responses", native=True)
+    assert tool == {
+        "type": "tool_search",
+        "execution": "client",
+        "description": "does tool_search",
+        "parameters": SEARCH["function"]["parameters"],
+    }
+
+
+def test_chat_has_no_form_of_its_own_for_deferred_tools() -> None:
+    assert tools_array([SEARCH], "openai", deferred=[definition()], native=True) == [SEARCH]
+
+
+def test_as_many_tools_as_anthropic_takes() -> None:
+    assert MOST_TOOLS == 10_000
+
+
+# -- notes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_text_stays_text_and_parts_get_one_more(form: Form) -> None:
+    kind = "input_text" if form == "responses" else "text"
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
+    assert with_text({"role": "user", "content": "Hi"}, "note", form)["content"] == "Hi\n\nnote"
+    assert with_text({"role": "user", "content": ""}, "note", form)["content"] == "note"
+    assert with_text({"role": "user", "content": None}, "note", form)["content"] == "note"
+    assert with_text({"role": "user", "content": [image]}, "note", form)["content"] == [
+        image,
+        {"type": kind, "text": "note"},
+    ]
+
+
+def test_the_callers_message_is_not_changed() -> None:
+    message = {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
+    with_text(message, "note", "openai")
+    assert message == {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ({"role": "user", "content": "Hi"}, True),
+        ({"role": "user", "content": ""}, True),
+        ({"role": "user"}, True),
+        ({"role": "user", "content": []}, True),
+        ({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}, True),
+        ({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1"}]}, False),
+        ({"role": "user", "content": [{"type": "tool_result"}, {"type": "text", "text": "and?"}]}, True),
+        ({"role": "user", "content": {"odd": True}}, False),
+        ({"role": "assistant", "content": "Hi"}, False),
+        ({"role": "tool", "content": "{}"}, False),
+        ({"type": "function_call_output", "output": "{}"}, False),
+    ],
+)
+def test_a_users_message_is_told_from_a_result_in_the_users_name(message: Json, expected: bool) -> None:
+    assert is_from_user(message) is expected
+
+
+def test_responses_takes_tools_in_the_middle_of_its_input() -> None:
+    assert added_tools([definition()]) == {
+        "type": "additional_tools",
+        "role": "developer",
+        "tools": [render(definition(), "responses")],
+    }
+
+
+# -- answers --------------------------------------------------------------------------------------------
+
+
+def test_a_result_goes_back_under_its_calls_id() -> None:
+    result = ToolResult(call_id="call-7", name="weather", text='{"sun": true}')
+    assert answer(result, "openai") == [
+        {"role": "tool", "tool_call_id": "call-7", "content": '{"sun": true}'}
+    ]
+    assert answer(result, "anthropic") == [
+        {"type": "tool_result", "tool_use_id": "call-7", "content": '{"sun": true}'}
+    ]
+    assert answer(result, "responses") == [
+        {"type": "function_call_output", "call_id": "call-7", "output": '{"sun": true}'}
+    ]
+
+
+def test_anthropic_is_told_that_a_call_failed() -> None:
+    result = ToolResult(call_id="1", name="weather", text='{"error": "no"}', error="no")
+    assert answer(result, "anthropic")[0]["is_error"] is True
+
+
+def test_what_a_search_finds_is_loaded_by_reference() -> None:
+    deferred = {"weather": definition(), "tides": definition("tides")}
+    assert answer(searched("weather", "tides"), "anthropic", deferred=deferred) == [
+        {
+            "type": "tool_result",
+            "tool_use_id": "call-1",
+            "content": [
+                {"type": "tool_reference", "tool_name": "weather"},
+                {"type": "tool_reference", "tool_name": "tides"},
+            ],
+        }
+    ]
+
+
+def test_nothing_stands_beside_a_reference_and_nothing_is_lost() -> None:
+    deferred = {"weather": definition()}
+    result, text = answer(searched("weather", "shown", hint="Look again."), "anthropic", deferred=deferred)
+    assert {block["type"] for block in result["content"]} == {"tool_reference"}
+    assert json.loads(text["text"]) == {
+        "hint": "Look again.",
+        "matches": [{"name": "shown", "signature": "shown()"}],
+    }
+
+
+def test_a_tool_that_was_not_sent_is_never_referred_to() -> None:
+    found = searched("elsewhere")
+    assert answer(found, "anthropic", deferred={"weather": definition()}) == answer(found, "anthropic")
+    assert answer(found, "anthropic")[0]["content"] == found.text
+
+
+def test_what_a_search_finds_is_given_to_responses_as_tools() -> None:
+    output, text = answer(searched("weather", hint="Look."), "responses", deferred={"weather": definition()})
+    assert output == {
+        "type": "tool_search_output",
+        "execution": "client",
+        "call_id": "call-1",
+        "status": "completed",
+        "tools": [render(definition(), "responses") | {"defer_loading": True}],
+    }
+    assert text == {"role": "developer", "content": '{"hint": "Look."}'}
+
+
+@pytest.mark.parametrize("text", ["[]", "not json", '{"matches": 3}', '{"matches": [1, {"name": 2}]}', "{}"])
+@pytest.mark.parametrize("form", FORMS)
+def test_an_answer_of_any_shape_is_an_answer(text: str, form: Form) -> None:
+    result = ToolResult(call_id="call-1", name="tool_search", text=text)
+    first, *_ = answer(result, form, deferred={"weather": definition()})
+    assert "call-1" in first.values()
+
+
+def test_a_failed_search_is_still_answered() -> None:
+    result = ToolResult(call_id="call-1", name="tool_search", text='{"error": "no words"}', error="no words")
+    output, text = answer(result, "responses", deferred={})
+    assert output["tools"] == []
+    assert "no words" in text["content"]
+    assert answer(result, "anthropic", deferred={})[0]["is_error"] is True
