@@ -22,6 +22,8 @@ def spread_out(index: Index, order: Sequence[int]) -> list[int]:
     """The same tools in the same order, but for the third and further copies of any."""
     looked, rest = list(order[:LOOKED_AT]), list(order[LOOKED_AT:])
     alike = _alike(index, looked)
+    if not len(looked) or alike.sum(1).max() <= KEPT:  # each is alike to itself
+        return list(order)
     kept: list[int] = []
     later: list[int] = []
     for place in range(len(looked)):

@@ -40,7 +40,8 @@ def best_places(scores: Scores, depth: int) -> Places:
         return np.zeros(0, np.int64)
     if depth < len(scores) // 4:
         bound = np.partition(scores, len(scores) - depth)[len(scores) - depth]
-        some = np.flatnonzero(scores >= bound)
+        above = np.flatnonzero(scores > bound)
+        some = np.concatenate((above, np.flatnonzero(scores == bound)[: depth - len(above)]))
     else:
         some = np.arange(len(scores))
     order: Places = some[np.argsort(-scores[some], kind="stable")]
@@ -57,39 +58,39 @@ def reciprocal_ranks(rankings: Sequence[Places], size: int, k: int = RRF_K) -> S
 
 def features(legs: Legs, candidates: Places, names: Scores) -> Scores:
     """A row a candidate: what each leg says of it, by itself and beside the others."""
-    columns = [*_lexical_columns(legs, candidates), names]
+    columns: list[Scores | float] = [*_lexical_columns(legs, candidates), names]
     for scores in legs.dense.values():
         columns += _dense_columns(scores, candidates)
-    return np.stack(columns, axis=1).astype(np.float32)
+    rows: Scores = np.empty((len(candidates), len(columns)), np.float32)
+    for place, column in enumerate(columns):
+        rows[:, place] = column
+    return rows
 
 
-def _lexical_columns(legs: Legs, candidates: Places) -> list[Scores]:
+def _lexical_columns(legs: Legs, candidates: Places) -> list[Scores | float]:
     mine = legs.lexical[candidates]
     highest = float(legs.lexical.max(initial=0.0))
-    covered = mine / max(legs.best_lexical, 1e-6)
-    every = np.ones_like(mine)
     return [
-        covered,
+        mine / max(legs.best_lexical, 1e-6),
         mine / max(highest, 1e-6),
         mine / 10.0,
         _closeness(mine),
-        every * (highest / max(legs.best_lexical, 1e-6)),
-        every * min(legs.best_lexical / 40.0, 2.0),
+        highest / max(legs.best_lexical, 1e-6),
+        min(legs.best_lexical / 40.0, 2.0),
     ]
 
 
-def _dense_columns(scores: Scores, candidates: Places) -> list[Scores]:
+def _dense_columns(scores: Scores, candidates: Places) -> list[Scores | float]:
     mine = scores[candidates]
     real = scores[scores > NEVER]  # what is not granted says nothing about what is usual
     highest, average, spread = float(real.max(initial=0)), float(real.mean()), float(real.std()) + 1e-6
-    every = np.ones_like(mine)
     return [
         mine,
         (mine - highest) * 4.0,
         (mine - average) / spread / 4.0,
         _closeness(mine),
-        every * highest,
-        every * ((highest - average) / spread / 4.0),
+        highest,
+        (highest - average) / spread / 4.0,
     ]
 
 
