@@ -263,6 +263,8 @@ def catalog_rows(
     for fold in "abc":
         vectors, near = _near(options, fold, label, {each: text[each] for each in text if not gold[each]})
         for each, vector in near.items():
+            if each not in text:
+                continue
             lexical, best = index.lexical.scores(text[each])
             dense = vectors @ vector
             keep = _some_tools(len(tools), gold[each], chance)
