@@ -7,8 +7,9 @@ most the same. Agent loops, gateways and command lines all work through this one
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 from toolfold.approval import Approval
 from toolfold.availability import Availability
@@ -18,7 +19,22 @@ from toolfold.errors import CallError
 from toolfold.model import AgentServices, Approver, CallContext, Definition, Json, ToolCall, ToolResult
 from toolfold.retrieval.search import Retriever
 from toolfold.scope import Scope, Toolsets
-from toolfold.turn import Bridge, Disclosure, Grant, Grants, Turn, begin, select, unwrap
+from toolfold.turn import (
+    Bridge,
+    Conversation,
+    Disclosure,
+    Grant,
+    Grants,
+    Selection,
+    Selector,
+    Turn,
+    begin,
+    unwrap,
+)
+from toolfold.turn.selection import BRIDGE
+
+Message: TypeAlias = str | Sequence[Mapping[str, Any]]
+"""What the user said, or the conversation so far as a provider keeps it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +47,7 @@ class Grounds:
     retriever: Retriever
     bridge: Bridge
     disclosure: Disclosure
+    selector: Selector
     toolsets: Callable[[], Toolsets]
     """The toolsets as they are now."""
     grants: Grants = field(default_factory=Grants)
@@ -69,20 +86,28 @@ class Session:
         """The names of all tools this session may call, of those there are now."""
         return self.scope.granted(self._grounds.toolsets())
 
-    def assemble(self, message: str = "") -> Turn:
-        """Begin a turn: decide what the model sees for this message, and pin what it may call."""
+    def assemble(self, message: Message = "") -> Turn:
+        """Begin a turn: decide what the model sees for this message, and pin what it may call.
+
+        A conversation says more than its last message: give it whole, in the form any provider keeps it.
+        """
         grant = self._grant()
         whole = self._whole_turn(grant)
+        selection = self._selection(grant, whole, message)
         self._turn = self._grounds.disclosure(
-            grant, whole, context_tokens=self._context_tokens, chosen=self._chosen(whole, message)
+            grant,
+            whole if selection is None else replace(whole, selection=selection),
+            context_tokens=self._context_tokens,
+            chosen=self._chosen(grant, selection),
+            forced=selection is not None and selection.leg == BRIDGE,
         )
         return self._turn
 
-    async def prepare(self, message: str = "") -> Turn:
+    async def prepare(self, message: Message = "") -> Turn:
         """The same as `assemble`, without blocking the loop while tools are checked."""
         return await self._dispatch.loops.in_thread(lambda: self.assemble(message))
 
-    def definitions(self, message: str = "") -> list[Definition]:
+    def definitions(self, message: Message = "") -> list[Definition]:
         """Begin a turn and give its tools array."""
         return self.assemble(message).definitions()
 
@@ -156,20 +181,18 @@ class Session:
         folder = self._dispatch.results.folder(self.id)
         return CallContext(session_id=self.id, agent=self.agent, readable=(folder,))
 
-    def _chosen(self, turn: Turn, message: str) -> list[str] | None:
-        """The tools that fit the message; None where nothing is to be chosen."""
-        settings = self._grounds.config.tools
-        if settings.selection == "eager" or not message.strip():
+    def _selection(self, grant: Grant, turn: Turn, message: Message) -> Selection | None:
+        """What fits the conversation; None where nothing is to be chosen."""
+        if self._grounds.config.tools.selection == "eager":
             return None
-        selection = select(
-            turn,
-            message,
-            self._grounds.retriever,
-            mode=settings.selection,
-            top_k=settings.rag_top_k,
-            pinned=(*settings.pinned, *settings.tool_search.always_load),
-        )
-        return [tool.name for tool in selection.turn.tools]
+        conversation = Conversation.of(message)
+        return self._grounds.selector(grant, turn, conversation) if conversation.said else None
+
+    def _chosen(self, grant: Grant, selection: Selection | None) -> list[str] | None:
+        """The names to show beside the tools that the model finds itself; None for all."""
+        if selection is None:
+            return None
+        return [*(tool.name for tool in self._grounds.selector.pinned(grant)), *selection.names]
 
     def _with_approver(self, dispatch: Dispatch, approver: Approver | None) -> Dispatch:
         if approver is None:

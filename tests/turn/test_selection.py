@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 import pytest
 
+from tests.conftest import Opened
+from toolfold import Runtime, Session
 from toolfold.authoring import build_tool
 from toolfold.availability import Availability
+from toolfold.config.settings import Tools
 from toolfold.errors import OutOfScope
 from toolfold.model import Tool
 from toolfold.registry import Registry
 from toolfold.retrieval.embedding import Function
-from toolfold.retrieval.search import Mode, Retriever
-from toolfold.turn import Turn, assemble
-from toolfold.turn.selection import Selection, select
+from toolfold.retrieval.search import Retriever
+from toolfold.sources import sample_catalog
+from toolfold.turn import Conversation, Disclosure, Grant, Selection, Selector, Turn, begin
+from toolfold.turn.selection import BRIDGE, FITS, FITTED, MOST_KEPT, NAMED, TOO_LARGE, USED
+from toolfold.turn.tokens import count_tokens
 
 
 def tool(name: str, description: str, **options: Any) -> Tool:
@@ -32,6 +38,7 @@ TOOLS = [
     tool("read_file", "Read a file of the workspace.", core=True),
 ]
 TOPICS = [{"invoice", "bill"}, {"weather", "umbrella"}, {"lamp"}, {"file", "document"}]
+MODES = ["keyword", "semantic", "hybrid"]
 
 
 def by_topic(texts: Sequence[str]) -> list[list[float]]:
@@ -39,138 +46,371 @@ def by_topic(texts: Sequence[str]) -> list[list[float]]:
     return [[0.1 + any(word in text.lower() for word in topic) for topic in TOPICS] for text in texts]
 
 
-@pytest.fixture
-def turn() -> Turn:
-    registry = Registry()
-    registry.add_all(TOOLS)
-    granted = frozenset(registry.snapshot()) - {"lamp_on"}
-    return assemble(registry.snapshot(), granted, Availability(timeout=5))
+def asked(*messages: str, used: Sequence[str] = ()) -> Conversation:
+    return Conversation(messages, tuple(used))
+
+
+class Bench:
+    """Selects among a few tools with the settings a test gives."""
+
+    def __init__(
+        self,
+        tools: Sequence[Tool] = TOOLS,
+        *,
+        without: Sequence[str] = ("lamp_on",),
+        hidden: Sequence[str] = (),
+        retriever: Retriever | None = None,
+    ) -> None:
+        registry = Registry()
+        registry.add_all(tools)
+        granted = frozenset(registry.snapshot()) - {*without}
+        self.grant = Grant.of(registry.snapshot(), granted, frozenset(hidden))
+        self.turn = begin(self.grant, Availability(timeout=5))
+        self.retriever = retriever or Retriever(Function(by_topic), None, None)
+
+    def selector(self, **settings: Any) -> Selector:
+        return Selector(Tools(**{"selection": "keyword", "pinned": (), **settings}), self.retriever)
+
+    def __call__(self, conversation: str | Conversation, **settings: Any) -> Selection:
+        if isinstance(conversation, str):
+            conversation = asked(conversation)
+        return self.selector(**settings)(self.grant, self.turn, conversation)
 
 
 @pytest.fixture
-def retriever() -> Retriever:
-    return Retriever(Function(by_topic), None, None)
+def selected() -> Bench:
+    return Bench()
 
 
-class Selected:
-    """Selects with what a test says and the rest as usual."""
-
-    def __init__(self, turn: Turn, retriever: Retriever) -> None:
-        self._turn, self._retriever = turn, retriever
-
-    def __call__(
-        self, message: str, *, mode: Mode = "keyword", top_k: int = 8, pinned: Collection[str] = ()
-    ) -> Selection:
-        return select(self._turn, message, self._retriever, mode=mode, top_k=top_k, pinned=pinned)
-
-
-@pytest.fixture
-def selected(turn: Turn, retriever: Retriever) -> Selected:
-    return Selected(turn, retriever)
-
-
-def shown(turn: Turn) -> list[str]:
-    return [each.name for each in turn.tools]
-
-
-def test_the_tools_that_fit_the_message_are_shown(selected: Selected) -> None:
-    selection = selected("create an invoice", top_k=1)
-    assert shown(selection.turn) == ["invoice_create"]
-    assert [hit.name for hit in selection.hits] == ["invoice_create"]
+def test_the_tools_that_fit_the_message_are_chosen(selected: Bench) -> None:
+    selection = selected("create an invoice", rag_top_k=1)
+    assert selection.names == ("invoice_create",)
+    assert selection.why == {"invoice_create": FITS}
     assert selection.hits[0].matched
+    assert selection.leg == "keyword"
 
 
-def test_words_nobody_wrote_are_found_by_meaning_only(selected: Selected) -> None:
-    assert shown(selected("do I need an umbrella", mode="keyword", top_k=1).turn) != ["weather_today"]
-    assert shown(selected("do I need an umbrella", mode="semantic", top_k=1).turn) == ["weather_today"]
-    assert "weather_today" in shown(selected("do I need an umbrella", mode="hybrid", top_k=2).turn)
+def test_the_best_stands_first(selected: Bench) -> None:
+    assert selected("list the invoices").names[0] == "invoice_list"
+    assert selected("create an invoice").names[0] == "invoice_create"
 
 
-@pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid"])
-def test_at_most_so_many_are_chosen(selected: Selected, mode: Mode) -> None:
-    selection = selected("create list invoice customer weather city", mode=mode, top_k=2)
-    assert len(selection.hits) == len(selection.turn.tools) == 2
+def test_words_nobody_wrote_are_found_by_meaning_only(selected: Bench) -> None:
+    umbrella = "do I need an umbrella"
+    assert "weather_today" not in selected(umbrella, selection="keyword").names
+    assert selected(umbrella, selection="semantic", rag_top_k=1).names == ("weather_today",)
+    assert "weather_today" in selected(umbrella, selection="hybrid", rag_top_k=2).names
 
 
-def test_what_is_not_shown_can_still_be_called(selected: Selected) -> None:
-    turn = selected("create an invoice", top_k=1).turn
-    assert "weather_today" not in shown(turn)
-    assert turn.tool("weather_today").name == "weather_today"
+@pytest.mark.parametrize("mode", MODES)
+def test_at_most_so_many_are_chosen(selected: Bench, mode: str) -> None:
+    selection = selected("create list invoice customer weather city", selection=mode, rag_top_k=2)
+    assert len(selection.names) == len(selection.why) == 2
 
 
-def test_a_pinned_tool_is_shown_for_every_message(selected: Selected) -> None:
-    turn = selected("create an invoice", top_k=1, pinned=["weather_today"]).turn
-    assert shown(turn) == ["invoice_create", "weather_today"]
+def test_a_pinned_tool_takes_no_place_from_the_others(selected: Bench) -> None:
+    selection = selected("create an invoice", rag_top_k=1, pinned=("invoice_create",))
+    assert selection.names == ("invoice_list",)
 
 
-def test_a_pinned_tool_takes_no_place_from_the_others(selected: Selected) -> None:
-    selection = selected("create an invoice", top_k=1, pinned=["invoice_create"])
-    assert [hit.name for hit in selection.hits] == ["invoice_list"]
-    assert shown(selection.turn) == ["invoice_create", "invoice_list"]
+def test_the_runtimes_own_tools_compete_like_any_other(selected: Bench) -> None:
+    assert selected("create an invoice", rag_top_k=1).names == ("invoice_create",)
+    assert selected("read the file", rag_top_k=1).names == ("read_file",)
 
 
-def test_the_runtimes_own_tools_compete_like_any_other(selected: Selected) -> None:
-    assert shown(selected("create an invoice", top_k=1).turn) == ["invoice_create"]
-    assert shown(selected("read the file", top_k=1).turn) == ["read_file"]
-
-
-def test_the_runtimes_own_tools_can_be_pinned(selected: Selected) -> None:
-    turn = selected("create an invoice", top_k=1, pinned=["read_file"]).turn
-    assert shown(turn) == ["invoice_create", "read_file"]
-
-
-def test_a_message_that_names_a_tool_gets_it(selected: Selected) -> None:
-    selection = selected("not an invoice: weather_today", top_k=1)
-    assert shown(selection.turn) == ["weather_today"]
-    assert selection.hits[0].exact
-
-
-@pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid"])
-def test_what_was_not_granted_is_not_chosen_however_well_it_fits(selected: Selected, mode: Mode) -> None:
-    selection = selected("use lamp_on to switch on the lamp", mode=mode)
-    assert "lamp_on" not in shown(selection.turn)
+@pytest.mark.parametrize("mode", MODES)
+def test_what_was_not_granted_is_not_chosen_however_well_it_fits(selected: Bench, mode: str) -> None:
+    conversation = asked("use lamp_on to switch on the lamp", used=["lamp_on"])
+    selection = selected(conversation, selection=mode, pinned=("lamp_on",))
+    assert "lamp_on" not in selection.names
     assert "lamp_on" not in [hit.name for hit in selection.hits]
-
-
-def test_a_pin_grants_nothing(selected: Selected) -> None:
-    turn = selected("switch on the lamp", pinned=["lamp_on", "no_such_tool"]).turn
-    assert not {"lamp_on", "no_such_tool"} & set(shown(turn))
     with pytest.raises(OutOfScope):
-        turn.tool("lamp_on")
+        selected.turn.tool("lamp_on")
 
 
-def test_a_tool_that_is_not_offered_is_neither_chosen_nor_pinned(retriever: Retriever) -> None:
-    registry = Registry()
-    registry.add_all(TOOLS)
-    snapshot = registry.snapshot()
-    hidden = frozenset({"invoice_create", "lamp_on"})
-    turn = assemble(snapshot, frozenset(snapshot), Availability(timeout=5), hidden=hidden)
-    selection = Selected(turn, retriever)("create an invoice", pinned=["lamp_on"])
-    assert not hidden & set(shown(selection.turn))
+def test_a_tool_that_is_not_offered_is_not_chosen() -> None:
+    hidden = ("invoice_create", "lamp_on")
+    selection = Bench(without=(), hidden=hidden)(asked("create an invoice", used=["invoice_create"]))
+    assert not {*hidden} & {*selection.names}
 
 
-@pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid"])
-def test_the_same_tools_stand_in_the_same_order_whatever_their_rank(selected: Selected, mode: Mode) -> None:
-    one = selected("weather invoice list", mode=mode, top_k=3).turn
-    other = selected("invoice list create weather", mode=mode, top_k=3).turn
-    assert shown(one) == shown(other) == sorted(shown(one))
+def test_a_tool_that_cannot_work_now_is_not_chosen() -> None:
+    works = [True]
+    flaky = build_tool(
+        name="invoice_send",
+        toolset="t",
+        schema={"description": "Send an invoice."},
+        handler=lambda args: args,
+        check_fn=lambda: works[0],
+    )
+    bench = Bench([*TOOLS, flaky])
+    selector = bench.selector()
+    conversation = asked("send the invoice", used=["invoice_send"])
+    assert "invoice_send" in selector(bench.grant, bench.turn, conversation).names
+    works[0] = False
+    later = begin(bench.grant, Availability(timeout=5, grace=0))
+    assert "invoice_send" not in selector(bench.grant, later, conversation).names
 
 
-@pytest.mark.parametrize("message", ["", "   ", "\ud800", "!!!", "a" * 100_000])
-def test_no_message_is_too_odd_to_select_for(selected: Selected, message: str) -> None:
-    assert shown(selected(message, top_k=3, pinned=["read_file"]).turn) == ["read_file"]
-    assert len(selected(message, mode="hybrid", top_k=3).turn.tools) <= 3
+@pytest.mark.parametrize("message", ["", "   ", "\ud800", "!!!", "a" * 100_000, "\x00"])
+def test_no_message_is_too_odd_to_select_for(selected: Bench, message: str) -> None:
+    for mode in MODES:
+        assert len(selected(message, selection=mode, rag_top_k=3).names) <= 3
 
 
-def test_a_model_that_cannot_answer_leaves_the_keywords(turn: Turn) -> None:
-    def broken(texts: Sequence[str]) -> None:
+class TestNames:
+    def test_a_message_that_names_a_tool_gets_it(self, selected: Bench) -> None:
+        selection = selected("not an invoice: weather_today", rag_top_k=1)
+        assert selection.names == ("weather_today",)
+        assert selection.why == {"weather_today": NAMED}
+
+    def test_all_tools_a_message_names_are_in_beyond_any_bound(self) -> None:
+        many = [tool(f"ledger_page_{number}", "Read a page. " * 200) for number in range(60)]
+        names = [each.name for each in many]
+        selection = Bench(many)(" ".join(names), rag_top_k=2, rag_max_tokens=100)
+        assert sorted(selection.names) == sorted(names)
+        assert {*selection.why.values()} == {NAMED}
+
+    def test_a_name_in_an_earlier_message_forces_nothing(self, selected: Bench) -> None:
+        conversation = asked("use weather_today", "create an invoice for the customer Halden")
+        assert selected(conversation, rag_top_k=1).names == ("invoice_create",)
+
+    def test_a_message_that_names_a_tool_needs_one(self, selected: Bench) -> None:
+        assert selected("weather_today", rag_need=1.0).needed
+
+
+class TestTokens:
+    def long(self, name: str, words: int) -> Tool:
+        return tool(name, "Keeps the ledger. " + "debit credit " * words)
+
+    def test_what_is_chosen_fits_the_bound(self) -> None:
+        tools = [self.long(f"ledger_{number}", 100) for number in range(8)]
+        one = count_tokens([tools[0].definition()])
+        selection = Bench(tools)("keep the ledger", rag_max_tokens=3 * one + 10)
+        assert len(selection.names) == 3
+        assert {*selection.left_out.values()} == {TOO_LARGE}
+
+    def test_a_tool_too_large_makes_room_for_the_next(self) -> None:
+        bench = Bench([tool("ledger_keep", "Keep the ledger. " * 900), *TOOLS])
+        selection = bench("keep the ledger, list invoices", rag_max_tokens=1_000)
+        assert "ledger_keep" in selection.left_out
+        assert "invoice_list" in selection.names
+
+    def test_what_only_looks_too_large_is_counted(self) -> None:
+        tools = [self.long(f"ledger_{number}", 400) for number in range(3)]
+        exact = count_tokens([each.definition() for each in tools])
+        assert len(Bench(tools)("keep the ledger", rag_max_tokens=exact).names) == 3
+        assert len(Bench(tools)("keep the ledger", rag_max_tokens=exact - 1).names) == 2
+
+    def test_tools_used_before_leave_half_of_the_room(self) -> None:
+        used = [self.long(f"archive_{number}", 100) for number in range(4)]
+        one = count_tokens([used[0].definition()])
+        conversation = asked("list invoices", used=[each.name for each in used])
+        selection = Bench([*used, *TOOLS])(conversation, rag_max_tokens=4 * one)
+        assert [name for name in selection.names if name.startswith("archive")] == ["archive_3", "archive_2"]
+        assert selection.names[0] == "invoice_list"
+
+
+class TestConversations:
+    @pytest.mark.parametrize("mode", MODES)
+    def test_a_follow_up_keeps_the_tools_of_what_it_follows(self, selected: Bench, mode: str) -> None:
+        conversation = asked("weather in Oslo", "and tomorrow?")
+        selection = selected(conversation, selection=mode, rag_top_k=2)
+        assert "weather_today" in selection.names
+        assert selection.why["weather_today"] == FITTED
+
+    def test_same_for_somebody_else_keeps_them_too(self, selected: Bench) -> None:
+        selection = selected(asked("create an invoice for Alice", "same for Bob"), rag_top_k=1)
+        assert selection.names == ("invoice_create",)
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_a_new_wish_loses_no_place_to_an_old_one(self, selected: Bench, mode: str) -> None:
+        wish = "create a new invoice for customer Halden"
+        alone = selected(wish, selection=mode, rag_top_k=2)
+        after = selected(asked("how is the weather in Oslo", wish), selection=mode, rag_top_k=2)
+        assert after.names == alone.names
+
+    def test_the_further_back_the_less_it_counts(self, selected: Bench) -> None:
+        conversation = asked("read the file", "weather in Oslo", "and again?")
+        names = selected(conversation).names
+        assert names.index("weather_today") < names.index("read_file")
+
+    def test_tools_used_before_stay_beside_a_new_wish(self, selected: Bench) -> None:
+        conversation = asked("create an invoice for Halden", used=["weather_today"])
+        selection = selected(conversation, rag_top_k=1)
+        assert selection.names == ("invoice_create", "weather_today")
+        assert selection.why["weather_today"] == USED
+
+    def test_of_tools_used_before_only_the_latest_stay(self) -> None:
+        tools = [tool(f"tool_{number}", "Turns a crank.") for number in range(9)]
+        conversation = asked("list the invoices", used=[each.name for each in tools])
+        kept = [name for name in Bench([*tools, *TOOLS])(conversation).names if name.startswith("tool_")]
+        assert kept == [f"tool_{number}" for number in range(8, 8 - MOST_KEPT, -1)]
+
+    def test_a_tool_that_is_gone_does_not_stay(self, selected: Bench) -> None:
+        assert "no_such_tool" not in selected(asked("list invoices", used=["no_such_tool"])).names
+
+    def test_a_tool_used_under_its_authors_name_stays(self) -> None:
+        dotted = tool("crank.turn", "Turns a crank.")
+        selection = Bench([dotted, *TOOLS])(asked("list invoices", used=["crank.turn"]))
+        assert any(name.startswith("crank_turn") for name in selection.names)
+
+    def test_the_same_conversation_is_searched_once(self) -> None:
+        texts: list[str] = []
+
+        def counting(given: Sequence[str]) -> list[list[float]]:
+            texts.extend(given)
+            return by_topic(given)
+
+        bench = Bench(retriever=Retriever(Function(counting), None, None))
+        selector = bench.selector(selection="hybrid")
+        selector(bench.grant, bench.turn, asked("weather in Oslo"))
+        texts.clear()
+        selector(bench.grant, bench.turn, asked("weather in Oslo", "and tomorrow?"))
+        assert len(texts) == 1
+
+
+class TestFailures:
+    def broken(self, _texts: Sequence[str]) -> NoReturn:
         raise OSError("nobody there")
 
-    selected = Selected(turn, Retriever(Function(broken), None, None))
-    assert shown(selected("create an invoice", mode="hybrid", top_k=1).turn) == ["invoice_create"]
+    @pytest.mark.parametrize("mode", MODES)
+    def test_a_model_that_cannot_answer_leaves_the_keywords(self, mode: str) -> None:
+        bench = Bench(retriever=Retriever(Function(self.broken), None, None))
+        selection = bench("create an invoice", selection=mode, rag_top_k=1)
+        assert selection.names == ("invoice_create",)
+        assert selection.leg == "keyword"
+
+    def test_a_model_that_comes_back_is_asked_again(self) -> None:
+        works = [False]
+
+        def flaky(texts: Sequence[str]) -> list[list[float]]:
+            return by_topic(texts) if works[0] or len(texts) > 1 else self.broken(texts)
+
+        bench = Bench(retriever=Retriever(Function(flaky), None, None))
+        selector = bench.selector(selection="semantic", rag_top_k=1)
+        umbrella = asked("umbrella, the weather")
+        assert selector(bench.grant, bench.turn, umbrella).leg == "keyword"
+        works[0] = True
+        assert selector(bench.grant, bench.turn, umbrella).leg == "semantic"
+
+    def test_an_error_in_one_way_of_searching_leaves_the_other(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        class Fused(Retriever):
+            def answer(self, *given: Any, mode: Any, **options: Any) -> Any:
+                if mode != "keyword":
+                    raise RuntimeError("the index is broken")
+                return super().answer(*given, mode=mode, **options)
+
+        bench = Bench(retriever=Fused(Function(by_topic), None, None))
+        selector = bench.selector(selection="hybrid", rag_top_k=1)
+        for _ in range(3):
+            selection = selector(bench.grant, bench.turn, asked("create an invoice"))
+            assert selection.names == ("invoice_create",)
+            assert selection.leg == "keyword"
+        told = [each for each in caplog.records if "failed" in each.message]
+        assert len(told) == 1
+        assert told[0].exc_info
+
+    def test_where_nothing_works_the_model_has_to_search(self, caplog: pytest.LogCaptureFixture) -> None:
+        bench = Bench(retriever=Failing(None, None, None))
+        selection = bench(asked("create an invoice", used=["weather_today"]), selection="hybrid")
+        assert selection.leg == BRIDGE
+        assert selection.names == ("weather_today",)
+        assert len(caplog.records) == 2
+
+    def test_a_message_that_finds_nothing_is_left_to_the_bridge(self, selected: Bench) -> None:
+        selection = selected("qwertzuiop", selection="keyword")
+        assert selection.names == ()
+        assert selection.leg == BRIDGE
 
 
-def test_the_turn_selected_from_is_left_as_it_was(turn: Turn, selected: Selected) -> None:
-    before = shown(turn)
-    selected("create an invoice", top_k=1)
-    assert shown(turn) == before
+class Failing(Retriever):
+    """Raises whatever it is asked."""
+
+    def answer(self, *_given: Any, **_options: Any) -> NoReturn:
+        raise RuntimeError("the index is broken")
+
+
+class TestForcedSearch:
+    def disclosed(self, tools: Sequence[Tool], **settings: Any) -> Turn:
+        from toolfold.turn import Answers, Bridge
+
+        bench = Bench(tools, retriever=Failing(None, None, None))
+        given = Tools(selection="hybrid", pinned=(), **settings)
+        disclosure = Disclosure(given, Bridge(Answers(bench.retriever, given)))
+        return disclosure(bench.grant, bench.turn, chosen=(), forced=True)
+
+    @pytest.mark.parametrize("enabled", ["auto", "on", "off"])
+    def test_the_bridge_is_shown_with_what_is_never_deferred(self, enabled: str) -> None:
+        turn = self.disclosed(TOOLS, tool_search={"enabled": enabled})
+        assert [each.name for each in turn.tools] == [
+            "read_file",
+            "tool_search",
+            "tool_describe",
+            "tool_call",
+        ]
+        assert turn.searchable
+
+    def test_where_nothing_is_deferrable_everything_is_shown(self) -> None:
+        core = [tool("a_tool", "Does it.", core=True), tool("b_tool", "Does it.", core=True)]
+        turn = self.disclosed(core, tool_search={"enabled": "off"})
+        assert [each.name for each in turn.tools] == ["a_tool", "b_tool"]
+        assert not turn.searchable
+
+
+class TestSessions:
+    """The whole way, with the models and the tools that come with the package."""
+
+    @pytest.fixture
+    def open_(self, opened: Opened) -> Callable[..., Session]:
+        def session(**settings: Any) -> Session:
+            given = {
+                "tools.selection": "hybrid",
+                "tools.rag_embed_model": "light",
+                "tools.tool_search.enabled": "off",
+                **settings,
+            }
+            runtime: Runtime = opened(given)
+            runtime.registry.add_all(sample_catalog())
+            return runtime.session()
+
+        return session
+
+    def test_a_conversation_is_understood_as_a_whole(self, open_: Callable[..., Session]) -> None:
+        session = open_()
+        turn = session.assemble([{"role": "user", "content": "Where is the parcel I sent to Lisbon?"}])
+        assert turn.selection is not None
+        best = turn.selection.names[0]
+        assert len(turn.selection.names) == 8
+        history: list[dict[str, Any]] = [
+            {"role": "user", "content": "Where is the parcel I sent to Lisbon?"},
+            {"role": "assistant", "tool_calls": [{"function": {"name": best, "arguments": "{}"}}]},
+            {"role": "tool", "content": "in transit"},
+            {"role": "assistant", "content": "On its way."},
+        ]
+        follow_up = session.assemble([*history, {"role": "user", "content": "and the one to Porto?"}])
+        assert best in {each.name for each in follow_up.tools}
+        consent = session.assemble([*history, {"role": "user", "content": "yes, go ahead"}])
+        assert best in {each.name for each in consent.tools}
+
+    def test_that_can_be_switched_off(self, open_: Callable[..., Session]) -> None:
+        turn = open_(**{"tools.rag_need": "off"}).assemble("Thanks!")
+        assert turn.selection is not None
+        assert len(turn.selection.names) == 8
+
+    def test_an_index_on_a_disk_that_is_broken_is_no_failure(
+        self, opened: Opened, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for _ in range(2):
+            runtime = opened({"tools.selection": "hybrid", "tools.rag_embed_model": "light"})
+            runtime.registry.add_all(TOOLS)
+            turn = runtime.session().assemble("create an invoice for the customer")
+            assert turn.selection is not None
+            assert turn.selection.names[0] == "invoice_create"
+            assert turn.selection.leg == "hybrid"
+            index = runtime.config.paths.cache_dir / "index"
+            for file in index.iterdir():
+                file.write_bytes(b"not an index")
+        assert not [each for each in caplog.records if each.levelno >= logging.ERROR]

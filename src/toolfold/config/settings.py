@@ -77,8 +77,23 @@ def tool_search_map(value: Any) -> Any:
     return {"enabled": "auto" if word == "on" else word}
 
 
+def _threshold(value: Any) -> Any:
+    """`off` asks for nothing, `on` for what is usual."""
+    if not isinstance(value, (bool, str)):
+        return value
+    return {"on": 0.5, "off": 0.0}.get(_switch(value), value)
+
+
 Whole = Annotated[int, Strict()]
 Number = Annotated[float, Strict()]
+Threshold = Annotated[
+    float,
+    Strict(),
+    BeforeValidator(_threshold),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"enum": ["on", "off", True, False]}]}
+    ),
+]
 Text = Annotated[str, AfterValidator(_well_formed)]
 Folder = Annotated[Path, AfterValidator(_without_nul)]
 ToolsetName = Annotated[str, StringConstraints(pattern=r"^[\w-]{1,64}$")]
@@ -188,6 +203,18 @@ class Tools(Section):
     )
     rag_top_k: Whole = Field(
         default=8, ge=1, le=50, description="How many tools are chosen when `selection` is not eager."
+    )
+    rag_max_tokens: Whole = Field(
+        default=6_000,
+        ge=100,
+        le=1_000_000,
+        description="How many tokens the chosen tools may take; one that a message names is shown anyway.",
+    )
+    rag_need: Threshold = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="How likely it must be that a message needs a tool; `off` chooses some for every message.",
     )
     pinned: tuple[Text, ...] = Field(
         default=("terminal", "read_file", "search_files"),

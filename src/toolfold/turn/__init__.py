@@ -7,23 +7,25 @@ and available at that moment; visible is a part of it. The turn does not change 
 from toolfold.turn.answers import Answers
 from toolfold.turn.assembly import Turn, assemble, begin, definitions
 from toolfold.turn.bridge import Bridge, unwrap
+from toolfold.turn.conversation import Conversation
 from toolfold.turn.disclosure import Disclosure
 from toolfold.turn.grant import Grant, Grants
-from toolfold.turn.selection import Selection, select
+from toolfold.turn.selection import Selection, Selector
 from toolfold.turn.tokens import count_tokens
 
 __all__ = [
     "Answers",
     "Bridge",
+    "Conversation",
     "Disclosure",
     "Grant",
     "Grants",
     "Selection",
+    "Selector",
     "Turn",
     "assemble",
     "begin",
     "count_tokens",
     "definitions",
-    "select",
     "unwrap",
 ]

@@ -15,6 +15,7 @@ from toolfold.turn.grant import Grant
 
 if TYPE_CHECKING:
     from toolfold.turn.bridge import Bridge
+    from toolfold.turn.selection import Selection
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,8 @@ class Turn:
     """Answers the model's questions about tools it was not shown."""
     searchable: bool = False
     """Whether the model was given the bridge tools."""
+    selection: Selection | None = None
+    """What was chosen for the conversation, and why; None where nothing was to be chosen."""
 
     def tool(self, name: str) -> Tool:
         """The scope gate. What was not granted is not found, and no hint says that it exists."""

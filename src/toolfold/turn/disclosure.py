@@ -55,12 +55,16 @@ class Disclosure:
         *,
         context_tokens: int | None = None,
         chosen: Collection[str] | None = None,
+        forced: bool = False,
     ) -> Turn:
-        """The turn with what the model is to see: all of it or what was `chosen`, and the rest searchable."""
-        verdict = self.judge(grant, turn, context_tokens)
+        """The turn with what the model is to see: all of it or what was `chosen`, and the rest searchable.
+
+        `forced` where choosing failed: then the model has to search, and keeps what is never deferred.
+        """
+        verdict = self._forced(grant, turn) if forced else self.judge(grant, turn, context_tokens)
         if verdict.active:
-            disclosed = replace(turn, tools=self._shown(grant, turn, chosen), searchable=True)
-        elif chosen is not None:
+            disclosed = replace(turn, tools=self._shown(grant, turn, chosen, forced), searchable=True)
+        elif chosen is not None and not forced:
             disclosed = replace(turn, tools=_chosen(grant, turn, chosen))
         else:
             disclosed = turn
@@ -83,6 +87,11 @@ class Disclosure:
         compared = "at or above" if active else "below"
         return Verdict(active, f"{weight} tokens are {compared} {why}", weight)
 
+    def _forced(self, grant: Grant, turn: Turn) -> Verdict:
+        parts = self._sorted(grant)
+        deferrable = len(parts.deferrable) > len(parts.missing(turn))
+        return Verdict(deferrable, "tools could not be selected" if deferrable else "no tool is deferrable")
+
     def _limit(self, context_tokens: int | None) -> tuple[int, str]:
         """The tokens from which on tools are deferred, and where that number comes from."""
         settings = self._settings
@@ -95,15 +104,15 @@ class Disclosure:
             limit, why = settings.threshold_tokens, f"{settings.threshold_tokens:,}, the most for any window"
         return limit, why
 
-    def _shown(self, grant: Grant, turn: Turn, chosen: Collection[str] | None) -> list[Tool]:
+    def _shown(self, grant: Grant, turn: Turn, chosen: Collection[str] | None, forced: bool) -> list[Tool]:
         """What changes least stands first: a prompt cache holds as far as nothing changes."""
         parts = self._sorted(grant)
         bridge = self._shown_bridge(grant, parts)
         if chosen is None:
             return [*_working(parts.kept, turn), *bridge]
-        pinned = _working(parts.pinned, turn)
-        others = {*chosen}.difference(tool.name for tool in pinned)
-        return [*pinned, *bridge, *_chosen(grant, turn, others)]
+        first = _working(parts.kept if forced else parts.pinned, turn)
+        others = {*chosen}.difference(tool.name for tool in first)
+        return [*first, *bridge, *_chosen(grant, turn, others)]
 
     def _tell(self, grant: Grant, turn: Turn, verdict: Verdict) -> None:
         if not log.isEnabledFor(logging.INFO):

@@ -1,32 +1,283 @@
-"""Showing fewer tools: which of a turn's tools go to the model for this message.
+"""Showing fewer tools: which of a turn's tools go to the model for this conversation.
 
-Selection only hides. What it leaves out stays callable by name, because the turn still grants it.
+Selection only hides. What it leaves out stays callable by name, because the turn still grants it. A
+message is searched as it stands; earlier ones count as far as the latest leans on them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+import json
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from toolfold.retrieval.search import Hit, Mode, Retriever
+from toolfold.config.settings import Tools
+from toolfold.model import Tool
+from toolfold.retrieval.search import Found, Hit, Mode, Retriever
 from toolfold.turn.assembly import Turn
+from toolfold.turn.conversation import LONGEST_EARLIER, Conversation, continues, leaning
+from toolfold.turn.deferral import Deferral
+from toolfold.turn.grant import Grant
+from toolfold.turn.weights import Weights
+
+log = logging.getLogger(__name__)
+
+MOST_KEPT = 4
+"""How many tools that were used before stay."""
+BRIDGE = "bridge"
+"""The leg of a selection that found nothing for what is needed: the model has to search."""
+
+NAMED = "named in the message"
+FITS = "fits the message"
+FITTED = "fits an earlier message"
+USED = "used before"
+TOO_LARGE = "would take more than rag_max_tokens"
+
+_DECAY = 0.6
+_SMOOTH = 2
+_MOST_NAMED = 1_000
+_MOST_REMEMBERED = 64
+_BYTES_A_TOKEN = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A turn that shows the chosen tools, and why they were chosen."""
+    """The tools to show beyond the pinned ones, and what spoke for them."""
 
-    turn: Turn
+    names: tuple[str, ...]
+    """Best first."""
     hits: tuple[Hit, ...]
+    """What the latest message found, shown or not."""
+    need: float
+    needed: bool
+    """Whether the message needs any tool, by itself or as what goes on with an earlier one."""
+    why: Mapping[str, str]
+    leg: str
+    """The mode that answered: the one configured, or what it fell back to."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """What would have been chosen but for a bound."""
 
 
-def select(
-    turn: Turn, message: str, retriever: Retriever, *, mode: Mode, top_k: int, pinned: Collection[str]
-) -> Selection:
-    """The pinned tools, and the `top_k` others that fit the message best."""
-    always = {tool.name for tool in turn.tools if tool.name in pinned}
-    others = [tool.name for tool in turn.tools if tool.name not in always]
-    hits = retriever.find(turn.snapshot, message, mode=mode, limit=top_k, granted=others)
-    chosen = always | {hit.name for hit in hits}
-    shown = [tool for tool in turn.tools if tool.name in chosen]
-    return Selection(replace(turn, tools=shown), tuple(hits))
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What one message found, and by which mode."""
+
+    found: Found
+    leg: str
+    needed: bool
+
+    @property
+    def named(self) -> list[str]:
+        return [hit.name for hit in self.found.hits if hit.exact]
+
+
+class Selector:
+    """Chooses for all sessions of a runtime."""
+
+    def __init__(self, settings: Tools, retriever: Retriever) -> None:
+        self._settings, self._retriever = settings, retriever
+        self._mode: Mode = "hybrid" if settings.selection == "eager" else settings.selection
+        self._sorted = Deferral(settings)
+        self._sizes = _Sizes()
+        self._lock = threading.Lock()
+        self._fields: weakref.WeakKeyDictionary[Grant, _Field] = weakref.WeakKeyDictionary()
+        self._told: set[str] = set()
+
+    def pinned(self, grant: Grant) -> Sequence[Tool]:
+        """What is shown beside any selection."""
+        return self._sorted(grant).pinned
+
+    def __call__(self, grant: Grant, turn: Turn, conversation: Conversation) -> Selection:
+        """The tools that fit the conversation, of those this turn could show."""
+        field = self._field(grant)
+        competing = field.competing(turn)
+        used = _still_here(turn, conversation.used, competing)
+        latest, *earlier = reversed(conversation.said or ("",))
+        answer = self._answer(field, turn, latest, competing)
+        if answer is None:
+            return Selection(used, (), 1.0, True, dict.fromkeys(used, USED), BRIDGE)
+        lean = leaning(latest) if answer.needed else float(continues(latest))
+        before = self._earlier(field, turn, earlier, competing) if lean else []
+        needed = answer.needed or bool(lean and (before or used))
+        found = answer.found
+        if not needed:
+            return Selection((), found.hits, found.need, False, {}, answer.leg)
+        fitting = _merged(answer, before, lean)
+        why, left_out = self._bounded(turn, answer.named, fitting, used)
+        leg = answer.leg if why else BRIDGE
+        return Selection(tuple(why), found.hits, found.need, True, why, leg, left_out)
+
+    def _field(self, grant: Grant) -> _Field:
+        with self._lock:
+            field = self._fields.get(grant)
+            if field is None:
+                pinned = frozenset(tool.name for tool in self.pinned(grant))
+                field = self._fields[grant] = _Field(pinned)
+            return field
+
+    def _earlier(
+        self, field: _Field, turn: Turn, messages: Iterable[str], competing: frozenset[str]
+    ) -> list[tuple[float, Found]]:
+        """What earlier messages found, of those that needed anything, and what each still counts."""
+        answers = [self._answer(field, turn, message, competing) for message in messages]
+        needing = [answer.found for answer in answers if answer and answer.needed]
+        return [(_DECAY**age, found) for age, found in enumerate(needing)]
+
+    def _answer(self, field: _Field, turn: Turn, message: str, competing: frozenset[str]) -> _Answer | None:
+        """What a message finds; None where no way of searching works."""
+        key = message, competing
+        if (known := field.answers.get(key)) is not None:
+            return known
+        for mode in dict.fromkeys((self._mode, "keyword")):
+            try:
+                answer = self._asked(turn, message, competing, mode)
+            except Exception:  # an index on a disk, a model behind a socket: another way may still work
+                self._tell(mode)
+                continue
+            self._told.discard(mode)
+            if answer.leg == self._mode and len(message) <= LONGEST_EARLIER:
+                field.remember(key, answer)
+            return answer
+        return None
+
+    def _asked(self, turn: Turn, message: str, competing: frozenset[str], mode: Mode) -> _Answer:
+        limit = 2 * self._settings.rag_top_k + 8  # some may be too large
+        ask = self._retriever.answer
+        found = ask(turn.snapshot, message, mode=mode, limit=limit, granted=competing)
+        if len(found.hits) == limit and found.hits[-1].exact:
+            found = ask(turn.snapshot, message, mode=mode, limit=_MOST_NAMED, granted=competing)
+        by_words = mode != "keyword" and found.hits and all(hit.similarity is None for hit in found.hits)
+        needed = found.need >= self._settings.rag_need or any(hit.exact for hit in found.hits)
+        return _Answer(found, "keyword" if by_words else mode, needed)
+
+    def _tell(self, mode: str) -> None:
+        """With its traceback once, until it has worked again."""
+        if mode not in self._told:
+            self._told.add(mode)
+            log.exception("selecting tools by %s failed", mode)
+
+    def _bounded(
+        self, turn: Turn, named: Sequence[str], fitting: Mapping[str, str], used: Sequence[str]
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """As many as the settings allow, best first, and what had to stay out; each with the reason."""
+        chosen, left_out = self._filled(turn, named, fitting, used, self._sizes.at_most)
+        if left_out:  # perhaps only because the quick look overrates them
+            chosen, left_out = self._filled(turn, named, fitting, used, self._sizes.exactly)
+        return chosen, left_out
+
+    def _filled(
+        self,
+        turn: Turn,
+        named: Sequence[str],
+        fitting: Mapping[str, str],
+        used: Sequence[str],
+        size: Callable[[Tool], int],
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """What is named is in. What was used may take half of the room, what fits all that is left."""
+        room = _Room(turn, self._settings.rag_max_tokens, size)
+        for name in named:
+            room.take(name)
+        half = self._settings.rag_max_tokens // 2
+        kept = {name for name in used if name not in named and room.takes(name, leaving=half)}
+        places = self._settings.rag_top_k - len(named)
+        best: list[str] = []
+        for name in fitting:
+            if len(best) >= places:
+                break
+            if name not in named and (name in kept or room.takes(name)):
+                best.append(name)
+        chosen = dict.fromkeys(named, NAMED) | {name: fitting[name] for name in best}
+        chosen |= {name: USED for name in used if name in kept and name not in chosen}
+        return chosen, {name: TOO_LARGE for name in room.refused if name not in chosen}
+
+
+class _Field:
+    """What a grant's selections have in common: who competes, and what was asked lately."""
+
+    def __init__(self, pinned: frozenset[str]) -> None:
+        self._pinned = pinned
+        self._last: tuple[frozenset[str], frozenset[str]] | None = None
+        self.answers: dict[tuple[str, frozenset[str]], _Answer] = {}
+
+    def competing(self, turn: Turn) -> frozenset[str]:
+        """The tools that could be shown and are not pinned; the same object as long as nothing changes."""
+        unavailable = frozenset(turn.unavailable)
+        last = self._last
+        if last is None or last[0] != unavailable:
+            names = frozenset(tool.name for tool in turn.offered) - self._pinned
+            self._last = last = unavailable, names
+        return last[1]
+
+    def remember(self, key: tuple[str, frozenset[str]], answer: _Answer) -> None:
+        answers = self.answers
+        if len(answers) >= _MOST_REMEMBERED:
+            self.answers = answers = {}  # another thread may be reading the old ones
+        answers[key] = answer
+
+
+class _Room:
+    """The tokens that chosen tools may still take."""
+
+    def __init__(self, turn: Turn, tokens: int, size: Callable[[Tool], int]) -> None:
+        self._tools, self._left, self._size = turn.snapshot, tokens, size
+        self.refused: list[str] = []
+
+    def take(self, name: str) -> None:
+        """Whether there is room or not."""
+        self._left -= self._size(self._tools[name])
+
+    def takes(self, name: str, *, leaving: int = 0) -> bool:
+        """Take it if it fits and leaves so much."""
+        tokens = self._size(self._tools[name])
+        if tokens > self._left - leaving:
+            self.refused.append(name)
+            return False
+        self._left -= tokens
+        return True
+
+
+class _Sizes:
+    """How many tokens a tool takes: a quick upper limit first, since counting costs half a millisecond."""
+
+    def __init__(self) -> None:
+        self._weights = Weights()
+        self._at_most: weakref.WeakKeyDictionary[Tool, int] = weakref.WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def at_most(self, tool: Tool) -> int:
+        """By its bytes. A definition has three to five a token; everything but English prose is escaped
+        to twice its bytes."""
+        with self._lock:
+            known = self._at_most.get(tool)
+        if known is None:
+            known = len(json.dumps(tool.definition()["function"], separators=(",", ":"))) // _BYTES_A_TOKEN
+            with self._lock:
+                self._at_most[tool] = known
+        return known
+
+    def exactly(self, tool: Tool) -> int:
+        return self._weights.of(tool)
+
+
+def _still_here(turn: Turn, used: Sequence[str], competing: frozenset[str]) -> tuple[str, ...]:
+    """The tools used before that could be shown now, the latest first."""
+    tools = (turn.snapshot.find(name) for name in reversed(used))
+    names = dict.fromkeys(tool.name for tool in tools if tool and tool.name in competing)
+    return tuple(names)[:MOST_KEPT]
+
+
+def _merged(latest: _Answer, before: Sequence[tuple[float, Found]], lean: float) -> dict[str, str]:
+    """Every tool that fits with the reason, best first: ranks count less the further down and back."""
+    weighed = [(FITTED, lean * share, found) for share, found in before]
+    if latest.needed:
+        weighed.insert(0, (FITS, 1.0 - lean / 2 if before else 1.0, latest.found))
+    score: dict[str, float] = {}
+    why: dict[str, tuple[float, str]] = {}
+    for reason, weight, found in weighed:
+        for rank, hit in enumerate(found.hits):
+            points = weight / (_SMOOTH + rank)
+            score[hit.name] = score.get(hit.name, 0.0) + points
+            why[hit.name] = max(why.get(hit.name, (0.0, "")), (points, reason))
+    return {name: why[name][1] for name in sorted(score, key=lambda name: (-score[name], name))}

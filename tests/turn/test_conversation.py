@@ -1,0 +1,246 @@
+"""A conversation is read in any provider's form, within bounds, and never trusted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolfold.turn.conversation import (
+    LONGEST_EARLIER,
+    MOST_SAID,
+    MOST_USED,
+    Conversation,
+    continues,
+    leaning,
+)
+
+OPENAI = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "weather in Oslo"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": "1", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}},
+            {"id": "2", "type": "function", "function": {"name": "get_tides", "arguments": "{}"}},
+        ],
+    },
+    {"role": "tool", "tool_call_id": "1", "content": "rain"},
+    {"role": "assistant", "content": "Rain."},
+    {"role": "user", "content": [{"type": "text", "text": "and"}, {"type": "text", "text": "tomorrow?"}]},
+]
+RESPONSES = [
+    {"role": "user", "content": "weather in Oslo"},
+    {"type": "function_call", "call_id": "1", "name": "get_weather", "arguments": "{}"},
+    {"type": "function_call", "call_id": "2", "name": "get_tides", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "1", "output": "rain"},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Rain."}]},
+    {
+        "type": "message",
+        "role": "user",
+        "content": [{"type": "input_text", "text": "and"}, {"type": "input_text", "text": "tomorrow?"}],
+    },
+]
+ANTHROPIC = [
+    {"role": "user", "content": "weather in Oslo"},
+    {
+        "role": "assistant",
+        "content": [
+            {"type": "text", "text": "Let me see."},
+            {"type": "tool_use", "id": "1", "name": "get_weather", "input": {}},
+            {"type": "tool_use", "id": "2", "name": "get_tides", "input": {}},
+        ],
+    },
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "rain"}]},
+    {"role": "assistant", "content": "Rain."},
+    {"role": "user", "content": [{"type": "text", "text": "and"}, {"type": "text", "text": "tomorrow?"}]},
+]
+
+
+@pytest.mark.parametrize("history", [OPENAI, RESPONSES, ANTHROPIC], ids=["openai", "responses", "anthropic"])
+def test_every_providers_form_says_the_same(history: list[dict[str, Any]]) -> None:
+    conversation = Conversation.of(history)
+    assert conversation.said == ("weather in Oslo", "and\ntomorrow?")
+    assert conversation.used == ("get_weather", "get_tides")
+
+
+def test_a_plain_message_is_a_conversation() -> None:
+    assert Conversation.of("weather in Oslo") == Conversation(("weather in Oslo",))
+    assert Conversation.of("  \n") == Conversation(())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"name": "get_weather", "arguments": {}}, '{"name": "get_weather", "arguments": {"city": "Oslo"}}'],
+)
+def test_a_bridge_call_counts_as_the_tool_inside(arguments: Any) -> None:
+    call = {"function": {"name": "tool_call", "arguments": arguments}}
+    assert Conversation.of([{"role": "assistant", "tool_calls": [call]}]).used == ("get_weather",)
+    block = {"type": "tool_use", "name": "tool_call", "input": arguments}
+    assert Conversation.of([{"role": "assistant", "content": [block]}]).used == ("get_weather",)
+
+
+@pytest.mark.parametrize("name", ["tool_search", "tool_describe", "Tool-Search"])
+def test_the_bridge_itself_is_no_tool_that_was_used(name: str) -> None:
+    call = {"type": "function_call", "name": name, "arguments": "{}"}
+    nested = {"type": "function_call", "name": "tool_call", "arguments": json.dumps({"name": name})}
+    assert Conversation.of([call, nested]).used == ()
+
+
+@pytest.mark.parametrize("arguments", [None, "", "{", "[]", "3", "{}", '{"name": 5}', '{"name": " "}', 7])
+def test_a_bridge_call_without_a_tool_used_nothing(arguments: Any) -> None:
+    assert (
+        Conversation.of([{"type": "function_call", "name": "tool_call", "arguments": arguments}]).used == ()
+    )
+
+
+def test_a_tool_counts_once_from_its_last_use() -> None:
+    calls = [{"type": "function_call", "name": name} for name in ("a", "b", "a", "c", "b")]
+    assert Conversation.of(calls).used == ("a", "c", "b")
+
+
+def test_only_the_last_turns_and_tools_are_kept() -> None:
+    history: list[dict[str, Any]] = []
+    for number in range(30):
+        history += [
+            {"role": "user", "content": f"wish {number}"},
+            {"type": "function_call", "name": f"tool_{number}"},
+        ]
+    conversation = Conversation.of(history)
+    assert conversation.said == tuple(f"wish {number}" for number in range(30 - MOST_SAID, 30))
+    assert conversation.used == tuple(f"tool_{number}" for number in range(30 - MOST_USED, 30))
+
+
+def test_what_the_user_asked_is_found_behind_a_long_row_of_calls() -> None:
+    calls = [{"type": "function_call", "name": "again", "arguments": "{}"} for _ in range(1_000)]
+    assert Conversation.of([{"role": "user", "content": "go"}, *calls]).said == ("go",)
+
+
+def test_of_a_huge_history_only_the_end_is_kept() -> None:
+    big = "x" * 1_000_000
+    history = [
+        {"role": "user", "content": big},
+        {
+            "type": "function_call",
+            "name": "tool_call",
+            "arguments": json.dumps({"name": "t", "arguments": big}),
+        },
+    ] * 2_000
+    conversation = Conversation.of(history)  # reading it all would take a minute
+    assert len(conversation.said[-1]) == len(big)
+    assert max(map(len, conversation.said[:-1])) == LONGEST_EARLIER
+
+
+@pytest.mark.parametrize(
+    "odd", [None, 5, b"bytes", {"role": "user", "content": "x"}, [None, 5, "x", []], object()]
+)
+def test_what_is_no_conversation_says_nothing(odd: Any) -> None:
+    assert Conversation.of(odd) == Conversation(())
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+ROLES = st.sampled_from(["user", "assistant", "tool", "system"]) | JSON
+KINDS = st.sampled_from(["text", "input_text", "tool_use", "function_call", "message"]) | JSON
+NAMES = st.sampled_from(["tool_call", "tool_search", "get_weather"]) | JSON
+BLOCKS = st.fixed_dictionaries(
+    {},
+    optional={"type": KINDS, "text": JSON, "name": NAMES, "input": JSON, "arguments": JSON, "function": JSON},
+)
+MESSAGES = st.fixed_dictionaries(
+    {},
+    optional={
+        "role": ROLES,
+        "type": KINDS,
+        "name": NAMES,
+        "arguments": JSON,
+        "content": st.lists(BLOCKS | JSON, max_size=4) | JSON,
+        "tool_calls": st.lists(st.fixed_dictionaries({"function": BLOCKS | JSON}) | JSON, max_size=4) | JSON,
+        "function_call": BLOCKS | JSON,
+    },
+)
+
+
+@given(st.lists(MESSAGES | JSON, max_size=12) | JSON)
+def test_nothing_that_a_history_may_hold_is_too_much(history: Any) -> None:
+    conversation = Conversation.of(history)
+    assert len(conversation.said) <= MOST_SAID
+    assert len(conversation.used) <= MOST_USED
+    assert len(set(conversation.used)) == len(conversation.used)
+    assert all(isinstance(each, str) and each.strip() for each in (*conversation.said, *conversation.used))
+    assert not {"tool_call", "tool_search", "tool_describe"} & set(conversation.used)
+
+
+@given(st.lists(st.text(max_size=30), max_size=8), st.sampled_from(["user", "assistant"]))
+def test_only_the_user_is_listened_to(texts: list[str], role: str) -> None:
+    said = Conversation.of([{"role": role, "content": text} for text in texts]).said
+    assert said == (tuple(text for text in texts if text.strip())[-MOST_SAID:] if role == "user" else ())
+
+
+@given(st.text(max_size=300))
+def test_any_text_leans_by_some_measure(message: str) -> None:
+    assert 0 <= leaning(message) <= 1
+    assert continues(message) in (True, False)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "and tomorrow?",
+        "same for Bob",
+        "now do that again",
+        "what about Bergen",
+        "und morgen?",
+        "et demain ?",
+        "明天呢",
+    ],
+)
+def test_a_follow_up_leans_on_what_came_before(message: str) -> None:
+    assert leaning(message) >= 0.5
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "create an invoice for Halden over 1,200 euros",
+        "book a flight to Rome on Friday",
+        "list open invoices",
+        "Wie wird das Wetter in Hamburg am Samstag Nachmittag",
+        "给张伟发一封邮件告诉他会议改到星期五下午三点",
+    ],
+)
+def test_a_wish_that_says_all_leans_on_nothing(message: str) -> None:
+    assert leaning(message) == 0
+
+
+@pytest.mark.parametrize(
+    "message", ["yes", "Yes please", "ok", "go ahead", "do it", "ja, bitte", "oui", "はい", "好的"]
+)
+def test_a_yes_goes_on_with_what_was_asked(message: str) -> None:
+    assert continues(message)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Thanks!",
+        "ok thanks",
+        "yes, thank you so much",
+        "bye",
+        "no",
+        "danke",
+        "merci",
+        "谢谢",
+        "ありがとう",
+        "",
+    ],
+)
+def test_thanks_go_on_with_nothing(message: str) -> None:
+    assert not continues(message)
