@@ -82,7 +82,8 @@ class Graph:
 
 
 def build(model: Encoder, style: str) -> onnx.ModelProto:
-    """The whole graph: `ids` and `mask` (rows, tokens) in, `vectors` (rows, 384) of length one out."""
+    """The whole graph: `ids` and `mask` (rows, tokens) in, `vectors` (rows, 384) of length one out, and
+    `needs`, a logit a row."""
     weights = {key: value.detach().numpy() for key, value in model.state_dict().items()}
     graph = Graph(style)
     x = _embedding(graph, weights)
@@ -90,6 +91,7 @@ def build(model: Encoder, style: str) -> onnx.ModelProto:
     for layer in range(LAYERS):
         x = _block(graph, weights, x, f"blocks.{layer}")
     _pool(graph, x)
+    _need(graph, weights, x)
     whole = helper.make_graph(
         graph.nodes,
         "encoder",
@@ -97,7 +99,10 @@ def build(model: Encoder, style: str) -> onnx.ModelProto:
             helper.make_tensor_value_info(name, TensorProto.INT64, ["rows", "tokens"])
             for name in ("ids", "mask")
         ],
-        [helper.make_tensor_value_info("vectors", TensorProto.FLOAT, ["rows", WIDTH])],
+        [
+            helper.make_tensor_value_info("vectors", TensorProto.FLOAT, ["rows", WIDTH]),
+            helper.make_tensor_value_info("needs", TensorProto.FLOAT, ["rows", 1]),
+        ],
         graph.constants,
     )
     opsets = [helper.make_opsetid("", 18), helper.make_opsetid(FUSED, 1)]
@@ -163,6 +168,12 @@ def _pool(graph: Graph, x: str) -> None:
     graph.node("Mul", [x, "mask.column"], "kept")
     graph.node("ReduceSum", ["kept", graph.constant("middle", np.array([1]))], "sum", keepdims=0)
     graph.node("LpNormalization", ["sum"], "vectors", axis=-1, p=2)  # the mean's length is lost anyway
+
+
+def _need(graph: Graph, weights: dict[str, np.ndarray], x: str) -> None:
+    graph.node("Gather", [x, graph.constant("cls", np.array(0))], "whole", axis=1)
+    graph.node("MatMul", ["whole", graph.constant("need.w", weights["need.weight"].T)], "need.x")
+    graph.node("Add", ["need.x", graph.constant("need.b", weights["need.bias"])], "needs")
 
 
 def main() -> None:

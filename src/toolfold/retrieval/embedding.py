@@ -20,9 +20,10 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import as_file, files
 from importlib.resources.abc import Traversable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +73,30 @@ class Embedder(Protocol):
         """One unit vector a text, in their order."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """What a model makes of messages."""
+
+    vectors: Matrix
+    leanings: Sequence[float] = ()
+    """How much each seems to need a tool, from below zero to above; nothing where a model cannot tell."""
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """A semantic leg that also tells whether a message needs a tool."""
+
+    def read(self, messages: Sequence[str]) -> Reading:
+        """The messages, in their order."""
+
+
+def read(embedder: Embedder, messages: Sequence[str]) -> Reading:
+    """What any model makes of messages."""
+    if isinstance(embedder, Reader):
+        return embedder.read(messages)
+    return Reading(embedder.embed(messages, "query"))
+
+
 class Encoder:
     """The default: a small transformer trained on messages and the tools they meant."""
 
@@ -83,14 +108,22 @@ class Encoder:
         self._loaded: tuple[Any, WordPiece] | None = None
 
     def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:
+        return self._read(texts, QUERY_TOKENS if kind == "query" else TOOL_TOKENS).vectors
+
+    def read(self, messages: Sequence[str]) -> Reading:
+        """The messages, and whether each seems to need a tool."""
+        return self._read(messages, QUERY_TOKENS)
+
+    def _read(self, texts: Sequence[str], limit: int) -> Reading:
         session, pieces = self._model()
-        limit = QUERY_TOKENS if kind == "query" else TOOL_TOKENS
-        rows = [pieces.ids(text, limit) for text in texts]
-        vectors: Matrix = np.zeros((len(rows), 384), np.float32)
-        for place, row in enumerate(rows):  # one by one: faster than padded, and no text changes another's
-            ids = np.array([row], np.int64)
-            vectors[place] = session.run(None, {"ids": ids, "mask": np.ones_like(ids)})[0][0]
-        return vectors
+        vectors: Matrix = np.zeros((len(texts), 384), np.float32)
+        leanings: list[float] = []
+        for place, text in enumerate(texts):  # one by one: faster than padded, and no text changes another's
+            ids = np.array([pieces.ids(text, limit)], np.int64)
+            vector, *needs = session.run(None, {"ids": ids, "mask": np.ones_like(ids)})
+            vectors[place] = vector[0]
+            leanings += [float(need[0, 0]) for need in needs]
+        return Reading(vectors, leanings)
 
     def pieces(self, word: str) -> int:
         """Into how many pieces this model cuts a word: one, if it knows it."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from toolfold.retrieval.embedding import Encoder, Kind, Light, Matrix
+from toolfold.retrieval.embedding import Encoder, Kind, Light, Matrix, Reading
 from toolfold.retrieval.language import FOREIGN, foreignness, is_latin
 
 # The encoder's share in a message that is not English. It reads an English vocabulary: of Latin scripts it
@@ -29,16 +29,22 @@ class Polyglot:
 
     def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:
         """Tools in both models; a message as its language asks for."""
-        first = self._encoder.embed(texts, kind)
-        if kind == "tool":
-            return np.hstack((first, self._light.embed(texts, kind) * np.float32(LIGHT_SCALE)))
-        whole: Matrix = np.zeros((len(texts), first.shape[1] + self._light.width), np.float32)
-        for place, text in enumerate(texts):
+        if kind == "query":
+            return self.read(texts).vectors
+        light = self._light.embed(texts, kind) * np.float32(LIGHT_SCALE)
+        return np.hstack((self._encoder.embed(texts, kind), light))
+
+    def read(self, messages: Sequence[str]) -> Reading:
+        """Messages as their languages ask for, and whether each seems to need a tool."""
+        first = self._encoder.read(messages)
+        width = first.vectors.shape[1]
+        whole: Matrix = np.zeros((len(messages), width + self._light.width), np.float32)
+        for place, text in enumerate(messages):
             share = self.share(text)
-            whole[place, : first.shape[1]] = first[place] * share
+            whole[place, :width] = first.vectors[place] * share
             if share < 1:
-                whole[place, first.shape[1] :] = self._light.embed([text], kind)[0] * (1 - share)
-        return whole
+                whole[place, width:] = self._light.embed([text], "query")[0] * (1 - share)
+        return Reading(whole, first.leanings)
 
     def share(self, text: str) -> np.float32:
         """How much the encoder has to say about a message: all, where it is English."""
