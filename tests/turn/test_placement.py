@@ -22,8 +22,7 @@ from toolfold.retrieval.search import Retriever
 from toolfold.turn import Answers, Bridge, Grant, Turn, begin
 from toolfold.turn.cost import Placement
 from toolfold.turn.forms import Form, is_from_user
-from toolfold.turn.placement import LONGEST_TAIL, Placements, Placing, Request
-from toolfold.turn.slimming import Slimmer
+from toolfold.turn.placement import LONGEST_TAIL, Placements, Placing, Request, Wording
 
 FORMS: tuple[Form, ...] = get_args(Form)
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
@@ -50,7 +49,7 @@ class Stage:
         self.registry = Registry()
         self.registry.add_all([*TOOLS, *more])
         self.bridge = Bridge(Answers(Retriever(None, None, None), Tools()))
-        self.placing = Placing(Slimmer(), most=most)
+        self.placing = Placing(Wording(), most=most)
         self.placement: Placement = placement
         self.form: Form = form
         self.broken: set[str] = set()
@@ -94,8 +93,8 @@ def called(name: str, number: int, form: Form) -> list[Json]:
         back = {"type": "tool_result", "tool_use_id": key, "content": result}
         return [{"role": "assistant", "content": [use]}, user([back])]
     if form == "responses":
-        call = {"type": "function_call", "call_id": key, "name": name, "arguments": json.dumps(arguments)}
-        return [call, {"type": "function_call_output", "call_id": key, "output": result}]
+        asked = {"type": "function_call", "call_id": key, "name": name, "arguments": json.dumps(arguments)}
+        return [asked, {"type": "function_call_output", "call_id": key, "output": result}]
     function = {"name": name, "arguments": json.dumps(arguments)}
     call = {"id": key, "type": "function", "function": function}
     return [
@@ -454,6 +453,14 @@ def test_a_tail_has_an_end() -> None:
     request = Stage(*more).send([user("Hi")], *(each.name for each in more))
     assert len(request.tail) < LONGEST_TAIL + 500
     assert "more: tool_search finds them." in request.tail
+
+
+def test_what_is_no_message_is_refused_before_anything_is_remembered() -> None:
+    stage = Stage()
+    objects: Any = [user("One"), object()]
+    with pytest.raises(TypeError, match="message 1 is a object; give it as a dict"):
+        stage.send(objects, "tool_01")
+    assert "- tool_02(" in stage.send([user("One")], "tool_02").tail
 
 
 def test_threads_that_send_the_same_history_send_the_same() -> None:

@@ -18,6 +18,7 @@ from toolfold.turn.forms import Form, Message, added_tools, is_from_user, is_ins
 
 MOST_KEPT = 2_000
 _BREAKPOINT = "cache_control"
+_WRITE = json.JSONEncoder(sort_keys=True, default=repr).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,8 @@ class Notes:
         said: list[_Said] = []
         chain = b""
         for place, message in enumerate(messages):
+            if not isinstance(message, Mapping):
+                raise TypeError(f"message {place} is a {type(message).__name__}; give it as a dict")
             digest = _digest(message)
             is_written = digest in self._written
             meant = self._written[digest] if is_written else message
@@ -184,8 +187,7 @@ def _falls(pattern: Sequence[bytes]) -> list[int]:
 def _digest(message: Message) -> bytes:
     """What a message says. A mark for the provider's cache moves on with every request and says nothing."""
     said = {key: _unmarked(value) for key, value in message.items() if key != _BREAKPOINT}
-    text = json.dumps(said, sort_keys=True, default=repr)
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+    return hashlib.blake2b(_WRITE(said).encode(), digest_size=16).digest()
 
 
 def _unmarked(value: Any) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -55,6 +56,36 @@ class Placements:
         if prices not in self._best:
             self._best[prices] = best_placement(prices)
         return self._best[prices]
+
+
+class Wording:
+    """How each tool is written for a model, worked out once and kept as long as the tool lives."""
+
+    def __init__(self) -> None:
+        self._slimmer = Slimmer()
+        self._lock = threading.Lock()
+        self._lines: weakref.WeakKeyDictionary[Tool, str] = weakref.WeakKeyDictionary()
+
+    def definition(self, turn: Turn, tool: Tool) -> Definition:
+        """The slim definition, in the company of all that the turn may call."""
+        return slim(turn.described(tool)) if tool.adapt else self._slimmer(tool)
+
+    def array(self, tools: Sequence[Tool]) -> list[Definition]:
+        """Slim definitions, each in the company of the others."""
+        written = zip(tools, definitions(tools), strict=True)
+        return [slim(definition) if tool.adapt else self._slimmer(tool) for tool, definition in written]
+
+    def line(self, tool: Tool) -> str:
+        """A tool on one line: foreign words that end no line and close no bracket of ours."""
+        with self._lock:
+            line = self._lines.get(tool)
+        if line is None:
+            called = plain(signature(tool), LONGEST_SIGNATURE + len(tool.name))
+            about = plain(tool.description, LONGEST_DESCRIPTION)
+            line = _LIKE_A_MARK.sub("‹", f"- {called}: {about}" if about else f"- {called}")
+            with self._lock:
+                self._lines[tool] = line
+        return line
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +154,12 @@ class Request:
 class Placing:
     """What one session must remember so that its next request begins like its last. Thread-safe."""
 
-    def __init__(self, slimmer: Slimmer, *, most: int = MOST_GROWN) -> None:
-        self._slimmer = slimmer
+    def __init__(self, wording: Wording, *, most: int = MOST_GROWN) -> None:
+        self._wording = wording
         self._most = most
         self._lock = threading.Lock()
         self._notes = Notes()
-        self._array = _Array(slimmer)
+        self._array = _Array(wording)
         self._deferred: dict[str, tuple[Tool, Definition]] = {}
         self._last: Placement | None = None
 
@@ -171,12 +202,10 @@ class Placing:
     ) -> Placed:
         self._array.clear()
         tools = [*fixed, *sorted(chosen, key=lambda tool: tool.name)]
-        shown = [
-            slim(definition) if tool.adapt else self._slimmer(tool)
-            for tool, definition in zip(tools, definitions(tools), strict=True)
-        ]
         messages = self._notes.write(history, Note(chosen=_names(chosen)), form)
-        return Placed(tools, shown, messages, "replace", _tail(history), constant=len(fixed))
+        return Placed(
+            tools, self._wording.array(tools), messages, "replace", _tail(history), constant=len(fixed)
+        )
 
     def _appended(
         self, turn: Turn, history: History, fixed: Sequence[Tool], chosen: Sequence[Tool], form: Form
@@ -194,7 +223,7 @@ class Placing:
         self, turn: Turn, history: History, fixed: Sequence[Tool], chosen: Sequence[Tool], form: Form
     ) -> Placed:
         why = self._settled(turn, fixed)
-        note = _told(chosen, history.told())
+        note = _told(chosen, history.told(), self._wording)
         messages = self._notes.write(history, note, form)
         return self._placed("tail", messages, why, _tail(history, note))
 
@@ -205,10 +234,14 @@ class Placing:
         if form == "responses":  # what is found or given there can be called by its name at once
             fixed = [tool for tool in fixed if tool.name not in BRIDGE_NAMES or tool.name == BRIDGE_SEARCH]
         why = self._settled(turn, fixed)
-        note = self._given(turn, chosen, history) if form == "responses" else _told(chosen, history.told())
+        note = (
+            self._given(turn, chosen, history)
+            if form == "responses"
+            else _told(chosen, history.told(), self._wording)
+        )
         messages = self._notes.write(history, note, form)
         placed = self._placed("tail", messages, why, _tail(history, note))
-        late: Mapping[str, Definition] = _Offered(turn, self._slimmer)
+        late: Mapping[str, Definition] = _Offered(turn, self._wording)
         if form == "anthropic":
             late = self._all_deferred(turn, placed.tools)
         return replace(placed, deferred=late)
@@ -237,9 +270,9 @@ class Placing:
     def _given(self, turn: Turn, chosen: Sequence[Tool], history: History) -> Note:
         """The chosen tools as a provider takes them in the middle of a request."""
         known = history.told()
-        new = [tool for tool in chosen if _line(tool) not in known]
-        given = tuple(_definition(turn, tool, self._slimmer) for tool in new)
-        return Note("", given, frozenset(map(_line, new)), _names(chosen))
+        new = [tool for tool in chosen if self._wording.line(tool) not in known]
+        given = tuple(self._wording.definition(turn, tool) for tool in new)
+        return Note("", given, frozenset(map(self._wording.line, new)), _names(chosen))
 
     def _all_deferred(self, turn: Turn, shown: Sequence[Tool]) -> Mapping[str, Definition]:
         """Every other tool. Once sent, one stays: an answer in the history may refer to it."""
@@ -249,15 +282,15 @@ class Placing:
             if tool.name in standing or (held and held[0] is tool):
                 continue
             if held or len(self._deferred) + len(standing) < MOST_TOOLS:
-                self._deferred[tool.name] = tool, _definition(turn, tool, self._slimmer)
+                self._deferred[tool.name] = tool, self._wording.definition(turn, tool)
         return {name: late for name, (_, late) in self._deferred.items() if name not in standing}
 
 
 class _Array:
     """A tools array as it was last sent. What it holds is written once and never again."""
 
-    def __init__(self, slimmer: Slimmer) -> None:
-        self._slimmer = slimmer
+    def __init__(self, wording: Wording) -> None:
+        self._wording = wording
         self._held: dict[str, tuple[Tool, Definition]] = {}
         self.constant = 0
 
@@ -285,7 +318,7 @@ class _Array:
                 now = bridge.get(name, tool)
             if now is None:
                 return f"{name} is gone"
-            if now is not tool and _definition(turn, now, self._slimmer) != written:
+            if now is not tool and self._wording.definition(turn, now) != written:
                 return f"{name} changed"
         return ""
 
@@ -295,18 +328,18 @@ class _Array:
             self._held, self.constant = {}, constant
         for tool in tools:
             if tool.name not in self._held:
-                self._held[tool.name] = tool, _definition(turn, tool, self._slimmer)
+                self._held[tool.name] = tool, self._wording.definition(turn, tool)
 
 
 class _Offered(Mapping[str, Definition]):
     """The definitions of a turn's tools, each written when it is asked for."""
 
-    def __init__(self, turn: Turn, slimmer: Slimmer) -> None:
-        self._turn, self._slimmer = turn, slimmer
+    def __init__(self, turn: Turn, wording: Wording) -> None:
+        self._turn, self._wording = turn, wording
         self._tools = {tool.name: tool for tool in turn.offered}
 
     def __getitem__(self, name: str) -> Definition:
-        return _definition(self._turn, self._tools[name], self._slimmer)
+        return self._wording.definition(self._turn, self._tools[name])
 
     def __contains__(self, name: object) -> bool:
         return name in self._tools
@@ -318,16 +351,11 @@ class _Offered(Mapping[str, Definition]):
         return len(self._tools)
 
 
-def _definition(turn: Turn, tool: Tool, slimmer: Slimmer) -> Definition:
-    """As the model reads it, in the company of all that it may call."""
-    return slim(turn.described(tool)) if tool.adapt else slimmer(tool)
-
-
-def _told(chosen: Sequence[Tool], known: frozenset[str]) -> Note:
+def _told(chosen: Sequence[Tool], known: frozenset[str], wording: Wording) -> Note:
     """The chosen tools in a few words, those left out that the request tells of already."""
     new: list[str] = []
     room = LONGEST_TAIL
-    lines = {tool.name: _line(tool) for tool in chosen}
+    lines = {tool.name: wording.line(tool) for tool in chosen}
     unknown = [line for line in lines.values() if line not in known]
     for line in unknown:
         room -= len(line) + 1
@@ -343,13 +371,6 @@ def _told(chosen: Sequence[Tool], known: frozenset[str]) -> Note:
     if above:
         told.append(f"Also, from above: {', '.join(above)}.")
     return Note("\n".join([*told, _CLOSING]), (), frozenset(new), _names(chosen))
-
-
-def _line(tool: Tool) -> str:
-    """One tool on one line: foreign words that end no line and close no bracket of ours."""
-    called = plain(signature(tool), LONGEST_SIGNATURE + len(tool.name))
-    about = plain(tool.description, LONGEST_DESCRIPTION)
-    return _LIKE_A_MARK.sub("‹", f"- {called}: {about}" if about else f"- {called}")
 
 
 def _tail(history: History, new: Note | None = None) -> str:
