@@ -6,7 +6,8 @@ from toolfold import count_tokens, load_config, open_runtime, sample_catalog
 
 
 def main() -> None:
-    with open_runtime(load_config()) as runtime:
+    config = load_config(overrides=["tools.rag_embed_model=light"])  # a small model is enough for this
+    with open_runtime(config) as runtime:
         runtime.registry.add_all(sample_catalog())  # 277 tools of 22 imagined services
         session = runtime.session(context_tokens=200_000)  # the window of this session's model
 
