@@ -120,6 +120,14 @@ class Searcher:
         """Only the tools of the answer."""
         return list(self.answer(index, message, **options).hits)
 
+    def legs(self, index: Index, message: str, granted: Iterable[str] | None) -> dict[str, dict[str, float]]:
+        """Leg → what it gives every tool that it finds, best first: to tell a person, not to choose by."""
+        grant = index.grant(granted)
+        legs = self._asked(index, message, "hybrid", grant)[0].legs
+        dense = next(iter(legs.dense.values()), None)
+        near = {} if dense is None else {"semantic": _by_name(index, dense, NEVER)}
+        return {"keyword": _by_name(index, legs.lexical, 0.0), **near}
+
     def _asked(self, index: Index, message: str, mode: Mode, grant: Grant) -> list[_Asked]:
         """The message as a whole, then what may be wishes of their own in it."""
         if mode == "rerank":
@@ -208,6 +216,14 @@ def _keywords(index: Index, text: str, grant: Grant) -> Legs:
     return Legs(lexical, best, {})
 
 
+def _by_name(index: Index, scores: Scores, floor: float) -> dict[str, float]:
+    order = best_places(scores, len(scores))
+    placed = (
+        (index.tools[place], float(scores[place])) for place in map(int, order) if scores[place] > floor
+    )
+    return {tool.name: score for tool, score in placed if tool}
+
+
 def _sharing_words(lexical: Scores, count: int) -> Places:
     """The tools that share most with the message, of those that share anything."""
     sharing = np.flatnonzero(lexical > 0)
@@ -278,3 +294,10 @@ class Retriever:
         """As `find`, with how likely it is that the message needs any of them."""
         index = self._indexer.index(self._synonyms.added_to(snapshot.ordered))
         return self._searcher.answer(index, message, mode=mode, limit=limit, granted=granted)
+
+    def legs(
+        self, snapshot: Snapshot, message: str, *, granted: Iterable[str] | None = None
+    ) -> dict[str, dict[str, float]]:
+        """Leg → what it gives every tool that it finds, best first."""
+        index = self._indexer.index(self._synonyms.added_to(snapshot.ordered))
+        return self._searcher.legs(index, message, granted)
