@@ -16,7 +16,17 @@ from toolfold.availability import Availability
 from toolfold.config import Config
 from toolfold.dispatch import Dispatch
 from toolfold.errors import CallError
-from toolfold.model import AgentServices, Approver, CallContext, Definition, Json, ToolCall, ToolResult
+from toolfold.model import (
+    BRIDGE_NAMES,
+    AgentServices,
+    Approver,
+    CallContext,
+    Definition,
+    Json,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
 from toolfold.retrieval.search import Retriever
 from toolfold.scope import Scope, Toolsets
 from toolfold.turn import (
@@ -31,6 +41,9 @@ from toolfold.turn import (
     begin,
     unwrap,
 )
+from toolfold.turn.cost import Placement
+from toolfold.turn.forms import Form
+from toolfold.turn.placement import Placements, Placing, Request, Wording
 from toolfold.turn.selection import BRIDGE
 
 Message: TypeAlias = str | Sequence[Mapping[str, Any]]
@@ -51,6 +64,8 @@ class Grounds:
     toolsets: Callable[[], Toolsets]
     """The toolsets as they are now."""
     grants: Grants = field(default_factory=Grants)
+    placements: Placements = field(default_factory=Placements)
+    wording: Wording = field(default_factory=Wording)
 
 
 class Session:
@@ -76,6 +91,7 @@ class Session:
         self._approver = approver
         self._dispatch = self._with_approver(grounds.dispatch, approver)
         self._turn: Turn | None = None
+        self._placing = Placing(grounds.wording, most=grounds.config.tools.rag_append_max)
 
     @property
     def scope(self) -> Scope:
@@ -110,6 +126,40 @@ class Session:
     def definitions(self, message: Message = "") -> list[Definition]:
         """Begin a turn and give its tools array."""
         return self.assemble(message).definitions()
+
+    def request(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        model: str = "",
+        form: Form = "openai",
+        native: bool | None = None,
+        cache: bool = False,
+    ) -> Request:
+        """Begin a turn and write the model request for a history that is in the provider's own `form`.
+
+        The history is the caller's: what was put beside its messages before is put there again.
+        """
+        grounds, settings = self._grounds, self._grounds.config.tools
+        history = self._placing.read(messages)
+        turn = self.assemble(history.meant())
+        native = settings.rag_native if native is None else native
+        placement: Placement = "replace"  # where nothing is chosen, there is nothing to place
+        if settings.selection != "eager":
+            placement = grounds.placements.settle(settings.rag_placement, model, form)
+        chosen = turn.selection.names if turn.selection else ()
+        placed = self._placing.place(
+            turn,
+            history,
+            fixed=self._fixed(turn, "tail" if native else placement),
+            chosen=_offered(turn, history.recalled.chosen if history.recalled else chosen),
+            placement=placement,
+            form=form,
+            native=native,
+        )
+        searchable = turn.searchable or any(tool.name in BRIDGE_NAMES for tool in placed.tools)
+        self._turn = turn = replace(turn, tools=placed.tools, searchable=searchable)
+        return Request.of(placed, turn, form, cache=cache)
 
     async def call(
         self,
@@ -194,8 +244,32 @@ class Session:
             return None
         return [*(tool.name for tool in self._grounds.selector.pinned(grant)), *selection.names]
 
+    def _fixed(self, turn: Turn, placement: Placement) -> list[Tool]:
+        """What is shown whatever is chosen. Where it is to stay, it does not depend on the message."""
+        if self._grounds.config.tools.selection == "eager":
+            return list(turn.tools)
+        bridge = [tool for tool in turn.tools if tool.name in BRIDGE_NAMES]
+        chosen = turn.selection.names if turn.selection else ()
+        if placement == "replace":
+            fixed = [tool for tool in turn.tools if tool.name not in chosen]
+        else:
+            pinned = self._grounds.selector.pinned(self._grant())
+            fixed = [*_offered(turn, (tool.name for tool in pinned)), *bridge]
+        if not bridge and turn.offered and (placement == "tail" or not (fixed or chosen)):
+            fixed += self._grounds.bridge.tools  # no array is empty while there is a tool to call
+        return fixed
+
     def _with_approver(self, dispatch: Dispatch, approver: Approver | None) -> Dispatch:
         if approver is None:
             return dispatch
         timeout = self._grounds.config.approval.timeout_seconds
         return replace(dispatch, approval=Approval(approver, dispatch.loops, timeout=timeout))
+
+
+def _offered(turn: Turn, names: Iterable[str]) -> list[Tool]:
+    """The tools of these names that were granted and can work now."""
+    return [
+        turn.snapshot[name]
+        for name in names
+        if name in turn.snapshot and name in turn.granted and name not in turn.unavailable
+    ]

@@ -13,12 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import Opened
 from toolfold.authoring import build_tool
 from toolfold.availability import Availability
 from toolfold.config.settings import Tools
 from toolfold.model import Definition, Json, Tool, ToolResult
 from toolfold.registry import Registry
 from toolfold.retrieval.search import Retriever
+from toolfold.session import Session
 from toolfold.turn import Answers, Bridge, Grant, Turn, begin
 from toolfold.turn.cost import Placement
 from toolfold.turn.forms import Form, is_from_user
@@ -624,3 +626,89 @@ def test_chat_knows_nothing_native_and_says_the_same_without() -> None:
     native = Stage().send([user("One")], "tool_01", native=True)
     assert wire(native.messages) == wire(Stage().send([user("One")], "tool_01").messages)
     assert native.deferred is None
+
+
+# -- sessions -------------------------------------------------------------------------------------------
+
+CHOOSING = {"tools.selection": "keyword", "tools.rag_top_k": 2, "tools.rag_need": "off", "tools.pinned": []}
+
+
+def desk(opened: Opened, **more: object) -> Session:
+    runtime = opened(CHOOSING | {f"tools.{key}": value for key, value in more.items()})
+    about = {
+        "invoice_create": "Create an invoice.",
+        "weather_today": "Weather of a city.",
+        "song_play": "Play.",
+    }
+    runtime.registry.add_all([tool(name, text) for name, text in about.items()])
+    return runtime.session(["mcp-desk"])
+
+
+def talk(session: Session, form: Form, **options: Any) -> list[Request]:
+    history = [user("create an invoice")]
+    requests = [session.request(history, form=form, **options)]
+    history += called("invoice_create", 1, form)
+    requests.append(session.request(history, form=form, **options))
+    history += [said("Done."), user("weather of the city")]
+    requests.append(session.request(history, form=form, **options))
+    return requests
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("native", [False, True])
+def test_a_sessions_requests_begin_like_the_last_one(opened: Opened, form: Form, native: bool) -> None:
+    requests = talk(desk(opened, rag_placement="tail", rag_native=native), form)
+    for earlier, later in itertools.pairwise(requests):
+        assert wire(earlier.tools) == wire(later.tools)
+        assert prefixed(later.messages, earlier.messages)
+    assert "weather_today" in json.dumps(requests[2].messages[-2:])
+
+
+def test_a_sessions_array_grows(opened: Opened) -> None:
+    requests = talk(desk(opened, rag_placement="append"), "openai")
+    assert prefixed(requests[2].tools, requests[0].tools)
+    assert {"invoice_create", "weather_today"} <= set(names(requests[2].tools))
+
+
+def test_a_sessions_placement_is_its_models(opened: Opened) -> None:
+    session = desk(opened)
+    assert session.request([user("create an invoice")], model="claude-sonnet-4-6").placement == "tail"
+    assert session.request([user("create an invoice")], model="llama-4-maverick").placement == "replace"
+
+
+async def test_what_a_tail_tells_of_is_called_by_name_or_through_the_bridge(opened: Opened) -> None:
+    session = desk(opened, rag_placement="tail")
+    request = session.request([user("create an invoice")])
+    assert "- invoice_create(" in request.tail
+    direct = await session.call("invoice_create", {"city": "Ulm"})
+    bridged = await session.call("tool_call", {"name": "invoice_create", "arguments": {"city": "Ulm"}})
+    assert direct.value == bridged.value == {"city": "Ulm"}
+
+
+async def test_a_sessions_search_is_answered_in_the_providers_form(opened: Opened) -> None:
+    session = desk(opened, rag_placement="tail")
+    request = session.request([user("create an invoice")], form="anthropic", native=True)
+    (block, *_) = request.answer(await session.call("tool_search", {"query": "weather"}, call_id="toolu_1"))
+    assert block["tool_use_id"] == "toolu_1"
+    assert {"type": "tool_reference", "tool_name": "weather_today"} in block["content"]
+
+
+def test_where_everything_is_shown_nothing_is_placed(opened: Opened) -> None:
+    request = desk(opened, selection="eager", rag_placement="tail").request([user("create an invoice")])
+    assert (request.placement, request.tail) == ("replace", "")
+    assert names(request.tools) == ["invoice_create", "song_play", "weather_today"]
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_no_array_is_empty_while_there_is_a_tool_to_call(opened: Opened, placement: Placement) -> None:
+    session = desk(opened, rag_placement=placement, rag_need=1.0)
+    assert session.request([user("xyzzy")]).tools
+    assert session.request([]).tools
+
+
+def test_a_delegated_session_has_notes_of_its_own(opened: Opened) -> None:
+    session = desk(opened, rag_placement="tail")
+    history = [user("create an invoice")]
+    session.request(history)
+    request = session.delegate().request([*history, said("Done."), user("weather of the city")])
+    assert request.messages[0] == history[0]

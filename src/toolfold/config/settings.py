@@ -103,6 +103,7 @@ Switch = Annotated[
     WithJsonSchema({"enum": ["auto", "on", "off", True, False]}),
 ]
 Selection = Annotated[Literal["eager", "hybrid", "semantic", "keyword"], BeforeValidator(_lowered)]
+Placement = Annotated[Literal["auto", "replace", "append", "tail"], BeforeValidator(_lowered)]
 SearchMode = Annotated[Literal["keyword", "semantic", "hybrid", "rerank"], BeforeValidator(_lowered)]
 Phrase = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(_well_formed)]
 Phrases = Annotated[tuple[Phrase, ...], Field(max_length=50)]
@@ -214,7 +215,22 @@ class Tools(Section):
         default=0.5,
         ge=0,
         le=1,
-        description="How likely it must be that a message needs a tool; `off` chooses some for every message.",
+        description="How likely it must be that a message needs a tool; `off` chooses for every message.",
+    )
+    rag_placement: Placement = Field(
+        default="auto",
+        description="Where the chosen tools stand: in the tools array, anew or at the end of one that grows,"
+        " or beside the user's message; `auto`, where they cost least with the model.",
+    )
+    rag_append_max: Whole = Field(
+        default=48,
+        ge=1,
+        le=1_000,
+        description="How many chosen tools an array that grows may hold before it begins anew.",
+    )
+    rag_native: bool = Field(
+        default=False,
+        description="Whether a provider's own form for tools that come late is used where it has one.",
     )
     pinned: tuple[Text, ...] = Field(
         default=("terminal", "read_file", "search_files"),
