@@ -30,6 +30,7 @@ COMMANDS = {
     "cost": "Compare what each way of showing tools costs, in dollars.",
     "demo": "See what a model would be sent, on a sample of imagined services.",
     "eval": "Measure how well tools are found, on your own data.",
+    "explain": "See what a model is shown for a message, and why.",
     "plugins": "List plugins, and trust a project's.",
     "search": "Find the tools for a message, and see why.",
     "tools": "List, inspect and switch tools.",
@@ -55,6 +56,10 @@ class Invocation:
     def __init__(self, overrides: Sequence[str], project: Path | None) -> None:
         self._overrides, self.project = overrides, project
         self._warned = False
+
+    def also(self, overrides: Sequence[str]) -> Invocation:
+        """The same with more settings; those given before the command stand behind them."""
+        return Invocation([*self._overrides, *overrides], self.project)
 
     def config(self) -> Config:
         """The configuration in force; its warnings are shown once."""

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from toolfold.registry import Snapshot
 from toolfold.retrieval.copies import spread_out
 from toolfold.retrieval.document import query_text
-from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Matrix, Outage
+from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Matrix, Outage, Reading, read
 from toolfold.retrieval.index import Grant, Index, Indexer, Progress
 from toolfold.retrieval.intents import NEARLY, parts_of, shared_out
+from toolfold.retrieval.need import THRESHOLD, Need
 from toolfold.retrieval.ranking import (
     DEPTH,
     NEVER,
@@ -65,7 +66,7 @@ class Found:
     @property
     def needed(self) -> bool:
         """Whether tools should be shown for it at all. A tool that is named always is."""
-        return True
+        return self.need >= THRESHOLD or any(hit.exact for hit in self.hits)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,6 +75,7 @@ class _Asked:
 
     text: str
     legs: Legs
+    states: Matrix | None = None
 
 
 class Searcher:
@@ -86,9 +88,11 @@ class Searcher:
         *,
         outage: Outage | None = None,
         reranker: Reranker | None = None,
+        judge: Callable[[], Need] | None = None,
     ) -> None:
         self._embedder, self._reranker = embedder, reranker
         self._ranker = functools.cache(ranker) if ranker else None
+        self._judge = functools.cache(judge) if judge else None
         self._outage = outage or Outage()
 
     def answer(
@@ -113,7 +117,8 @@ class Searcher:
             tuple(
                 _hit(index, whole.legs, place, rank, shared, place in named)
                 for rank, (place, shared) in enumerate(zip(places, words, strict=True))
-            )
+            ),
+            self._need(whole),
         )
 
     def search(self, index: Index, message: str, **options: Any) -> list[Hit]:
@@ -125,7 +130,7 @@ class Searcher:
         grant = index.grant(granted)
         legs = self._asked(index, message, "hybrid", grant)[0].legs
         dense = next(iter(legs.dense.values()), None)
-        near = {} if dense is None else {"semantic": _by_name(index, dense, NEVER)}
+        near = {} if dense is None else {"semantic": _by_name(index, dense, float(NEVER))}
         return {"keyword": _by_name(index, legs.lexical, 0.0), **near}
 
     def _asked(self, index: Index, message: str, mode: Mode, grant: Grant) -> list[_Asked]:
@@ -136,17 +141,25 @@ class Searcher:
                 return [replace(lexical, legs=replace(lexical.legs, dense=second))]
         texts = [message, *parts_of(message, index.lexical.words)] if mode != "keyword" else [message]
         asked = [_Asked(text, _keywords(index, text, grant)) for text in texts]
-        vectors = self._vectors(index, texts) if mode != "keyword" else None
-        if vectors is None or index.vectors is None:
+        reading = self._reading(index, texts) if mode != "keyword" else None
+        if reading is None or index.vectors is None or not reading.vectors[0].any():
             return asked[:1]
         near = index.vectors.near
+        asked[0] = replace(asked[0], states=reading.states)
         return [
             replace(
                 each, legs=replace(each.legs, dense={"dense": near(vector, grant.hidden, each.legs.lexical)})
             )
-            for each, vector in zip(asked, vectors, strict=True)
+            for each, vector in zip(asked, reading.vectors, strict=True)
             if vector.any()
-        ] or asked[:1]
+        ]
+
+    def _need(self, whole: _Asked) -> float:
+        if self._judge is None:
+            return 1.0
+        # A service's similarities are on a scale of their own, which the judge has not learned.
+        legs = replace(whole.legs, dense={}) if _SECOND_OPINION in whole.legs.dense else whole.legs
+        return self._judge().probability(whole.text, legs, whole.states)
 
     def _wishes(self, index: Index, whole: Legs, parts: Iterable[_Asked], mode: Mode) -> Iterator[Places]:
         """What the parts find that come as near to a tool as the whole message does to any."""
@@ -169,7 +182,7 @@ class Searcher:
         scores[list(tools)] = near
         return {_SECOND_OPINION: scores}
 
-    def _vectors(self, index: Index, messages: Sequence[str]) -> Matrix | None:
+    def _reading(self, index: Index, messages: Sequence[str]) -> Reading | None:
         """The messages as the model sees them; None where it cannot, which is said once."""
         if self._embedder is None or index.vectors is None:
             return None
@@ -177,14 +190,14 @@ class Searcher:
         if not texts[0]:
             return None
         try:
-            vectors = self._embedder.embed(texts, "query")
+            reading = read(self._embedder, texts)
         except EmbeddingUnavailable as error:
             self._outage.tell(str(error))
             return None
-        if vectors.shape[1] != index.vectors.width:
+        if reading.vectors.shape[1] != index.vectors.width:
             self._outage.tell("the index was made with vectors of another length")
             return None
-        return vectors
+        return reading
 
     def _order(self, index: Index, asked: _Asked, mode: Mode) -> Places:
         legs = asked.legs
@@ -264,11 +277,12 @@ class Retriever:
         progress: Progress | None = None,
         reranker: Reranker | None = None,
         synonyms: Synonyms | None = None,
+        judge: Callable[[], Need] | None = None,
     ) -> None:
         outage = Outage()
         self._synonyms = synonyms or Synonyms()
         self._indexer = Indexer(embedder, folder, progress=progress, outage=outage)
-        self._searcher = Searcher(embedder, ranker, outage=outage, reranker=reranker)
+        self._searcher = Searcher(embedder, ranker, outage=outage, reranker=reranker, judge=judge)
 
     def find(
         self,

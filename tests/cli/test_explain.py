@@ -1,0 +1,109 @@
+"""`toolfold explain`: what a model is shown for a message, and why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Toolfold
+
+LIGHT = ("--set", "tools.rag_embed_model=light")
+PINNED = {"read_file", "search_files"}
+BRIDGE = {"tool_search", "tool_describe", "tool_call"}
+TOOLS = {
+    "invoice_create": "Create an invoice for a customer.",
+    "invoice_list": "List the invoices of a customer.",
+    "weather_today": "The weather of today in a city.",
+    "lamp_on": "Switch on a lamp.",
+}
+MESSAGE = "create an invoice for Halden"
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> str:
+    file = tmp_path / "catalog.jsonl"
+    entries = ({"name": name, "description": said, "parameters": {}} for name, said in TOOLS.items())
+    file.write_text("".join(json.dumps({"type": "function", "function": each}) + "\n" for each in entries))
+    return str(file)
+
+
+def test_a_program_gets_every_tool_with_its_ranks_and_why(toolfold: Toolfold, catalog: str) -> None:
+    done = toolfold(*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "hybrid", "--json")
+    assert done.code == 0
+    told = {each["name"]: each for each in done.json["tools"]}
+    assert told.keys() >= TOOLS.keys()
+    best = told["invoice_create"]
+    assert best["shown"]
+    assert best["why"] == "fits the message"
+    assert best["ranks"] == {"keyword": 1, "semantic": 1, "fused": 1}
+    assert all(each["why"] and each["tokens"] > 0 for each in told.values())
+    assert done.json["selected"][0] == "invoice_create"
+    assert done.json["ms"] > 0
+    assert 0 < done.json["tokens_sent"] <= done.json["tokens_all"]
+
+
+@pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid", "both"])
+def test_as_many_are_selected_as_the_settings_say(toolfold: Toolfold, catalog: str, mode: str) -> None:
+    given = (*LIGHT, "--set", "tools.rag_top_k=1", "explain", MESSAGE, "--catalog", catalog, "--mode", mode)
+    report = toolfold(*given, "--json").json
+    bridge = BRIDGE if mode == "both" else set()
+    assert {*report["selected"]} == {"invoice_create"} | PINNED | bridge
+    out = next(each for each in report["tools"] if each["name"] == "lamp_on")
+    assert not out["shown"]
+    assert out["why"]
+
+
+def test_eager_shows_everything(toolfold: Toolfold, catalog: str) -> None:
+    report = toolfold(*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "eager", "--json").json
+    assert {*report["selected"]} == {each["name"] for each in report["tools"]}
+    assert report["tokens_sent"] == report["tokens_all"]
+
+
+def test_tool_search_shows_the_runtimes_own_and_the_bridge(toolfold: Toolfold, catalog: str) -> None:
+    report = toolfold(
+        *LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "tool_search", "--json"
+    ).json
+    assert {*report["selected"]} >= PINNED | BRIDGE
+    assert not {*report["selected"]} & TOOLS.keys()
+
+
+def test_a_person_gets_a_table(toolfold: Toolfold, catalog: str) -> None:
+    done = toolfold(*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "both")
+    assert done.code == 0
+    assert "invoice_create" in done.out
+    assert "fits the message" in done.out
+    assert "tool_search" in done.out
+    assert "tokens" in done.out
+
+
+def test_the_table_is_short_unless_all_is_wanted(toolfold: Toolfold) -> None:
+    few = toolfold(*LIGHT, "explain", MESSAGE, "--sample", "--mode", "keyword")
+    every = toolfold(*LIGHT, "explain", MESSAGE, "--sample", "--mode", "keyword", "--all")
+    assert "more; --all" in few.out
+    assert len(every.out.splitlines()) > 277 > len(few.out.splitlines())
+
+
+def test_a_bad_catalog_is_an_error_that_names_the_line(toolfold: Toolfold, tmp_path: Path) -> None:
+    file = tmp_path / "bad.jsonl"
+    file.write_text('{"type": "function"\n')
+    done = toolfold("explain", MESSAGE, "--catalog", str(file))
+    assert done.code == 1
+    assert "line 1" in done.err or ":1" in done.err
+    assert toolfold("explain", MESSAGE, "--catalog", str(tmp_path / "none.jsonl")).code == 2
+
+
+def test_a_name_nobody_may_take_is_left_out_with_a_word(toolfold: Toolfold, tmp_path: Path) -> None:
+    file = tmp_path / "odd.jsonl"
+    file.write_text('{"type": "function", "function": {"name": "tool_call", "description": "x"}}\n')
+    done = toolfold(*LIGHT, "explain", MESSAGE, "--catalog", str(file), "--json")
+    assert done.code == 0
+    assert "tool_call" in done.err
+
+
+def test_a_catalog_that_no_session_is_granted_is_told(toolfold: Toolfold, catalog: str) -> None:
+    narrow = ("--set", "tools.enabled_toolsets=[file]")
+    done = toolfold(*LIGHT, *narrow, "explain", MESSAGE, "--catalog", catalog, "--json")
+    assert "tools.enabled_toolsets" in done.err
+    assert not {*done.json["selected"]} & TOOLS.keys()
