@@ -280,33 +280,6 @@ class Sampler:
         return Batch(queries, [vary_tool(self.tools[place], self._random) for place in places], masked)
 
 
-class Talk:
-    """Draws messages that need a tool and messages that need none, as many of each, for ever."""
-
-    def __init__(self, folder: Path, pairs: Sequence[Pair], seed: int) -> None:
-        self._random = random.Random(seed)
-        rows = {file.stem: read(file) for file in sorted(folder.glob("*.jsonl"))}
-        self._none = [row["text"] for name, part in rows.items() if "no_tool" in name for row in part]
-        self._need = [row["text"] for name, part in rows.items() if "needs" in name for row in part]
-        self._asked = [pair.query for pair in pairs]
-
-    def draw(self, size: int) -> tuple[list[str], np.ndarray]:
-        """Texts, and 1 for those that need a tool. A quarter of these are messages of the other sets."""
-        pools = [self._none] * (size // 2) + [self._need] * (size * 3 // 8)
-        pools += [self._asked] * (size - len(pools))
-        texts = [query_text(self._said(self._random.choice(pool), pool is self._none)) for pool in pools]
-        return texts, np.array([pool is not self._none for pool in pools], np.float32)
-
-    def _said(self, text: str, is_talk: bool) -> str:
-        """Mostly as written; a wish is still one with thanks before or after it."""
-        text = vary_query(text, self._random)
-        if not is_talk and self._random.random() < 0.12:
-            thanks = self._random.choice(self._none)
-            if len(thanks) < 40:
-                return f"{thanks} {text}" if self._random.random() < 0.7 else f"{text} {thanks}"
-        return text
-
-
 def _voice(query: Query) -> str:
     return query.lang if query.kind == "lang" else query.kind
 

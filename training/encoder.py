@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -43,32 +43,24 @@ class Block(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Token ids and their mask in, unit vectors out: the mean over tokens.
-
-    The first token, which stands for the whole text, also learns whether a message needs a tool at all.
-    """
+    """Token ids and their mask in, unit vectors out: the mean over tokens."""
 
     def __init__(self, vocabulary: int, positions: int = 512) -> None:
         super().__init__()
         self.words, self.places = nn.Embedding(vocabulary, WIDTH), nn.Embedding(positions, WIDTH)
         self.norm = nn.LayerNorm(WIDTH, eps=1e-12)
         self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
-        self.need = nn.Linear(WIDTH, 1)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        x = self.states(ids, mask)
+        x = self.lower(ids, mask, LAYERS)
         kept = mask.to(x.dtype)[..., None]
         return F.normalize((x * kept).sum(1) / kept.sum(1), dim=-1)
 
-    def needs(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """How much each message seems to need a tool, as a logit."""
-        return self.need(self.states(ids, mask)[:, 0]).squeeze(1)
-
-    def states(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """What the last layer makes of every token."""
+    def lower(self, ids: Tensor, mask: Tensor, layers: int) -> Tensor:
+        """What the first layers make of every token."""
         x = self.norm(self.words(ids) + self.places.weight[: ids.shape[1]])
         bias = (1.0 - mask.to(x.dtype))[:, None, None, :] * -1e4
-        for block in self.blocks:
+        for block in self.blocks[:layers]:
             x = block(x, bias)
         return x
 
@@ -100,7 +92,7 @@ def load_base() -> Encoder:
         for theirs, ours in _PARTS.items():
             for kind in ("weight", "bias"):
                 state[f"blocks.{layer}.{ours}.{kind}"] = source[f"encoder.layer.{layer}.{theirs}.{kind}"]
-    model.load_state_dict(state, strict=False)  # the base knows nothing of needs
+    model.load_state_dict(state)
     return model.eval()
 
 
@@ -108,7 +100,7 @@ def load_tuned(folder: Path) -> Encoder:
     """A model that `save` wrote."""
     state = load_file(str(folder / "encoder.safetensors"))
     model = Encoder(state["words.weight"].shape[0])
-    model.load_state_dict(state, strict="need.weight" in state)
+    model.load_state_dict(state)
     return model.eval()
 
 
@@ -153,17 +145,7 @@ def token_ids(tokenizer: Tokenizer, texts: Sequence[str], limit: int) -> list[li
 
 
 def embed_ids(model: Encoder, ids: Sequence[list[int]], chunk: int = 32) -> Tensor:
-    """Vectors in the order given."""
-    return _by_length(model, ids, chunk)
-
-
-def need_ids(model: Encoder, ids: Sequence[list[int]], chunk: int = 32) -> Tensor:
-    """Logits of need in the order given."""
-    return _by_length(model.needs, ids, chunk)
-
-
-def _by_length(read: Callable[[Tensor, Tensor], Tensor], ids: Sequence[list[int]], chunk: int) -> Tensor:
-    """What is read of each text; those of like length go together, so little is padded."""
+    """Vectors in the order given; texts of like length go together, so little is padded."""
     order = sorted(range(len(ids)), key=lambda place: len(ids[place]))
     parts = []
     for start in range(0, len(order), chunk):
@@ -171,7 +153,7 @@ def _by_length(read: Callable[[Tensor, Tensor], Tensor], ids: Sequence[list[int]
         longest = max(map(len, rows))
         padded = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
         mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
-        parts.append(read(padded, mask))
+        parts.append(model(padded, mask))
     back = torch.empty(len(order), dtype=torch.long)
     back[torch.tensor(order)] = torch.arange(len(order))
     return torch.cat(parts)[back]

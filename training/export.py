@@ -28,6 +28,7 @@ from encoder import (
 
 FUSED = "com.microsoft"
 BLOCK = 32
+SHARED = 2  # the lowest layers, which training leaves as they are
 EPSILON = 1e-12
 
 
@@ -82,16 +83,17 @@ class Graph:
 
 
 def build(model: Encoder, style: str) -> onnx.ModelProto:
-    """The whole graph: `ids` and `mask` (rows, tokens) in, `vectors` (rows, 384) of length one out, and
-    `needs`, a logit a row."""
+    """The whole graph: `ids` and `mask` (rows, tokens) in, `vectors` (rows, 384) of length one out, and the
+    `states` that the lowest layers leave."""
     weights = {key: value.detach().numpy() for key, value in model.state_dict().items()}
     graph = Graph(style)
     x = _embedding(graph, weights)
     graph.node("Cast", ["mask"], "mask32", to=TensorProto.INT32)
     for layer in range(LAYERS):
-        x = _block(graph, weights, x, f"blocks.{layer}")
+        x = attended(graph, weights, x, f"blocks.{layer}", mask="mask32")
+        if layer == SHARED - 1:
+            graph.node("Identity", [x], "states")
     _pool(graph, x)
-    _need(graph, weights, x)
     whole = helper.make_graph(
         graph.nodes,
         "encoder",
@@ -101,7 +103,7 @@ def build(model: Encoder, style: str) -> onnx.ModelProto:
         ],
         [
             helper.make_tensor_value_info("vectors", TensorProto.FLOAT, ["rows", WIDTH]),
-            helper.make_tensor_value_info("needs", TensorProto.FLOAT, ["rows", 1]),
+            helper.make_tensor_value_info("states", TensorProto.FLOAT, ["rows", "tokens", WIDTH]),
         ],
         graph.constants,
     )
@@ -131,7 +133,9 @@ def _embedding(graph: Graph, weights: dict[str, np.ndarray]) -> str:
     ]
 
 
-def _block(graph: Graph, weights: dict[str, np.ndarray], x: str, name: str) -> str:
+def attended(graph: Graph, weights: dict[str, np.ndarray], x: str, name: str, mask: str = "") -> str:
+    """One transformer layer."""
+
     def take(part: str) -> np.ndarray:
         return weights[f"{name}.{part}"]
 
@@ -144,7 +148,7 @@ def _block(graph: Graph, weights: dict[str, np.ndarray], x: str, name: str) -> s
     sizes = graph.constant(f"{name}.sizes", np.array([WIDTH] * 3))
     split = graph.node("Split", [joint, sizes], f"{name}.split", outputs=3, axis=-1)
     seen = graph.node(
-        "MultiHeadAttention", [*split, shift, "mask32"], f"{name}.seen", FUSED, num_heads=HEADS
+        "MultiHeadAttention", [*split, shift, *filter(None, [mask])], f"{name}.seen", FUSED, num_heads=HEADS
     )[0]
     mixed = graph.linear(seen, take("mix.weight"), f"{name}.mix")
     x = _skip_norm(
@@ -168,12 +172,6 @@ def _pool(graph: Graph, x: str) -> None:
     graph.node("Mul", [x, "mask.column"], "kept")
     graph.node("ReduceSum", ["kept", graph.constant("middle", np.array([1]))], "sum", keepdims=0)
     graph.node("LpNormalization", ["sum"], "vectors", axis=-1, p=2)  # the mean's length is lost anyway
-
-
-def _need(graph: Graph, weights: dict[str, np.ndarray], x: str) -> None:
-    graph.node("Gather", [x, graph.constant("cls", np.array(0))], "whole", axis=1)
-    graph.node("MatMul", ["whole", graph.constant("need.w", weights["need.weight"].T)], "need.x")
-    graph.node("Add", ["need.x", graph.constant("need.b", weights["need.bias"])], "needs")
 
 
 def main() -> None:

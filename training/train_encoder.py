@@ -20,28 +20,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from data import FOLDS, SAMPLE, Batch, Sampler, Talk, load, split
-from encoder import (
-    Encoder,
-    average,
-    embed_ids,
-    load_base,
-    load_tokenizer,
-    load_tuned,
-    need_ids,
-    save,
-    token_ids,
-)
+from data import FOLDS, SAMPLE, Batch, Sampler, load, split
+from encoder import Encoder, average, embed_ids, load_base, load_tokenizer, load_tuned, save, token_ids
 
 SEED = 20261115
 TRAIN_QUERY_TOKENS, TRAIN_TOOL_TOKENS = 40, 64
 FROZEN_LAYERS = 2
 SCALE = 20.0  # 1 / temperature
 BACKWARD = 0.3  # share of the tool -> message loss
-NEED = 0.5  # share of the loss of telling talk from wishes
-TALK = 48
-HEAD_RATE = 3e-3
-MESSAGES = Path(__file__).resolve().parent / "messages"
 
 
 def contrast(queries: Tensor, tools: Tensor, masked: Tensor) -> Tensor:
@@ -73,43 +59,24 @@ def step_loss(model: Encoder, read: Callable[[list[str], int], list[list[int]]],
     return contrast(queries, tools, torch.from_numpy(batch.masked))
 
 
-def need_loss(model: Encoder, read: Callable[[list[str], int], list[list[int]]], talk: Talk) -> Tensor:
-    """The loss of telling messages that need a tool from those that need none."""
-    texts, needed = talk.draw(TALK)
-    logits = need_ids(model, read(texts, TRAIN_QUERY_TOKENS))
-    return F.binary_cross_entropy_with_logits(logits, torch.from_numpy(needed))
-
-
-def train(
-    model: Encoder, sampler: Sampler, talk: Talk, steps: int, size: int, negatives: int, rate: float
-) -> Encoder:
+def train(model: Encoder, sampler: Sampler, steps: int, size: int, negatives: int, rate: float) -> Encoder:
     """The tuned model."""
     tokenizer = load_tokenizer()
-
-    def read(texts: list[str], limit: int) -> list[list[int]]:
-        return token_ids(tokenizer, texts, limit)
-
     parameters = trainable(model)
-    head = list(model.need.parameters())  # new, and so it learns faster
-    others = [each for each in parameters if all(each is not part for part in head)]
-    groups = [{"params": others, "initial": rate}, {"params": head, "initial": HEAD_RATE}]
-    optimizer = torch.optim.AdamW(groups, lr=rate, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=0.01)
     started, losses = time.time(), []
     for step, batch in zip(range(steps), sampler.batches(size, negatives), strict=False):
         for group in optimizer.param_groups:
-            group["lr"] = group["initial"] * schedule(step, steps, max(1, steps // 12))
-        found = step_loss(model, read, batch)
-        needed = need_loss(model, read, talk)
-        loss = found + NEED * needed
+            group["lr"] = rate * schedule(step, steps, max(1, steps // 12))
+        loss = step_loss(model, lambda texts, limit: token_ids(tokenizer, texts, limit), batch)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
-        losses.append((found.item(), needed.item()))
+        losses.append(loss.item())
         if step % 10 == 9:
             print(
-                f"step {step + 1}/{steps} loss {np.mean(losses[-10:], axis=0).round(3)}"
-                f" {time.time() - started:.0f} s",
+                f"step {step + 1}/{steps} loss {np.mean(losses[-10:]):.3f} {time.time() - started:.0f} s",
                 flush=True,
             )
     return model.eval()
@@ -138,8 +105,7 @@ def main() -> None:
     sampler = Sampler(benches, chosen.seed)
     print(f"{len(sampler.tools)} tools, {len(sampler.pairs())} pairs", flush=True)
     start = average([load_tuned(folder) for folder in chosen.start]) if chosen.start else load_base()
-    talk = Talk(MESSAGES, sampler.pairs(), chosen.seed)
-    model = train(start, sampler, talk, chosen.steps, chosen.batch, chosen.negatives, chosen.rate)
+    model = train(start, sampler, chosen.steps, chosen.batch, chosen.negatives, chosen.rate)
     facts = {
         "fold": chosen.fold,
         "steps": chosen.steps,

@@ -29,6 +29,7 @@ from toolfold.registry import Registry, Snapshot
 from toolfold.results import Results, render
 from toolfold.retrieval.embedding import Embedder, Endpoint, Light
 from toolfold.retrieval.index import Progress
+from toolfold.retrieval.need import Head, Need
 from toolfold.retrieval.polyglot import Polyglot
 from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.reranking import Reranker
@@ -305,14 +306,17 @@ class RuntimeRegistry:
 
 def _retriever(config: Config, progress: Progress | None) -> Retriever:
     """Nothing is loaded yet: the models and the index are when somebody first searches."""
-    ranker = "light" if config.tools.rag_embed_model == "light" else "encoder"
+    model = config.tools.rag_embed_model
+    ranker = "light" if model == "light" else "encoder"
+    head: Head = "light" if model == "light" else "encoder" if model == "embedded" else "text"
     return Retriever(
-        _embedder(config, config.tools.rag_embed_model),
+        _embedder(config, model),
         lambda: Ranker.shipped(ranker),
         config.paths.cache_dir / "index",
         progress=progress,
         reranker=_reranker(config),
         synonyms=Synonyms(config.tools.synonyms),
+        judge=lambda: Need.shipped(head),
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 from tests.retrieval.catalog import CATALOG
 from toolfold import sample_catalog
 from toolfold.retrieval.index import Index, Indexer
+from toolfold.retrieval.need import Need
 from toolfold.retrieval.polyglot import Polyglot
 from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.search import Searcher
@@ -19,7 +20,7 @@ def index() -> Index:
 
 
 MODEL = Polyglot()
-SEARCHER = Searcher(MODEL, lambda: Ranker.shipped("encoder"))
+SEARCHER = Searcher(MODEL, lambda: Ranker.shipped("encoder"), judge=lambda: Need.shipped("encoder"))
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,24 @@ SEARCHER = Searcher(MODEL, lambda: Ranker.shipped("encoder"))
 def test_an_everyday_message_finds_its_tool(index: Index, message: str, wanted: str, within: int) -> None:
     names = [hit.name for hit in SEARCHER.search(index, message, limit=within)]
     assert any(wanted in name for name in names), names
+
+
+@pytest.mark.parametrize(
+    "message", ["thanks!", "haha that's a good one", "who are you?", "never mind", "good night", "谢谢你"]
+)
+def test_talk_is_known_as_talk_and_its_nearest_tools_are_still_told(index: Index, message: str) -> None:
+    found = SEARCHER.answer(index, message)
+    assert not found.needed
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "thanks! now remind me tonight",
+        "check what's running",
+        "my parcel arrived broken, get me the money back",
+        "thanks for `terminal`",
+    ],
+)
+def test_a_wish_or_a_name_among_thanks_needs_tools(index: Index, message: str) -> None:
+    assert SEARCHER.answer(index, message).needed

@@ -78,13 +78,13 @@ class Reading:
     """What a model makes of messages."""
 
     vectors: Matrix
-    leanings: Sequence[float] = ()
-    """How much each seems to need a tool, from below zero to above; nothing where a model cannot tell."""
+    states: Matrix | None = None
+    """What the model's lowest layers made of each token of the first: how it is said, not only what."""
 
 
 @runtime_checkable
 class Reader(Protocol):
-    """A semantic leg that also tells whether a message needs a tool."""
+    """A semantic leg that also tells how a message is said."""
 
     def read(self, messages: Sequence[str]) -> Reading:
         """The messages, in their order."""
@@ -100,7 +100,7 @@ def read(embedder: Embedder, messages: Sequence[str]) -> Reading:
 class Encoder:
     """The default: a small transformer trained on messages and the tools they meant."""
 
-    name = "encoder-1"
+    name = "encoder-2"
 
     def __init__(self, *, threads: int = 1, weights: Traversable | None = None) -> None:
         self._threads, self._weights = threads, weights or shipped_weights()
@@ -108,22 +108,21 @@ class Encoder:
         self._loaded: tuple[Any, WordPiece] | None = None
 
     def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:
-        return self._read(texts, QUERY_TOKENS if kind == "query" else TOOL_TOKENS).vectors
+        session, pieces = self._model()
+        limit = QUERY_TOKENS if kind == "query" else TOOL_TOKENS
+        vectors: Matrix = np.zeros((len(texts), 384), np.float32)
+        for place, text in enumerate(texts):  # one by one: faster than padded, and no text changes another's
+            vectors[place], _ = _run(session, pieces.ids(text, limit))
+        return vectors
 
     def read(self, messages: Sequence[str]) -> Reading:
-        """The messages, and whether each seems to need a tool."""
-        return self._read(messages, QUERY_TOKENS)
-
-    def _read(self, texts: Sequence[str], limit: int) -> Reading:
+        """The messages, and what the lowest layers made of the first."""
         session, pieces = self._model()
-        vectors: Matrix = np.zeros((len(texts), 384), np.float32)
-        leanings: list[float] = []
-        for place, text in enumerate(texts):  # one by one: faster than padded, and no text changes another's
-            ids = np.array([pieces.ids(text, limit)], np.int64)
-            vector, *needs = session.run(None, {"ids": ids, "mask": np.ones_like(ids)})
-            vectors[place] = vector[0]
-            leanings += [float(need[0, 0]) for need in needs]
-        return Reading(vectors, leanings)
+        found = [_run(session, pieces.ids(text, QUERY_TOKENS)) for text in messages]
+        vectors: Matrix = np.zeros((len(found), 384), np.float32)
+        for place, (vector, _) in enumerate(found):
+            vectors[place] = vector
+        return Reading(vectors, found[0][1] if found else None)
 
     def pieces(self, word: str) -> int:
         """Into how many pieces this model cuts a word: one, if it knows it."""
@@ -150,6 +149,13 @@ class Encoder:
         described = json.loads(self._weights.joinpath("tokenizer.json").read_bytes())
         numbers: dict[str, int] = described["model"]["vocab"]
         return session, WordPiece(sorted(numbers, key=numbers.__getitem__))
+
+
+def _run(session: Any, ids: Sequence[int]) -> tuple[Matrix, Matrix | None]:
+    """The vector of a text, and what the lowest layers leave of its tokens, where the model tells."""
+    row = np.array([ids], np.int64)
+    vectors, *states = session.run(None, {"ids": row, "mask": np.ones_like(row)})
+    return vectors[0], states[0][0] if states else None
 
 
 class Light:

@@ -35,7 +35,7 @@ class Polyglot:
         return np.hstack((self._encoder.embed(texts, kind), light))
 
     def read(self, messages: Sequence[str]) -> Reading:
-        """Messages as their languages ask for, and whether each seems to need a tool."""
+        """Messages as their languages ask for, and how the first is said."""
         first = self._encoder.read(messages)
         width = first.vectors.shape[1]
         whole: Matrix = np.zeros((len(messages), width + self._light.width), np.float32)
@@ -44,7 +44,7 @@ class Polyglot:
             whole[place, :width] = first.vectors[place] * share
             if share < 1:
                 whole[place, width:] = self._light.embed([text], "query")[0] * (1 - share)
-        return Reading(whole, first.leanings)
+        return Reading(whole, first.states)
 
     def share(self, text: str) -> np.float32:
         """How much the encoder has to say about a message: all, where it is English."""
