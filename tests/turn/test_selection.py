@@ -395,6 +395,20 @@ class TestSessions:
         consent = session.assemble([*history, {"role": "user", "content": "yes, go ahead"}])
         assert best in {each.name for each in consent.tools}
 
+    def test_thanks_show_only_what_is_pinned(self, open_: Callable[..., Session]) -> None:
+        session = open_()
+        history: list[dict[str, Any]] = [
+            {"role": "user", "content": "Where is the parcel I sent to Lisbon?"},
+            {"role": "assistant", "tool_calls": [{"function": {"name": "ferrywell_list-shipments"}}]},
+            {"role": "assistant", "content": "On its way."},
+        ]
+        for message in ("Thanks!", "thank you so much, that helped"):
+            turn = session.assemble([*history, {"role": "user", "content": message}])
+            assert turn.selection is not None
+            assert not turn.selection.needed
+            assert [each.name for each in turn.tools] == ["read_file", "search_files"]
+            assert turn.tool("write_file").name == "write_file"
+
     def test_that_can_be_switched_off(self, open_: Callable[..., Session]) -> None:
         turn = open_(**{"tools.rag_need": "off"}).assemble("Thanks!")
         assert turn.selection is not None
