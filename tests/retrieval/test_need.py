@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.retrieval.catalog import CATALOG
+from toolfold.config.settings import Settings
 from toolfold.retrieval.lexical import Lexical
 from toolfold.retrieval.need import THRESHOLD, Head, Need, nearness, traits
 from toolfold.retrieval.ranking import NEVER, Legs, Scores
@@ -92,3 +93,7 @@ def test_any_text_has_a_probability(message: str) -> None:
     assert 0.0 <= said <= 1.0
     places, shares = traits(message)
     assert len(places) == len(shares)
+
+
+def test_a_session_and_a_search_draw_the_line_at_the_same_place() -> None:
+    assert Settings().tools.rag_need == THRESHOLD

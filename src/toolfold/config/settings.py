@@ -212,7 +212,7 @@ class Tools(Section):
         description="How many tokens the chosen tools may take; one that a message names is shown anyway.",
     )
     rag_need: Threshold = Field(
-        default=0.5,
+        default=0.08,
         ge=0,
         le=1,
         description="How likely it must be that a message needs a tool; `off` chooses for every message.",

@@ -33,8 +33,8 @@ def spread_out(index: Index, order: Sequence[int]) -> list[int]:
 
 def _alike(index: Index, places: Sequence[int]) -> NDArray[np.bool_]:
     at = np.asarray(places, np.int64)
-    names = index.lexical.names[at]
-    same: NDArray[np.bool_] = (names[:, None] == names[None, :]).all(2)
+    names = np.array([hash(row.tobytes()) for row in index.lexical.names[at]])
+    same: NDArray[np.bool_] = names[:, None] == names[None, :]
     if index.vectors is None:
         said = np.array([_description(index, place) for place in places])
         same &= said[:, None] == said[None, :]

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from importlib.resources.abc import Traversable
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,19 +82,10 @@ class Reading:
     """What the model's lowest layers made of each token of the first: how it is said, not only what."""
 
 
-@runtime_checkable
-class Reader(Protocol):
-    """A semantic leg that also tells how a message is said."""
-
-    def read(self, messages: Sequence[str]) -> Reading:
-        """The messages, in their order."""
-
-
 def read(embedder: Embedder, messages: Sequence[str]) -> Reading:
-    """What any model makes of messages."""
-    if isinstance(embedder, Reader):
-        return embedder.read(messages)
-    return Reading(embedder.embed(messages, "query"))
+    """What any model makes of messages; one that tells how the first is said has a `read` of its own."""
+    own: Callable[[Sequence[str]], Reading] | None = getattr(embedder, "read", None)
+    return own(messages) if own else Reading(embedder.embed(messages, "query"))
 
 
 class Encoder:
