@@ -1,0 +1,247 @@
+"""Conversations with a scripted model through real sessions: what each way of showing tools takes.
+
+Counts model calls, tokens of o200k and dollars. Knows the modes and how a client drives a session; what the
+model does is the script's, and what it costs is `toolfold.turn.cost`'s.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import urllib.request
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from measuring.arguments import example
+from measuring.scripted import Habit, Script
+from toolfold import Runtime, Session, load_config, open_runtime
+from toolfold.model import BRIDGE_SEARCH, CallContext, Json, Tool, ToolCall, ToolResult, read_json
+from toolfold.retrieval.judging import Query
+from toolfold.turn.cost import Bill, Prices, Request, Segment, bill
+from toolfold.turn.tokens import TokenCounter
+
+SYSTEM = {"role": "system", "content": "You are a helpful assistant. Use the tools where they help. " * 40}
+MOST_CALLS = 12
+SECONDS_A_CALL = 5.0
+SECONDS_A_MESSAGE = 60.0
+_RESULT = {
+    "status": "ok",
+    "items": [
+        {
+            "id": f"rec-{number:04}",
+            "title": f"Entry number {number}",
+            "state": "open",
+            "updated": "2026-03-14",
+        }
+        for number in range(8)
+    ],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """One way of showing tools, and how the model takes it."""
+
+    name: str
+    selection: str = "eager"
+    tool_search: str = "off"
+    placement: str = "replace"
+    habit: Habit = "calls"
+
+
+MODES = (
+    Mode("eager"),
+    Mode("search, describe, call", tool_search="on", habit="describes"),
+    Mode("search, call", tool_search="on"),
+    Mode("pre-selection", selection="hybrid"),
+    Mode("both, replace", selection="hybrid", tool_search="on"),
+    Mode("both, append", selection="hybrid", tool_search="on", placement="append"),
+    Mode("both, tail", selection="hybrid", tool_search="on", placement="tail"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """What one message took."""
+
+    id: str
+    calls: int
+    served: bool
+    """Whether every tool that the message needs was called, and ran."""
+    searched: bool
+
+
+@dataclass(slots=True)
+class Talk:
+    """One conversation as it was held."""
+
+    trips: list[Trip] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+
+
+def scripted(queries: Sequence[Query], tools: Sequence[Tool]) -> Script:
+    """What labelled messages need, and arguments for every tool."""
+    return Script(
+        {query.text: [frozenset(need) for need in query.needs()] for query in queries},
+        {tool.name: example(json.loads(json.dumps(tool.parameters))) for tool in tools},
+    )
+
+
+@contextmanager
+def opened(mode: Mode, tools: Sequence[Tool], home: Path | None = None) -> Iterator[Runtime]:
+    """A runtime of this mode with the built-in tools and these, each of which answers."""
+    with tempfile.TemporaryDirectory() as folder:
+        overrides = {
+            "tools.selection": mode.selection,
+            "tools.tool_search.enabled": mode.tool_search,
+            "tools.rag_placement": mode.placement,
+            "plugins.enabled": False,
+            "files.workspace": folder,
+        }
+        env = {"TOOLFOLD_HOME": str(home or folder)}
+        with open_runtime(load_config(project=Path(folder), env=env, overrides=overrides)) as runtime:
+            runtime.registry.add_all(replace(tool, handler=_answering) for tool in tools)
+            yield runtime
+
+
+class Client:
+    """Holds conversations: sends what a session shows, and runs what the model calls."""
+
+    def __init__(self, address: str, mode: Mode, script: Script, counter: TokenCounter) -> None:
+        self._address, self._mode, self._script, self._counter = address, mode, script, counter
+
+    def talk(self, session: Session, queries: Sequence[Query]) -> Talk:
+        """One conversation over these messages."""
+        talk, history, clock = Talk(), [SYSTEM], 0.0
+        for turn, query in enumerate(queries):
+            history.append({"role": "user", "content": query.text})
+            before = len(talk.requests)
+            ran = self._turn(session, history, talk, turn, clock)
+            calls = len(talk.requests) - before
+            clock += calls * SECONDS_A_CALL + SECONDS_A_MESSAGE
+            served = not self._script.open_needs(query.text, ran)
+            talk.trips.append(Trip(str(query.id), calls, served, BRIDGE_SEARCH in ran))
+        return talk
+
+    def _turn(self, session: Session, history: list[Json], talk: Talk, turn: int, clock: float) -> list[str]:
+        """Until the model has no more to call; the names of what ran."""
+        ran: list[str] = []
+        for number in range(MOST_CALLS):
+            written = session.request(history)
+            reply = self._ask(written.messages, written.tools)
+            at = clock + number * SECONDS_A_CALL
+            talk.requests.append(self._counted(written.messages, written.tools, reply, turn, at))
+            history.append(reply)
+            if not reply.get("tool_calls"):
+                break
+            results = session.call_all_sync([_call(each) for each in reply["tool_calls"]])
+            ran += [result.name for result in results if result.ok]
+            history += map(self._told, results)
+        return ran
+
+    def _ask(self, messages: Sequence[Json], tools: Sequence[Json]) -> Json:
+        body = {"model": f"scripted-{self._mode.habit}", "messages": messages, "tools": tools}
+        request = urllib.request.Request(
+            self._address,
+            json.dumps(body, ensure_ascii=False).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            message: Json = read_json(answer.read().decode())["choices"][0]["message"]
+        return message
+
+    def _told(self, result: ToolResult) -> Json:
+        """A result as the model is given it; where the field has no signatures, without them."""
+        text = result.text
+        if self._mode.habit == "describes" and result.name == BRIDGE_SEARCH:
+            text = _without_signatures(text)
+        return {"role": "tool", "tool_call_id": result.call_id, "content": text}
+
+    def _counted(
+        self, messages: Sequence[Json], tools: Sequence[Json], reply: Json, turn: int, at: float
+    ) -> Request:
+        pieces = [*(tool["function"] for tool in tools), *messages]
+        return Request(tuple(map(self._segment, pieces)), self._segment(reply).tokens, turn, at)
+
+    def _segment(self, piece: Any) -> Segment:
+        text = json.dumps(piece, ensure_ascii=False, separators=(",", ":"))
+        return Segment(hashlib.blake2b(text.encode(), digest_size=12).hexdigest(), self._counter.text(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A mode's conversations, counted."""
+
+    mode: str
+    talks: Sequence[Talk]
+
+    @property
+    def trips(self) -> list[Trip]:
+        return [trip for talk in self.talks for trip in talk.trips]
+
+    def bills(self, prices: Prices) -> list[Bill]:
+        """Each conversation by itself: nothing is remembered from the one before."""
+        return [bill(talk.requests, prices) for talk in self.talks]
+
+    def figures(self, eager: Outcome, needing: Collection[str], prices: Sequence[Prices]) -> Json:
+        """What is told of it, beside the mode that shows everything."""
+        trips = self.trips
+        requests = [request for talk in self.talks for request in talk.requests]
+        sent = sum(segment.tokens for request in requests for segment in request.segments)
+        return {
+            "mode": self.mode,
+            "calls": round(sum(trip.calls for trip in trips) / len(trips), 3),
+            "all": self._shares(eager, [trip.id for trip in trips]),
+            "needing": self._shares(eager, needing),
+            "input": round(sent / len(trips)),
+            "output": round(sum(request.output for request in requests) / len(trips)),
+            "dollars": {
+                each.name: sum(bill.dollars for bill in self.bills(each)) / len(trips) * 1000
+                for each in prices
+            },
+        }
+
+    def _shares(self, eager: Outcome, among: Collection[str]) -> Json:
+        """Of some messages: how many were served, and with no more calls than where all is shown."""
+        trips = [trip for trip in self.trips if trip.id in among]
+        least = {trip.id: trip.calls for trip in eager.trips}
+        return {
+            "messages": len(trips),
+            "no_more_than_eager": _share(trip.served and trip.calls <= least[trip.id] for trip in trips),
+            "served": _share(trip.served for trip in trips),
+            "searched": _share(trip.searched for trip in trips),
+        }
+
+
+def hold(
+    mode: Mode, runtime: Runtime, address: str, script: Script, talks: Sequence[Sequence[Query]]
+) -> Outcome:
+    """All conversations in one mode, each in a session of its own."""
+    client = Client(address, mode, script, TokenCounter())
+    return Outcome(mode.name, [client.talk(runtime.session(), queries) for queries in talks])
+
+
+def _share(values: Iterable[bool]) -> float:
+    listed = list(values)
+    return round(sum(listed) / max(1, len(listed)), 4)
+
+
+def _answering(_args: Mapping[str, Any], _context: CallContext) -> Json:
+    return _RESULT
+
+
+def _call(written: Json) -> ToolCall:
+    return ToolCall(written["function"]["name"], written["function"]["arguments"], written["id"])
+
+
+def _without_signatures(text: str) -> str:
+    told = read_json(text)
+    matches = [
+        {key: value for key, value in match.items() if key != "signature"}
+        for match in told.get("matches", ())
+    ]
+    return json.dumps({**told, "matches": matches}, ensure_ascii=False)

@@ -1,0 +1,101 @@
+"""Times whole turns of one mode over one catalog, in a process of its own.
+
+    python turn_worker.py JOB ANSWER
+
+Both are JSON files. A turn is what a client does before it sends a request: select, render, count the
+tokens. The time of the retriever inside of it is taken apart, so that what the rest costs can be told.
+Everything is CPU time in milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from toolfold import Runtime, Session, load_config, open_runtime
+from toolfold.retrieval.search import Found
+from toolfold.sources import load_catalog
+from toolfold.turn.tokens import TokenCounter
+
+Answer = dict[str, Any]
+WARM_UPS = 3
+
+
+class Stopwatch:
+    """Adds up the CPU time of a function."""
+
+    def __init__(self, function: Callable[..., Found]) -> None:
+        self._function = function
+        self.milliseconds = 0.0
+
+    def __call__(self, *args: Any, **options: Any) -> Found:
+        before = time.process_time()
+        found = self._function(*args, **options)
+        self.milliseconds += (time.process_time() - before) * 1000
+        return found
+
+
+class Turns:
+    """Times the turns of one runtime."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._counter = TokenCounter()
+        self._retrieval = Stopwatch(runtime.retriever.answer)
+        runtime.retriever.answer = self._retrieval  # type: ignore[method-assign]
+
+    def count_all(self) -> float:
+        """Every tool once, as a client that counts has done after some turns."""
+        before = time.process_time()
+        self._counter.definitions(tool.definition() for tool in self._runtime.offered(quiet=True))
+        return (time.process_time() - before) * 1000
+
+    def turn(self, session: Session, message: str) -> tuple[float, float]:
+        """The whole turn, and the part of it that was retrieval."""
+        self._retrieval.milliseconds = 0.0
+        before = time.process_time()
+        definitions = session.definitions(message)
+        self._counter.definitions(definitions)
+        return (time.process_time() - before) * 1000, self._retrieval.milliseconds
+
+    def search(self, session: Session, message: str) -> float:
+        """A call of `tool_search` through dispatch, as the model makes it."""
+        before = time.process_time()
+        result = session.call_sync("tool_search", {"query": message[:2_000]})
+        if not result.ok:
+            raise SystemExit(f"tool_search failed: {result.error}")
+        return (time.process_time() - before) * 1000
+
+
+def run(job: Answer) -> Answer:
+    """Every message once, in the settings of the job."""
+    home = Path(job["home"])
+    overrides = ["plugins.enabled=false", *job["settings"]]
+    config = load_config(project=home, env={"TOOLFOLD_HOME": str(home)}, overrides=overrides)
+    with open_runtime(config) as runtime:
+        runtime.registry.add_all(load_catalog(Path(job["catalog"])))
+        turns, session = Turns(runtime), runtime.session()
+        first = turns.turn(session, job["messages"][0])
+        counting = turns.count_all()
+        warm, messages = job["messages"][1 : 1 + WARM_UPS], job["messages"][1 + WARM_UPS :]
+        for message in warm:
+            turns.turn(session, message)
+        times = [turns.turn(session, message) for message in messages]
+        asked = [*warm, *messages] if job.get("search") else []
+        searches = [turns.search(session, message) for message in asked][WARM_UPS:]
+    return {
+        "tools": len(session.granted()),
+        "first": first[0],
+        "counting": counting,
+        "whole": [whole for whole, _ in times],
+        "retrieval": [retrieval for _, retrieval in times],
+        "search": searches,
+    }
+
+
+if __name__ == "__main__":
+    Path(sys.argv[2]).write_text(json.dumps(run(json.loads(Path(sys.argv[1]).read_text()))))

@@ -1,0 +1,141 @@
+"""Round trips with a scripted model over HTTP: how often a model is called in each way of showing tools."""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from toolfold import sample_catalog
+from toolfold.retrieval.judging import Query
+
+if TYPE_CHECKING:
+    from measuring.trips import Outcome
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+LETTER, ROOM, CHAT = (
+    Query("letter", "search my inbox for the email from Notary Brandt", ("larkpost_search_messages",)),
+    Query(
+        "room",
+        "book meeting room Juniper tomorrow 14:00-15:30",
+        ("almanac_reserveRoom", "almanac_createEvent"),
+    ),
+    Query("chat", "thanks, that is all", ()),
+)
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Outcome]]:
+    """One conversation of three messages, in every mode."""
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        from measuring.scripted import ScriptedModel, served
+        from measuring.trips import MODES, hold, opened, scripted
+
+        home, tools = tmp_path_factory.mktemp("home"), _few_tools()
+        script = scripted([LETTER, ROOM, CHAT], tools)
+        held = {}
+        with served(ScriptedModel(script)) as address:
+            for mode in MODES:
+                with opened(mode, tools, home) as runtime:
+                    held[mode.name] = hold(mode, runtime, address, script, [[LETTER, ROOM, CHAT]])
+        yield held
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+
+def _few_tools() -> list[Any]:
+    tools = sample_catalog()
+    wanted = {*LETTER.gold, *ROOM.gold}
+    others = [tool for tool in tools if tool.name not in wanted][::12]
+    return [tool for tool in tools if tool.name in wanted] + others
+
+
+def calls(outcome: Outcome) -> list[int]:
+    return [trip.calls for trip in outcome.trips]
+
+
+def test_every_tool_that_a_message_needs_runs_in_every_mode(outcomes: dict[str, Outcome]) -> None:
+    lost = [(name, trip.id) for name, each in outcomes.items() for trip in each.trips if not trip.served]
+    assert len(outcomes) == 7
+    assert lost == []
+
+
+def test_a_model_that_is_shown_everything_calls_and_answers(outcomes: dict[str, Outcome]) -> None:
+    assert calls(outcomes["eager"]) == [2, 2, 1]
+    assert not any(trip.searched for trip in outcomes["eager"].trips)
+
+
+def test_a_search_that_tells_signatures_saves_the_describe(outcomes: dict[str, Outcome]) -> None:
+    assert calls(outcomes["search, call"])[0] == 3
+    assert calls(outcomes["search, describe, call"])[0] == 4
+
+
+@pytest.mark.parametrize("placement", ["replace", "append", "tail"])
+def test_what_is_selected_needs_no_search_wherever_it_stands(
+    outcomes: dict[str, Outcome], placement: str
+) -> None:
+    both = outcomes[f"both, {placement}"]
+    assert calls(both) == calls(outcomes["eager"])
+    assert not any(trip.searched for trip in both.trips)
+
+
+def test_less_is_sent_than_where_everything_is_shown(outcomes: dict[str, Outcome]) -> None:
+    def sent(outcome: Outcome) -> int:
+        (talk,) = outcome.talks
+        return sum(segment.tokens for request in talk.requests for segment in request.segments)
+
+    whole = sent(outcomes["eager"])
+    assert all(sent(each) < whole for name, each in outcomes.items() if name != "eager")
+
+
+@pytest.fixture
+def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A model whose script has one message."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from measuring.scripted import Script, ScriptedModel, served
+
+    with served(ScriptedModel(Script({"go": [frozenset({"sail"})]}, {"sail": {"knots": 5}}))) as url:
+        yield url
+
+
+def ask(address: str, *names: str, told: str = "") -> dict[str, Any]:
+    body = {
+        "messages": [{"role": "user", "content": f"go{told}"}],
+        "tools": [{"type": "function", "function": {"name": name}} for name in names],
+    }
+    request = urllib.request.Request(address, json.dumps(body).encode())
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        message: dict[str, Any] = json.load(answer)["choices"][0]["message"]
+    return message
+
+
+def called(message: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [
+        (call["function"]["name"], json.loads(call["function"]["arguments"]))
+        for call in message["tool_calls"]
+    ]
+
+
+def test_the_model_calls_a_tool_by_name_where_its_schema_was_sent(address: str) -> None:
+    assert called(ask(address, "row", "sail")) == [("sail", {"knots": 5})]
+
+
+def test_the_model_searches_with_the_users_words_where_it_was_not(address: str) -> None:
+    assert called(ask(address, "row", "tool_search")) == [("tool_search", {"query": "go"})]
+
+
+def test_the_model_reads_what_stands_beside_the_message(address: str) -> None:
+    message = ask(
+        address, "tool_search", "tool_call", told="\n\n<tools>\n- sail(knots: integer): Go.\n</tools>"
+    )
+    assert called(message) == [("tool_call", {"name": "sail", "arguments": {"knots": 5}})]
+
+
+def test_the_model_gives_up_where_it_can_neither_call_nor_search(address: str) -> None:
+    assert not ask(address, "row").get("tool_calls")
