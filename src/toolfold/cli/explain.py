@@ -218,7 +218,6 @@ def _tell(report: Mapping[str, Any], every: bool) -> None:
         "",
         ("in", "tool", "#kw", "#sem", "#fused", "#tokens", "why"),
         (_row(each) for each in tools),
-        whole="tool",
     )
     if left := len(report["tools"]) - len(tools):
         out(f"and {left:,} more; --all shows every tool.")
