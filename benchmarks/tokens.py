@@ -1,15 +1,20 @@
-"""What slimming saves: tokens of each server's tools, before and after.
+"""Tokens of tools: what slimming saves for each server, and what each mode sends with a request.
 
     python benchmarks/tokens.py [--servers FOLDER] [--model NAME] [--json]
+    python benchmarks/tokens.py --requests [--servers FOLDER --messages FILE]
 
 Without a folder, the sample catalog. A folder holds `tools/list` answers of MCP servers, one JSON file
-each: `{"server": …, "tools": [{"name", "description", "inputSchema"}, …]}`.
+each: `{"server": …, "tools": [{"name", "description", "inputSchema"}, …]}`. With `--requests`, the built-in
+tools stand beside them, and labelled messages are sent: the sample's, or for other tools those of a file in
+the form of `queries.jsonl[.gz]` whose tools are named `server__tool`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +22,7 @@ from pathlib import Path
 from toolfold import sample_catalog
 from toolfold.authoring import build_tool
 from toolfold.model import Json, Tool
+from toolfold.retrieval.judging import load_queries
 from toolfold.turn.slimming import Slimmer, slim
 from toolfold.turn.tokens import TokenCounter, tokenizer_for
 
@@ -70,14 +76,58 @@ def milliseconds(tools: Sequence[Tool]) -> tuple[float, float]:
     return times[0], times[1]
 
 
+def requests(options: argparse.Namespace, counter: TokenCounter) -> list[Json]:
+    """What each mode sends, over the messages that need a tool."""
+    from measuring import sent
+    from measuring.sets import SAMPLE, Sets
+
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        if options.servers:
+            tools = sent.servers(options.servers, work)
+            queries = sent.renamed(load_queries(options.messages), tools)
+        else:
+            tools = sample_catalog()
+            queries = Sets(None, work).queries(SAMPLE)
+        needing = [query for query in queries if query.gold]
+        print(f"{len(tools)} tools, {len(needing)} messages …", file=sys.stderr)
+        return sent.measure(tools, needing, counter, options.home or work)
+
+
+def table(rows: Sequence[Json]) -> str:
+    """Markdown: tokens after, those before in the first row of each kind."""
+    lines = [
+        "| mode | core tools | deferrable tools, bridge included | total | less of the deferrable | recall |",
+        "|---|---|---|---|---|---|",
+    ]
+    first = rows[0]
+    core, rest = first["core_before"], first["deferrable_before"]
+    lines.append(f"| before | {core:,} | {rest:,} | {core + rest:,} | | |")
+    for row in rows:
+        found = "–" if row["recall"] is None else f"{row['recall']:.3f}"
+        counts = (row["core"], row["deferrable"], row["core"] + row["deferrable"])
+        told = " | ".join(f"{count:,}" for count in counts)
+        lines.append(f"| {row['mode']} | {told} | {row['saved']:.2%} | {found} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--servers", type=Path, help="a folder of tools/list answers")
     parser.add_argument("--model", default="gpt-4o", help="whose tokens are counted")
+    parser.add_argument("--requests", action="store_true", help="what each mode sends, instead")
+    parser.add_argument("--messages", type=Path, help="labelled messages for the tools of --servers")
+    parser.add_argument("--home", type=Path, help="where the index is kept between runs")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    if options.requests:
+        if options.servers and not options.messages:
+            parser.error("--requests with --servers needs --messages")
+        rows = requests(options, TokenCounter(tokenizer_for(options.model)))
+        print(json.dumps(rows) if options.json else table(rows))
+        return
     servers = recorded(options.servers) if options.servers else sample()
     counter = TokenCounter(tokenizer_for(options.model))
     rows = [measure(server, tools, counter) for server, tools in servers.items()]
