@@ -142,11 +142,13 @@ def _joined(first: Sequence[Tool], more: Sequence[Tool]) -> list[Tool]:
 
 def _compare(runtime: Runtime, tools: Sequence[Tool], prices: Sequence[Prices], talk: Talk) -> Compared:
     from toolfold.registry import Snapshot
+    from toolfold.turn import Answers, Bridge
     from toolfold.turn.cost import STRATEGIES, bill, sizes_of
     from toolfold.turn.tokens import TokenCounter
 
     counter, settings = TokenCounter(), runtime.config.tools
-    sizes = sizes_of(tools, counter, pinned=settings.pinned, shown=settings.rag_top_k)
+    bridge = Bridge(Answers(runtime.retriever, settings))
+    sizes = sizes_of(tools, counter, settings, bridge=bridge.tools)
     ranking = Ranking(runtime, Snapshot({tool.name: tool for tool in tools}, 0), counter)
     conversation, origin = _held(talk, tools, ranking)
     requests = {name: strategy(conversation, sizes) for name, strategy in STRATEGIES.items()}

@@ -16,7 +16,9 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Literal
 
+from toolfold.config.settings import Tools
 from toolfold.model import Tool
+from toolfold.turn.answers import LONGEST_DESCRIPTION, plain
 from toolfold.turn.signature import signature
 from toolfold.turn.slimming import Slimmer
 from toolfold.turn.tokens import CLAUDE, CLAUDE_47, DEEPSEEK, GEMINI, LLAMA_4, TokenCounter
@@ -275,7 +277,10 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSizes:
-    """Tokens of tools in each of the forms in which a model meets them."""
+    """Tokens of tools in each of the forms in which a model meets them, and how many it meets at once.
+
+    The defaults are those of the settings, and the size of the bridge without a listing.
+    """
 
     full: Mapping[str, int]
     slim: Mapping[str, int]
@@ -287,29 +292,45 @@ class ToolSizes:
     """Never hidden behind a search."""
     pinned: frozenset[str] = frozenset()
     """Always beside a selection."""
-    bridge: int = 400
+    bridge: int = 224
     hits: int = 5
+    """How many tools a search finds."""
     shown: int = 8
     """How many tools a selection has."""
-    most_grown: int = 64
+    most_grown: int = 48
     """How many tools an array that only grows may reach before it begins anew."""
 
 
+_AROUND_A_HIT = 8
+"""The JSON around a hit's name and description."""
+_AROUND_A_SIGNATURE = 4
+
+
 def sizes_of(
-    tools: Iterable[Tool], counter: TokenCounter, *, pinned: Iterable[str] = (), shown: int = 8
+    tools: Iterable[Tool], counter: TokenCounter, settings: Tools, *, bridge: Iterable[Tool]
 ) -> ToolSizes:
-    """Tools, counted in every form."""
+    """Tools, counted in every form, and shown as the settings say."""
     tools, slimmer = list(tools), Slimmer()
-    brief = {tool.name: counter.text(f"{tool.name}: {tool.description[:400]}") + 8 for tool in tools}
+    brief = {tool.name: _AROUND_A_HIT + counter.text(_told(tool)) for tool in tools}
     return ToolSizes(
         full={tool.name: counter.definition(tool.definition()) for tool in tools},
         slim={tool.name: counter.definition(slimmer(tool)) for tool in tools},
-        hit={tool.name: brief[tool.name] + counter.text(signature(tool)) + 4 for tool in tools},
+        hit={
+            tool.name: brief[tool.name] + _AROUND_A_SIGNATURE + counter.text(signature(tool))
+            for tool in tools
+        },
         brief=brief,
         core=frozenset(tool.name for tool in tools if tool.core),
-        pinned=frozenset(pinned) & {tool.name for tool in tools},
-        shown=shown,
+        pinned=frozenset(settings.pinned) & {tool.name for tool in tools},
+        bridge=counter.definitions(map(slimmer, bridge)),
+        hits=settings.tool_search.search_default_limit,
+        shown=settings.rag_top_k,
+        most_grown=settings.rag_append_max,
     )
+
+
+def _told(tool: Tool) -> str:
+    return f"{tool.name}: {plain(tool.description, LONGEST_DESCRIPTION)}"
 
 
 @dataclass(frozen=True, slots=True)
