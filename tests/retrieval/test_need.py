@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.retrieval.catalog import CATALOG
-from toolfold.config.settings import Settings
+from toolfold.config.settings import USUAL_NEED
 from toolfold.retrieval.lexical import Lexical
-from toolfold.retrieval.need import THRESHOLD, Head, Need, nearness, traits
+from toolfold.retrieval.need import Head, Need, nearness, traits
 from toolfold.retrieval.ranking import NEVER, Legs, Scores
 from toolfold.retrieval.text import Words
 
@@ -41,12 +41,12 @@ def legs(message: str, *dense: float) -> Legs:
 
 @pytest.mark.parametrize("message", TALK)
 def test_talk_needs_no_tool(message: str) -> None:
-    assert need("text").probability(message, legs(message)) < THRESHOLD
+    assert need("text").probability(message, legs(message)) < USUAL_NEED
 
 
 @pytest.mark.parametrize("message", WISHES)
 def test_a_wish_needs_a_tool(message: str) -> None:
-    assert need("text").probability(message, legs(message)) >= THRESHOLD
+    assert need("text").probability(message, legs(message)) >= USUAL_NEED
 
 
 @pytest.mark.parametrize("message", ["", "  \n\t", "\u3000"])
@@ -93,7 +93,3 @@ def test_any_text_has_a_probability(message: str) -> None:
     assert 0.0 <= said <= 1.0
     places, shares = traits(message)
     assert len(places) == len(shares)
-
-
-def test_a_session_and_a_search_draw_the_line_at_the_same_place() -> None:
-    assert Settings().tools.rag_need == THRESHOLD

@@ -6,6 +6,7 @@ import pytest
 
 from tests.retrieval.catalog import CATALOG
 from toolfold import sample_catalog
+from toolfold.config.settings import USUAL_NEED
 from toolfold.retrieval.index import Index, Indexer
 from toolfold.retrieval.need import Need
 from toolfold.retrieval.polyglot import Polyglot
@@ -42,7 +43,7 @@ def test_an_everyday_message_finds_its_tool(index: Index, message: str, wanted: 
 )
 def test_talk_is_known_as_talk_and_its_nearest_tools_are_still_told(index: Index, message: str) -> None:
     found = SEARCHER.answer(index, message)
-    assert not found.needed
+    assert not found.needed(USUAL_NEED)
 
 
 @pytest.mark.parametrize(
@@ -55,4 +56,4 @@ def test_talk_is_known_as_talk_and_its_nearest_tools_are_still_told(index: Index
     ],
 )
 def test_a_wish_or_a_name_among_thanks_needs_tools(index: Index, message: str) -> None:
-    assert SEARCHER.answer(index, message).needed
+    assert SEARCHER.answer(index, message).needed(USUAL_NEED)

@@ -67,7 +67,9 @@ def command(
             warn_of_mode(runtime, mode)
             retriever = runtime.retriever
             retriever.find(tools, "warm up", mode=mode, limit=1)
-        judged = _judged(retriever, tools, asked, mode, depth, quiet=as_lines and sys.stdout.isatty())
+        quiet = as_lines and sys.stdout.isatty()
+        need = runtime.config.tools.rag_need
+        judged = _judged(retriever, tools, asked, mode, depth, need=need, quiet=quiet)
         if as_lines:
             judged = _printed(judged)
         found = list(judged)
@@ -112,7 +114,14 @@ def _strange(asked: Sequence[Query], tools: Snapshot) -> list[str]:
 
 
 def _judged(
-    retriever: Retriever, tools: Snapshot, asked: Sequence[Query], mode: Mode, depth: int, *, quiet: bool
+    retriever: Retriever,
+    tools: Snapshot,
+    asked: Sequence[Query],
+    mode: Mode,
+    depth: int,
+    *,
+    need: float = 0.0,
+    quiet: bool = False,
 ) -> Iterator[Judged]:
     with progress(f"asking, {mode}", shown=not quiet) as step:
         for number, query in enumerate(asked):
@@ -121,7 +130,7 @@ def _judged(
             found = retriever.answer(tools, query.text, mode=mode, limit=DEPTH, granted=query.candidates)
             ms = round((time.process_time() - started) * 1000, 3)
             ranked = [hit.name for hit in found.hits]
-            yield Judged(query, ranked, ranked[:depth] if found.needed else [], found.need, ms)
+            yield Judged(query, ranked, ranked[:depth] if found.needed(need) else [], found.need, ms)
 
 
 def _printed(judged: Iterator[Judged]) -> Iterator[Judged]:
@@ -158,7 +167,7 @@ def _plot(file: Path, retriever: Retriever, measured: Measured) -> None:
     for mode in dict.fromkeys((*PLOTTED, measured.mode)):
         judged: Sequence[Judged] = measured.needing
         if mode != measured.mode:
-            judged = list(_judged(retriever, measured.tools, asked, mode, measured.depth, quiet=False))
+            judged = list(_judged(retriever, measured.tools, asked, mode, measured.depth))
         curves.append(curve(mode, judged, measured.costs))
     about = (
         f"{counted(len(measured.tools), 'tool')}, {counted(len(asked), 'message')};"

@@ -65,7 +65,7 @@ def command(
             ((str(rank), hit.name, why(hit)) for rank, hit in enumerate(hits, 1)),
             whole="tool",
         )
-        if not found.needed:
+        if not found.needed(runtime.config.tools.rag_need):
             out(
                 f"It seems to need no tool ({found.need:.0%} likely): a session would be shown none of these."
             )

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolfold.retrieval.index import Index
+from toolfold.retrieval.vectors import products
 
 KEPT = 2
 LOOKED_AT = 32
@@ -41,7 +42,7 @@ def _alike(index: Index, places: Sequence[int]) -> NDArray[np.bool_]:
         return same
     rows = index.vectors.packed.taken(at).restored()
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
-    near = rows @ rows.T
+    near = products(rows, rows)
     alike: NDArray[np.bool_] = (same & (near >= SAME_NAME)) | (near >= ANY_NAME)
     return alike
 

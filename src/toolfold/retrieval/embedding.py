@@ -1,8 +1,9 @@
 """The semantic leg's models: from texts to unit vectors.
 
-Two models come with the package and need nothing from outside: the encoder (the default) and the light
-one. Any endpoint that speaks OpenAI's `/v1/embeddings`, and any Python function, can stand in their
-place. A model that cannot answer raises EmbeddingUnavailable; what to do then is the caller's to say.
+Two models come with the package and need nothing from outside: the encoder and the light one; the default
+is both, see `polyglot`. Any endpoint that speaks OpenAI's `/v1/embeddings`, and any Python function, can
+stand in their place. A model that cannot answer raises EmbeddingUnavailable; what to do then is the
+caller's to say.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from importlib.resources.abc import Traversable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,14 +83,16 @@ class Reading:
     """What the model's lowest layers made of each token of the first: how it is said, not only what."""
 
 
-def read(embedder: Embedder, messages: Sequence[str]) -> Reading:
-    """What any model makes of messages; one that tells how the first is said has a `read` of its own."""
-    own: Callable[[Sequence[str]], Reading] | None = getattr(embedder, "read", None)
-    return own(messages) if own else Reading(embedder.embed(messages, "query"))
+@runtime_checkable
+class Reader(Protocol):
+    """A semantic leg that also tells how a message is said."""
+
+    def read(self, messages: Sequence[str]) -> Reading:
+        """The messages, in their order."""
 
 
 class Encoder:
-    """The default: a small transformer trained on messages and the tools they meant."""
+    """A small transformer trained on messages and the tools they meant. Reads English."""
 
     name = "encoder-2"
 

@@ -25,7 +25,7 @@ NEVER = np.float32(-1e9)  # the score of what must not be found
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Legs:
-    """What the legs say of every tool for one message. A leg that cannot answer is None."""
+    """What the legs say of every tool for one message. A semantic leg that cannot answer is not there."""
 
     lexical: Scores
     best_lexical: float

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from toolfold.registry import Snapshot
 from toolfold.retrieval.copies import spread_out
 from toolfold.retrieval.document import query_text
-from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Matrix, Outage, Reading, read
+from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Matrix, Outage, Reader, Reading
 from toolfold.retrieval.index import Grant, Index, Indexer, Progress
 from toolfold.retrieval.intents import NEARLY, parts_of, shared_out
-from toolfold.retrieval.need import THRESHOLD, Need
+from toolfold.retrieval.need import Need
 from toolfold.retrieval.ranking import (
     DEPTH,
     NEVER,
@@ -47,6 +47,7 @@ class Hit:
 
     name: str
     score: float
+    """One for the first, a half for the second, and so on: only the order means something."""
     matched: tuple[str, ...] = ()
     """The words it shares with the message."""
     similarity: float | None = None
@@ -63,10 +64,9 @@ class Found:
     need: float = 1.0
     """How likely it is that the message needs any tool."""
 
-    @property
-    def needed(self) -> bool:
+    def needed(self, threshold: float) -> bool:
         """Whether tools should be shown for it at all. A tool that is named always is."""
-        return self.need >= THRESHOLD or any(hit.exact for hit in self.hits)
+        return self.need >= threshold or any(hit.exact for hit in self.hits)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,6 +91,7 @@ class Searcher:
         judge: Callable[[], Need] | None = None,
     ) -> None:
         self._embedder, self._reranker = embedder, reranker
+        self._reader: Reader | None = embedder if isinstance(embedder, Reader) else None
         self._ranker = functools.cache(ranker) if ranker else None
         self._judge = functools.cache(judge) if judge else None
         self._outage = outage or Outage()
@@ -190,7 +191,10 @@ class Searcher:
         if not texts[0]:
             return None
         try:
-            reading = read(self._embedder, texts)
+            if self._reader:
+                reading = self._reader.read(texts)
+            else:
+                reading = Reading(self._embedder.embed(texts, "query"))
         except EmbeddingUnavailable as error:
             self._outage.tell(str(error))
             return None

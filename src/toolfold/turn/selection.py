@@ -149,7 +149,7 @@ class Selector:
         if len(found.hits) == limit and found.hits[-1].exact:
             found = ask(turn.snapshot, message, mode=mode, limit=_MOST_NAMED, granted=competing)
         by_words = mode != "keyword" and found.hits and all(hit.similarity is None for hit in found.hits)
-        needed = found.need >= self._settings.rag_need or any(hit.exact for hit in found.hits)
+        needed = found.needed(self._settings.rag_need)
         return _Answer(found, "keyword" if by_words else mode, needed)
 
     def _tell(self, mode: str) -> None:
