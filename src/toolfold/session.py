@@ -143,7 +143,8 @@ class Session:
         grounds, settings = self._grounds, self._grounds.config.tools
         history = self._placing.read(messages)
         turn = self.assemble(history.meant())
-        native = settings.rag_native if native is None else native
+        # Chat has nothing of the kind.
+        native = form != "openai" and (settings.rag_native if native is None else native)
         placement: Placement = "replace"  # where nothing is chosen, there is nothing to place
         if settings.selection != "eager":
             placement = grounds.placements.settle(settings.rag_placement, model, form)

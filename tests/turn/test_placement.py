@@ -622,12 +622,6 @@ def test_responses_loads_what_a_search_finds() -> None:
     assert "nobody" in rest["content"]
 
 
-def test_chat_knows_nothing_native_and_says_the_same_without() -> None:
-    native = Stage().send([user("One")], "tool_01", native=True)
-    assert wire(native.messages) == wire(Stage().send([user("One")], "tool_01").messages)
-    assert native.deferred is None
-
-
 # -- sessions -------------------------------------------------------------------------------------------
 
 CHOOSING = {"tools.selection": "keyword", "tools.rag_top_k": 2, "tools.rag_need": "off", "tools.pinned": []}
@@ -691,6 +685,20 @@ async def test_a_sessions_search_is_answered_in_the_providers_form(opened: Opene
     (block, *_) = request.answer(await session.call("tool_search", {"query": "weather"}, call_id="toolu_1"))
     assert block["tool_use_id"] == "toolu_1"
     assert {"type": "tool_reference", "tool_name": "weather_today"} in block["content"]
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_chat_knows_nothing_native_and_says_the_same_without(opened: Opened, placement: Placement) -> None:
+    settings = {"rag_placement": placement, "tool_search.enabled": "off"}
+    plain = talk(desk(opened, **settings), "openai", native=False)
+    for native in (
+        talk(desk(opened, **settings), "openai", native=True),
+        talk(desk(opened, **settings, rag_native=True), "openai"),
+    ):
+        assert [wire(each.tools) for each in native] == [wire(each.tools) for each in plain]
+        assert [wire(each.messages) for each in native] == [wire(each.messages) for each in plain]
+        assert {each.placement for each in native} == {placement}
+        assert {each.deferred for each in native} == {None}
 
 
 def test_where_everything_is_shown_nothing_is_placed(opened: Opened) -> None:

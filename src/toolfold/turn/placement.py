@@ -179,11 +179,13 @@ class Placing:
         form: Form = "openai",
         native: bool = False,
     ) -> Placed:
-        """The `fixed` tools, and the ones `chosen` for the newest message in their place."""
+        """The `fixed` tools, and the ones `chosen` for the newest message in their place.
+
+        `native` is for forms that have something of their own for tools that come late.
+        """
         fixed = list(fixed)
         standing = {tool.name for tool in fixed}
         chosen = [tool for tool in chosen if tool.name not in standing]
-        native = native and form != "openai"
         with self._lock:
             history = self._notes.again(history)
             if native:
