@@ -112,6 +112,14 @@ def test_names_and_values_from_elsewhere_stay_on_their_line() -> None:
     assert written.startswith('"a b\\n"?: "line\\nbreak"|')
 
 
+@pytest.mark.parametrize("odd", ["\u202e", "\u2028", "\u200b"])
+def test_names_and_values_that_are_cut_stay_on_their_line_as_well(odd: str) -> None:
+    long = f"{odd}{'x' * 44}"
+    written = of(**{long: {"enum": [long], "default": long}})
+    assert written.isprintable()
+    assert written == f'" {"x" * 39}…?: " {"x" * 39}…'
+
+
 def test_every_tool_of_the_sample_has_a_short_signature() -> None:
     for tool in sample_catalog():
         written = signature(tool)

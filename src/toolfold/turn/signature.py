@@ -137,9 +137,10 @@ def _value(value: Any) -> str:
     if isinstance(value, (dict, list)):
         return "object" if isinstance(value, dict) else "array"
     if isinstance(value, str) and len(value) > _LONGEST_VALUE:
-        return json.dumps(value[:_LONGEST_VALUE], ensure_ascii=False)[:-1] + _CUT
-    written = json.dumps(value, ensure_ascii=False)
-    return "".join(char if char.isprintable() else " " for char in written[: _LONGEST_VALUE * 2])
+        written = json.dumps(value[:_LONGEST_VALUE], ensure_ascii=False)[:-1] + _CUT
+    else:
+        written = json.dumps(value, ensure_ascii=False)[: _LONGEST_VALUE * 2]
+    return "".join(char if char.isprintable() else " " for char in written)
 
 
 def _union(types: Iterable[str]) -> str:
