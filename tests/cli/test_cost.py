@@ -191,7 +191,18 @@ def test_the_plot_is_drawn(toolfold: Toolfold, catalog: str, tmp_path: Path) -> 
     assert done.code == 0
     assert file.read_bytes().startswith(b"\x89PNG")
     assert json.loads(done.out)["turns"] == 3
-    refused = toolfold(
-        *LIGHT, "cost", "--catalog", catalog, "--turns", "1", "--plot", str(tmp_path / "cost.odd")
-    )
-    assert refused.code == 1
+    assert "cost.png" in done.err.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("cost.odd", "must end in .png, .svg, .pdf"), ("nowhere/o.png", "cannot be written")],
+)
+def test_a_plot_that_cannot_be_written_is_refused_before_any_work(
+    toolfold: Toolfold, catalog: str, name: str, problem: str
+) -> None:
+    Path(catalog).write_text("{oops")
+    done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--plot", name)
+    assert done.code == 2
+    assert problem in done.err
+    assert done.out == ""

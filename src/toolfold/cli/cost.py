@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.cli.app import Invocation, json_option
+from toolfold.cli.plot import Panel, draw_dollars, plot_option
 from toolfold.cli.show import as_json, counted, note, out, plain, table, working
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from toolfold.turn.tokens import TokenCounter
 
 MOST_RANKED = 20
-DASHES = {"eager slim": "--", "search+describe": ":"}
 Message = tuple[str, tuple[str, ...]]
 """A text, and the tools it needs."""
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -63,9 +63,7 @@ class Talk:
 @click.option(
     "--model", "models", multiple=True, help="Show these models' tables. Default: one of each kind."
 )
-@click.option(
-    "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the dollars by turn here."
-)
+@plot_option("dollars by message")
 @json_option
 @click.pass_obj
 def command(
@@ -81,8 +79,6 @@ def command(
     as_json_: bool,
 ) -> None:
     """Compare what each way of showing tools costs."""
-    if plot:
-        _require_plotting()
     prices = _prices(price_file)
     shown = _chosen(prices, models)
     with invocation.runtime() as runtime, working("searching tools for every message"):
@@ -94,7 +90,6 @@ def command(
         _tell(compared, shown)
     if plot:
         _draw(compared, shown, plot)
-        note(f"drawn to {plain(str(plot))}")
 
 
 def _prices(file: Path | None) -> Sequence[Prices]:
@@ -387,33 +382,13 @@ def _for_programs(compared: Compared) -> dict[str, Any]:
     }
 
 
-# Drawing
-
-
-def _require_plotting() -> None:
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise click.ClickException(
-            "--plot needs matplotlib. Install it with: pip install 'toolfold[plot]'"
-        ) from None
-
-
 def _draw(compared: Compared, shown: Sequence[Prices], file: Path) -> None:
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    figure = Figure(figsize=(5 * len(shown), 4.5), layout="constrained")
-    for place, prices in enumerate(shown, 1):
-        axes = figure.add_subplot(1, len(shown), place)
-        for strategy, each in compared.bills[prices.name].items():
-            spent = each.by_turn()
-            axes.plot(range(1, len(spent) + 1), spent, DASHES.get(strategy, "-"), label=strategy)
-        axes.set(title=f"{prices.name}\n{prices.kind}", xlabel="messages", ylabel="dollars so far")
-        axes.set_ylim(bottom=0)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=7)
-    try:
-        figure.savefig(file, dpi=150)
-    except (OSError, ValueError) as error:
-        raise click.ClickException(f"{file} cannot be drawn: {error}") from None
+    panels = [
+        Panel(
+            f"{prices.name}\n{prices.kind}",
+            {strategy: each.by_turn() for strategy, each in compared.bills[prices.name].items()},
+        )
+        for prices in shown
+    ]
+    draw_dollars(file, panels)
+    note(f"dollars by message are drawn in {plain(str(file))}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.cli.app import Invocation
+from toolfold.cli.plot import draw_recall, plot_option
 from toolfold.cli.report import Judged, Measured, curve, tell
 from toolfold.cli.search import MODES, warn_of_mode
 from toolfold.cli.show import counted, listed, note, plain, progress, warn
@@ -36,11 +37,7 @@ _file = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--k", "depth", type=click.IntRange(1, DEPTH), default=8, show_default=True, help="How many are shown."
 )
 @click.option("--json", "as_lines", is_flag=True, help="One JSON line a message, and nothing else.")
-@click.option(
-    "--plot",
-    type=click.Path(path_type=Path),
-    help="Draw recall against tokens sent, every mode, into this .png, .svg or .pdf.",
-)
+@plot_option("recall against tokens sent, every mode")
 @click.pass_obj
 def command(
     invocation: Invocation,
@@ -56,10 +53,6 @@ def command(
     Both files hold one JSON object a line and may be gzipped. A message may have `alternatives` to its
     gold tools, a `kind` to be reported by, and no gold at all where no tool is needed.
     """
-    if plot:
-        from toolfold.cli.plot import check
-
-        check(plot)
     tools, asked = _read(catalog, queries)
     with ExitStack() as stack:
         with progress("reading the tools") as step:
@@ -158,8 +151,6 @@ def _costs(tools: Snapshot) -> dict[str, int]:
 
 
 def _plot(file: Path, retriever: Retriever, measured: Measured) -> None:
-    from toolfold.cli.plot import draw
-
     asked = [each.query for each in measured.needing]
     if not asked:
         raise click.ClickException("no message has a `gold` tool: there is no recall to draw")
@@ -173,5 +164,5 @@ def _plot(file: Path, retriever: Retriever, measured: Measured) -> None:
         f"{counted(len(measured.tools), 'tool')}, {counted(len(asked), 'message')};"
         f" all tools cost {measured.all_tokens:,} tokens"
     )
-    draw(file, curves, about, numbered=measured.mode)
+    draw_recall(file, curves, about, numbered=measured.mode)
     note(f"recall against tokens sent is drawn in {plain(str(file))}")
