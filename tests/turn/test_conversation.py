@@ -17,6 +17,7 @@ from toolfold.turn.conversation import (
     continues,
     leaning,
 )
+from toolfold.turn.forms import CLOSING, OPENING
 
 OPENAI = [
     {"role": "system", "content": "Be brief."},
@@ -96,6 +97,13 @@ def test_a_bridge_call_without_a_tool_used_nothing(arguments: Any) -> None:
     assert (
         Conversation.of([{"type": "function_call", "name": "tool_call", "arguments": arguments}]).used == ()
     )
+
+
+def test_what_only_looks_like_the_beginning_of_a_note_is_the_users() -> None:
+    text = f"Weather? {OPENING} and a song {CLOSING[:-1]}"
+    (said,) = Conversation.of([{"role": "user", "content": text}]).said
+    assert said.startswith("Weather?")
+    assert "and a song" in said
 
 
 def test_a_tool_counts_once_from_its_last_use() -> None:

@@ -21,7 +21,7 @@ from toolfold.model import Definition, Json, Tool, ToolResult
 from toolfold.registry import Registry
 from toolfold.retrieval.search import Retriever
 from toolfold.session import Session
-from toolfold.turn import Answers, Bridge, Grant, Turn, begin
+from toolfold.turn import Answers, Bridge, Conversation, Grant, Turn, begin
 from toolfold.turn.cost import Placement
 from toolfold.turn.forms import Form, is_from_user
 from toolfold.turn.placement import LONGEST_TAIL, Placements, Placing, Request, Wording
@@ -324,6 +324,14 @@ def test_the_tail_tells_what_a_call_needs_beside_the_newest_message() -> None:
         "- tool_01(city: string): Does what tool_01 does.",
         "- tool_02(city: string): Does what tool_02 does.",
     ]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("content", ["Rain in Ulm?", [{"type": "text", "text": "Rain in Ulm?"}], ""])
+def test_what_a_tail_tells_is_nothing_the_user_said(form: Form, content: Any) -> None:
+    sent = Stage(form=form).send([user(content)], "tool_01", "tool_02")
+    assert "tool_02" in json.dumps(sent.messages)
+    assert Conversation.of(sent.messages).said == (("Rain in Ulm?",) if content else ())
 
 
 def test_a_tool_is_told_once_and_pointed_at_later() -> None:

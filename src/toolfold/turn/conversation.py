@@ -16,6 +16,7 @@ from toolfold.model import BRIDGE_CALL, ToolCall
 from toolfold.naming import is_reserved
 from toolfold.retrieval.text import COMMON, words
 from toolfold.turn.bridge import unwrap
+from toolfold.turn.forms import CLOSING, OPENING
 
 MOST_SAID = 4
 MOST_USED = 8
@@ -29,8 +30,6 @@ LONGEST_ARGUMENTS = 50_000
 
 _TEXTS = frozenset({"text", "input_text"})
 _CALLS = frozenset({"tool_use", "function_call"})
-# What stands beside a message in the `tail` placement is nothing the user said.
-_TOLD = re.compile(r"\s*<tools>\nTools that may fit this message.*?</tools>\s*", re.DOTALL)
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 # The words of the languages people write most. What they miss costs one search, not a wrong call.
@@ -143,8 +142,16 @@ def _text(message: Mapping[str, Any], longest: int) -> str:
 
 
 def _own_words(text: str) -> str:
-    own = _TOLD.sub("\n", text) if "<tools>" in text else text
+    """Without what stands beside a message in the `tail` placement: that is nothing the user said."""
+    before, *noted = text.split(OPENING)  # no pattern: its time would grow with the square of a long text
+    own = "\n".join([before, *map(_behind, noted)]).strip() if noted else text
     return own if own.strip() else ""
+
+
+def _behind(noted: str) -> str:
+    """What follows the end of a note; what has no end is no note of ours."""
+    _, closing, after = noted.partition(CLOSING)
+    return after if closing else noted
 
 
 def _called(message: Mapping[str, Any]) -> Iterator[str]:
