@@ -11,9 +11,25 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Done, Toolfold
+from toolfold.config import load
 
 LIGHT = ("--set", "tools.rag_embed_model=light")
 STRATEGIES = ["eager", "eager slim", "search+describe", "search", "replace", "append", "tail whole", "tail"]
+
+KINDS = ("invoice", "parcel", "meeting", "ticket", "photo", "recipe", "lamp", "flight")
+VERBS = ("create", "find", "delete")
+IN_CATALOG = len(KINDS) * len(VERBS)
+PLUGIN = """
+from toolfold import tool
+
+@tool(toolset="shop")
+def price(item: str) -> str:
+    '''What an item costs.'''
+    return item
+
+def register(plugin):
+    plugin.add(price)
+"""
 
 
 def definition(name: str, description: str) -> str:
@@ -25,13 +41,8 @@ def definition(name: str, description: str) -> str:
 @pytest.fixture
 def catalog(tmp_path: Path) -> str:
     file = tmp_path / "catalog.jsonl"
-    kinds = ("invoice", "parcel", "meeting", "ticket", "photo", "recipe", "lamp", "flight")
     file.write_text(
-        "\n".join(
-            definition(f"{verb}_{kind}", f"{verb} a {kind}.")
-            for kind in kinds
-            for verb in ("create", "find", "delete")
-        )
+        "\n".join(definition(f"{verb}_{kind}", f"{verb} a {kind}.") for kind in KINDS for verb in VERBS)
     )
     return str(file)
 
@@ -80,6 +91,27 @@ def test_cost_without_tools_of_ones_own_takes_the_sample_and_says_so(toolfold: T
     assert done.json["tools"] > 200
     assert "sample" in done.err
     assert toolfold(*LIGHT, "cost", "--sample", "--turns", "2", "--json").json == done.json
+
+
+def test_cost_counts_catalog_and_sample_together(toolfold: Toolfold, catalog: str) -> None:
+    def cost(*options: str) -> Any:
+        return toolfold(*LIGHT, "cost", *options, "--turns", "1", "--json").json
+
+    sample, both = cost("--sample"), cost("--sample", "--catalog", catalog)
+    assert both["tools"] == sample["tools"] + IN_CATALOG
+    assert both["tokens"] > sample["tokens"]
+    assert "the sample's messages" in both["origin"]
+    assert "own words" in cost("--catalog", catalog)["origin"]
+
+
+def test_cost_counts_the_tools_of_a_catalog_beside_those_configured(toolfold: Toolfold, catalog: str) -> None:
+    folder = load().plugins_folder
+    folder.mkdir(parents=True)
+    (folder / "shop.py").write_text(PLUGIN)
+    own = toolfold(*LIGHT, "cost", "--turns", "1", "--json").json["tools"]
+    assert own < 100, "the sample was not taken"
+    joined = toolfold(*LIGHT, "cost", "--catalog", catalog, "--turns", "1", "--json").json["tools"]
+    assert joined == own + IN_CATALOG
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.cli.app import Invocation, json_option
+from toolfold.cli.catalogs import FILE, brought, catalog_options
 from toolfold.cli.plot import Panel, draw_dollars, plot_option
 from toolfold.cli.show import as_json, counted, note, out, plain, table, working
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 MOST_RANKED = 20
 Message = tuple[str, tuple[str, ...]]
 """A text, and the tools it needs."""
-_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +50,15 @@ class Talk:
 
 
 @click.command("cost")
-@click.option("--catalog", type=_file, help="The tools of this catalog file.")
-@click.option("--sample", is_flag=True, help="The sample catalog, with its messages.")
+@catalog_options
 @click.option(
     "--turns", type=click.IntRange(1, 500), default=20, show_default=True, help="How many messages."
 )
 @click.option(
     "--seed", type=int, default=7, show_default=True, help="Another number, other messages and sizes."
 )
-@click.option("--conversation", "recorded", type=_file, help="A recorded conversation, a JSON turn a line.")
-@click.option("--prices", "price_file", type=_file, help="Your prices, as YAML or JSON.")
+@click.option("--conversation", "recorded", type=FILE, help="A recorded conversation, a JSON turn a line.")
+@click.option("--prices", "price_file", type=FILE, help="Your prices, as YAML or JSON.")
 @click.option(
     "--model", "models", multiple=True, help="Show these models' tables. Default: one of each kind."
 )
@@ -78,7 +77,11 @@ def command(
     plot: Path | None,
     as_json_: bool,
 ) -> None:
-    """Compare what each way of showing tools costs."""
+    """Compare what each way of showing tools costs.
+
+    Where no tools are configured or given beyond the built-in ones, the sample catalog is taken. With the
+    sample come its messages; for other tools they are made of the tools' own descriptions.
+    """
     prices = _prices(price_file)
     shown = _chosen(prices, models)
     with invocation.runtime() as runtime, working("searching tools for every message"):
@@ -118,21 +121,13 @@ def _chosen(prices: Sequence[Prices], models: Sequence[str]) -> list[Prices]:
 
 
 def _tools(runtime: Runtime, catalog: Path | None, sample: bool) -> tuple[list[Tool], bool]:
-    """The tools to show, and whether they are the sample's."""
-    from toolfold.sources import load_catalog, sample_catalog
-
+    """The tools to show, and whether the sample's are among them."""
     own = list(runtime.offered(quiet=True))
-    if catalog:
-        return _joined([tool for tool in own if tool.core], load_catalog(catalog)), False
-    if sample or all(tool.core for tool in own):
-        if not sample:
-            note("no tools are configured beyond the built-in ones: this is the sample catalog")
-        return _joined([tool for tool in own if tool.core], sample_catalog()), True
-    return own, False
-
-
-def _joined(first: Sequence[Tool], more: Sequence[Tool]) -> list[Tool]:
-    return list({tool.name: tool for tool in (*first, *more)}.values())
+    if not (catalog or sample) and all(tool.core for tool in own):
+        note("no tools are configured beyond the built-in ones: this is the sample catalog")
+        sample = True
+    by_name = {tool.name: tool for tool in (*own, *brought(catalog, sample))}
+    return list(by_name.values()), sample
 
 
 def _compare(runtime: Runtime, tools: Sequence[Tool], prices: Sequence[Prices], talk: Talk) -> Compared:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.cli.app import Invocation
+from toolfold.cli.catalogs import FILE, brought
 from toolfold.cli.plot import draw_recall, plot_option
 from toolfold.cli.report import Judged, Measured, curve, tell
 from toolfold.cli.search import MODES, warn_of_mode
@@ -26,12 +27,13 @@ if TYPE_CHECKING:
 
 DEPTH = 50
 PLOTTED: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
-_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command("eval")
-@click.option("--catalog", type=_file, required=True, help="Tools, a JSON function definition a line.")
-@click.option("--queries", type=_file, required=True, help='Messages: {"id", "query", "gold"} a line.')
+@click.option(
+    "--catalog", type=FILE, required=True, help="The only tools: a JSON function definition a line."
+)
+@click.option("--queries", type=FILE, required=True, help='Messages: {"id", "query", "gold"} a line.')
 @click.option("--mode", type=MODES, default="hybrid", show_default=True, help="Which legs are asked.")
 @click.option(
     "--k", "depth", type=click.IntRange(1, DEPTH), default=8, show_default=True, help="How many are shown."
@@ -79,9 +81,8 @@ def _read(catalog: Path, queries: Path) -> tuple[Snapshot, list[Query]]:
     """Both files. What makes the figures doubtful and does not stop the work is told."""
     from toolfold.registry import Snapshot
     from toolfold.retrieval.judging import load_queries
-    from toolfold.sources import load_catalog
 
-    listing, asked = load_catalog(catalog), load_queries(queries)
+    listing, asked = brought(catalog, sample=False), load_queries(queries)
     if not listing:
         raise click.ClickException(f"{catalog} holds no tools: there is nothing to search")
     # Not registered: a catalog may hold names that no runtime would take, and is measured by itself.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.cli.app import Invocation, json_option
+from toolfold.cli.catalogs import brought, catalog_options
 from toolfold.cli.show import as_json, counted, out, plain, table, warn, working
 
 if TYPE_CHECKING:
@@ -51,12 +52,7 @@ class Explained:
 @click.command("explain")
 @click.argument("message")
 @click.option("--mode", type=click.Choice(list(MODES)), help="Show tools so. Default: as configured.")
-@click.option(
-    "--catalog",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="With the tools of this catalog file as well.",
-)
-@click.option("--sample", is_flag=True, help="With the sample catalog as well.")
+@catalog_options
 @click.option("--all", "every", is_flag=True, help=f"Every tool, not only the best {SHOWN}.")
 @json_option
 @click.pass_obj
@@ -70,11 +66,9 @@ def command(
     as_json_: bool,
 ) -> None:
     """Explain what a model is shown for a message: every tool's ranks, tokens, and why it is in or out."""
-    from toolfold.sources import load_catalog, sample_catalog
-
-    brought = [*(load_catalog(catalog) if catalog else ()), *(sample_catalog() if sample else ())]
+    added = brought(catalog, sample)
     with invocation.also(MODES[mode] if mode else ()).runtime() as runtime, working("reading the tools"):
-        _bring(runtime, brought)
+        _register(runtime, added)
         report = _explained(runtime, message)
     if as_json_:
         as_json(report)
@@ -82,8 +76,8 @@ def command(
         _tell(report, every)
 
 
-def _bring(runtime: Runtime, tools: Sequence[Tool]) -> None:
-    """Register them, but for names that no runtime would take."""
+def _register(runtime: Runtime, tools: Sequence[Tool]) -> None:
+    """All but those with names that no runtime would take."""
     from toolfold.naming import is_reserved
 
     by_name = {tool.name: tool for tool in tools}

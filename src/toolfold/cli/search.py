@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from toolfold.cli.app import Invocation, json_option
+from toolfold.cli.catalogs import brought, catalog_options
 from toolfold.cli.show import as_json, counted, listed, out, progress, table, warn
 
 if TYPE_CHECKING:
@@ -26,12 +27,7 @@ WORDS = 8
 @click.argument("message")
 @click.option("--mode", type=MODES, default="hybrid", show_default=True, help="Which legs are asked.")
 @click.option("--limit", type=click.IntRange(1, 50), default=8, show_default=True, help="How many to show.")
-@click.option(
-    "--catalog",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Search the tools of this catalog file as well.",
-)
-@click.option("--sample", is_flag=True, help="Search the sample catalog as well.")
+@catalog_options
 @json_option
 @click.pass_obj
 def command(
@@ -44,12 +40,10 @@ def command(
     as_json_: bool,
 ) -> None:
     """Find tools for a message: rank, tool, and what speaks for it."""
-    from toolfold.sources import load_catalog, sample_catalog
-
-    brought = [*(load_catalog(catalog) if catalog else ()), *(sample_catalog() if sample else ())]
+    added = brought(catalog, sample)
     with progress("reading the tools") as step, invocation.runtime(progress=step) as runtime:
         warn_of_mode(runtime, mode)
-        snapshot, granted = _searched(runtime, brought)
+        snapshot, granted = _searched(runtime, added)
         found = runtime.retriever.answer(snapshot, message, mode=mode, limit=limit, granted=granted)
     hits = found.hits
     if as_json_:
@@ -71,7 +65,7 @@ def command(
             )
 
 
-def _searched(runtime: Runtime, brought: Sequence[Tool]) -> tuple[Snapshot, frozenset[str]]:
+def _searched(runtime: Runtime, added: Sequence[Tool]) -> tuple[Snapshot, frozenset[str]]:
     """What the configuration grants and what was brought for this search.
 
     The latter is not registered: it is only looked at, and may hold names that no runtime would take.
@@ -79,10 +73,10 @@ def _searched(runtime: Runtime, brought: Sequence[Tool]) -> tuple[Snapshot, froz
     from toolfold.registry import Snapshot
 
     configured, granted = runtime.registry.snapshot(), runtime.session().granted()
-    if not brought:
+    if not added:
         return configured, granted
-    added = {tool.name: tool for tool in brought}
-    return Snapshot({**configured, **added}, 0), granted | added.keys()
+    by_name = {tool.name: tool for tool in added}
+    return Snapshot({**configured, **by_name}, 0), granted | by_name.keys()
 
 
 def warn_of_mode(runtime: Runtime, mode: Mode) -> None:
