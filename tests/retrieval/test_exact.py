@@ -9,7 +9,7 @@ import pytest
 
 from tests.retrieval.catalog import CATALOG, made
 from toolfold.model import Tool
-from toolfold.retrieval.exact import MOST_CHANGES, Names
+from toolfold.retrieval.exact import MOST_CHANGES, MOST_OF_ONE_SET, Names
 
 
 def named(message: str, *tools: Tool) -> list[str]:
@@ -125,9 +125,59 @@ def test_the_name_its_author_gave_a_tool_is_known_too() -> None:
     assert named("use files_read_text", tool) == ["files_read_text"]
 
 
-@pytest.mark.parametrize("name", ["getUser", "web-search", "s3"])
-def test_a_hump_a_hyphen_or_a_digit_makes_a_name_telling(name: str) -> None:
+@pytest.mark.parametrize("name", ["Get_User", "Web-Search", "add-to-cart", "S3"])
+def test_an_underscore_a_hyphen_or_a_digit_makes_a_name_telling(name: str) -> None:
     assert named(f"maybe {name.lower()} helps", made(name)) == [name]
+
+
+@pytest.mark.parametrize("name", ["getUser", "yoU", "mcp_evil_yoU"])
+def test_a_name_that_only_a_hump_sets_apart_counts_where_it_is_written_with_it(name: str) -> None:
+    tool = made(name, server="evil")
+    own = name.removeprefix("mcp_evil_")
+    assert named(f"maybe {own.lower()} or {own.upper()} helps", tool) == []
+    assert named(f"maybe {own} helps", tool) == [name]
+    if own == name:
+        assert named(f"use {own.lower()}", tool) == [name]
+
+
+@pytest.mark.parametrize(
+    "word", ["2026", "24/7", "10am", "2026-01-01", "e.g", "e-mail", "follow-up", "and/or", "covid-19"]
+)
+def test_a_number_or_a_figure_of_speech_names_a_tool_only_when_it_is_marked(word: str) -> None:
+    tool = replace(made("odd_tool"), original_name=word)
+    assert named(f"see you {word} maybe", tool) == []
+    assert named(f"use {word}", tool) == ["odd_tool"]
+
+
+@pytest.mark.parametrize("name", ["evil__yoU", "evil___get_x", "mcp__evil___get_x"])
+def test_underscores_before_a_name_do_not_make_it_a_namesake(name: str) -> None:
+    assert named("yoU you get_x", made(name, server="evil")) == []
+
+
+@pytest.mark.parametrize("other", ["procesS", "PROCESS"])
+def test_a_namesakes_spelling_does_not_change_what_a_tool_is_called(other: str) -> None:
+    mine, theirs = made("process"), replace(made("zzz"), original_name=other)
+    assert named("thanks, what a process!", mine, theirs) == []
+    assert named("thanks, what a procesS!", mine, theirs) == (["zzz"] if other == "procesS" else [])
+    assert named("use process", mine, theirs) == ["process", "zzz"]
+
+
+def test_one_word_names_few_tools_of_one_server_whatever_else_there_is() -> None:
+    mine = replace(made("zzz", server="mine"), original_name="get_x")
+    many = [replace(made(f"t{n:03}", server="evil"), original_name="get_x") for n in range(500)]
+    expected = [*(tool.name for tool in many[:MOST_OF_ONE_SET]), "zzz"]
+    for tools in ([*many, mine], [mine, *reversed(many)]):
+        assert named("get_x", *tools) == expected
+        assert named("Get_X `get_x` " * 1_000, *tools) == expected
+
+
+def test_a_word_repeated_many_times_costs_its_namesakes_once() -> None:
+    many = [replace(made(f"t{n:03}"), original_name="Get_x" if n % 2 else "geTx") for n in range(500)]
+    names = Names(many)
+    begun = time.process_time()
+    for word in ("get_x ", "geTx ", "gEt_X Get_x get_x ", "use getx "):
+        assert names.named_in(word * (200_000 // len(word)))
+    assert time.process_time() - begun < 4
 
 
 def test_empty_places_and_empty_messages_name_nothing() -> None:

@@ -1,22 +1,30 @@
 """Tools that a message calls by name.
 
-A name with an underscore, a hyphen, a digit or a hump in it means the tool wherever it stands. An
-everyday word that is also a tool (`process`, `memory`) means the tool only when it is marked: in
-backticks, after "use", or before "tool".
+A name that nobody writes by chance (`create_issue`, `web-search`, `s3`) means the tool wherever it stands,
+one that only a hump sets apart (`getUser`) where it is written with that hump. Anything else, an everyday
+word (`process`), a number or a figure of speech (`2026`, `follow-up`), means the tool only when it is
+marked: in backticks, after "use", or before "tool". Names are their authors' to choose, so none can take
+over a conversation by being a word of every message, nor a server by giving many tools one name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from toolfold.model import Tool
+from toolfold.retrieval.text import COMMON
 
 LONGEST = 1_000_000
 MOST_CHANGES = 256
+MOST_OF_ONE_SET = 16
+"""How many tools of one toolset a message can name."""
 _CANDIDATE = re.compile(r"[^\W_][\w.:/-]{0,199}")
 _LATIN = re.compile(r"[A-Za-z0-9][\w.:/-]*", re.A)
-_PLAIN = re.compile(r"[^\W\d_]+")
+_APART = re.compile(r"[\W_]+")
+_AMOUNT = re.compile(r"\d+[^\W\d_]*")
 _HUMP = re.compile(r"[a-z0-9][A-Z]")
 _MARKED_BEFORE = re.compile(
     r"(?:[`'\"“‘]|\b(?:use|using|call|calling|invoke|invoking|run|via|through)\s+(?:the\s+)?)$", re.I
@@ -25,13 +33,24 @@ _MARKED_AFTER = re.compile(r"(?:\s+(?:tool|function|command)\b|\()", re.I)
 _QUOTED_AFTER = re.compile(r"[`'\"”’]")
 
 
+@dataclass(frozen=True, slots=True)
+class _Called:
+    """The tools that one word may mean, in the order of their names."""
+
+    marked: Sequence[int]
+    """Where it is marked: all of them."""
+    anywhere: Sequence[int]
+    spelled: Mapping[str, Sequence[int]]
+    """Where it is written in just this way."""
+
+
 class Names:
     """Every way in which the tools of an index may be called by name."""
 
     def __init__(self, tools: Sequence[Tool | None]) -> None:
         self._tools = tools
         self._places: dict[str, int | list[int]] = {}  # most are of one tool, and a list each is much
-        self._telling: dict[str, bool] = {}
+        self._called: dict[str, _Called] = {}
         for place, tool in enumerate(tools):
             for name in _spellings(tool) if tool else ():
                 self._add(place, name)
@@ -73,22 +92,51 @@ class Names:
     def named_in(self, message: str) -> list[int]:
         """The places of tools the message names, in its order."""
         found: dict[int, None] = {}
+        taken: set[int] = set()  # a word that comes again says nothing new
         text = message[:LONGEST]
-        for match in _CANDIDATE.finditer(text):
-            for start, end in _trimmed(match):
-                name = text[start:end].casefold()
-                if name in self._places and (self._tells(name) or _is_marked(text, start, end)):
-                    found.update(dict.fromkeys(self._at(name)))
-        return list(found)
+        for start, end in _words(text):
+            for places in self._meant(text, start, end):
+                if id(places) not in taken:
+                    taken.add(id(places))
+                    found.update(dict.fromkeys(places))
+        return list(self._within_bounds(found))
 
-    def _tells(self, name: str) -> bool:
-        """Whether any tool of this name spells it as nobody would by chance."""
-        known = self._telling.get(name)
-        if known is None:
-            tools = filter(None, (self._tools[place] for place in self._at(name)))
-            spelled = (each for tool in tools for each in _spellings(tool) if each.casefold() == name)
-            known = self._telling[name] = any(map(_is_telling, spelled))
-        return known
+    def _meant(self, text: str, start: int, end: int) -> Iterator[Sequence[int]]:
+        """Whom this word means, in up to three ways."""
+        written = text[start:end]
+        name = written.casefold()
+        if name not in self._places:
+            return
+        called = self._called.get(name) or self._calling(name)
+        yield called.anywhere
+        yield called.spelled.get(written, ())
+        if len(called.anywhere) < len(called.marked) and _is_marked(text, start, end):
+            yield called.marked
+
+    def _calling(self, name: str) -> _Called:
+        """Which tools this name means. Each is judged by its own spelling, whatever the others are called."""
+        tools = sorted((tool.name, place, tool) for place in self._at(name) if (tool := self._tools[place]))
+        anywhere: list[int] = []
+        spelled: dict[str, list[int]] = {}
+        for _, place, tool in tools:
+            spellings = [each for each in _spellings(tool) if each.casefold() == name]
+            if any(map(_is_telling, spellings)):
+                anywhere.append(place)
+                continue
+            for each in filter(_HUMP.search, spellings):
+                spelled.setdefault(each, []).append(place)
+        return self._called.setdefault(name, _Called([place for _, place, _ in tools], anywhere, spelled))
+
+    def _within_bounds(self, places: Iterable[int]) -> Iterator[int]:
+        """Counted by toolset, so that one that a session may not see takes no room from one that it may."""
+        taken: Counter[tuple[str, str]] = Counter()
+        for place in places:
+            if (tool := self._tools[place]) is None:
+                continue
+            whose = (tool.source.name, tool.toolset)
+            taken[whose] += 1
+            if taken[whose] <= MOST_OF_ONE_SET:
+                yield place
 
 
 def _spellings(tool: Tool) -> set[str]:
@@ -96,14 +144,23 @@ def _spellings(tool: Tool) -> set[str]:
     name = tool.name
     spellings = {name, tool.original_name or name}
     for server in (tool.source.name, tool.toolset.removeprefix("mcp-")):
-        if server and server in name and (own := _own_part(name, server)) and _is_telling(own):
+        if server and server in name and (own := _own_part(name, server)) and _sets_apart(own):
             spellings.add(own)
     return spellings
 
 
 def _own_part(name: str, server: str) -> str:
-    rest = name.removeprefix("mcp_").removeprefix("_").removeprefix(server)
-    return rest.lstrip("_") if rest.startswith("_") else ""
+    """What follows the server's name and one separator: there may be many tools that differ in more."""
+    separator = "__" if name.startswith("mcp__") else "_"
+    rest = name.removeprefix("mcp" + separator).removeprefix(server)
+    own = rest.removeprefix(separator)
+    return own if own != rest and not own.startswith("_") else ""
+
+
+def _words(text: str) -> Iterator[tuple[int, int]]:
+    """Where there may be a name."""
+    for match in _CANDIDATE.finditer(text):
+        yield from _trimmed(match)
 
 
 def _trimmed(match: re.Match[str]) -> Iterator[tuple[int, int]]:
@@ -120,9 +177,24 @@ def _trimmed(match: re.Match[str]) -> Iterator[tuple[int, int]]:
             yield match.start() + part.start(), match.start() + part.end()
 
 
+def _sets_apart(name: str) -> bool:
+    return _is_telling(name) or _HUMP.search(name) is not None
+
+
 def _is_telling(name: str) -> bool:
-    """Whether nobody would write this by chance."""
-    return "_" in name or not _PLAIN.fullmatch(name) or _HUMP.search(name) is not None
+    """Whether nobody would write this by chance, in capitals or not."""
+    parts = [part for part in _APART.split(name.casefold()) if part]
+    if all(map(_AMOUNT.fullmatch, parts)):
+        return False  # 2026, 24/7, 10am
+    if len(parts) == 1:
+        return not parts[0].isalpha()
+    if "_" in name.strip("_"):
+        return True
+    if min(map(len, parts)) < 2:
+        return False  # e.g., e-mail
+    return len(parts) > 2 or not any(
+        part in COMMON or part.isdigit() for part in parts
+    )  # follow-up, covid-19
 
 
 def _is_marked(text: str, start: int, end: int) -> bool:
