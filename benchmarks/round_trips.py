@@ -25,7 +25,7 @@ from measuring.trips import MODES, Outcome, hold, opened, scripted
 from toolfold import sample_catalog
 from toolfold.model import Json
 from toolfold.retrieval.judging import Query
-from toolfold.turn.cost import PRICES_AS_OF, Prices, prices_for
+from toolfold.turn.pricing import PRICES_AS_OF, Prices, prices_for
 
 PRICED = tuple(map(prices_for, ("claude-sonnet-4-6", "gpt-5.4", "gpt-4o", "llama-4-maverick")))
 

@@ -1,7 +1,7 @@
 """Conversations with a scripted model through real sessions: what each way of showing tools takes.
 
 Counts model calls, tokens of o200k and dollars. Knows the modes and how a client drives a session; what the
-model does is the script's, and what it costs is `toolfold.turn.cost`'s.
+model does is the script's, and what it costs is `toolfold.turn.pricing`'s.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from measuring.scripted import Habit, Script
 from toolfold import Runtime, Session, load_config, open_runtime
 from toolfold.model import BRIDGE_SEARCH, CallContext, Json, Tool, ToolCall, ToolResult, read_json
 from toolfold.retrieval.judging import Query
-from toolfold.turn.cost import Bill, Prices, Request, Segment, bill
+from toolfold.turn.pricing import Bill, ModelCall, Prices, Segment, bill
 from toolfold.turn.tokens import TokenCounter
 
 SYSTEM = {"role": "system", "content": "You are a helpful assistant. Use the tools where they help. " * 40}
@@ -80,7 +80,7 @@ class Talk:
     """One conversation as it was held."""
 
     trips: list[Trip] = field(default_factory=list)
-    requests: list[Request] = field(default_factory=list)
+    requests: list[ModelCall] = field(default_factory=list)
 
 
 def scripted(queries: Sequence[Query], tools: Sequence[Tool]) -> Script:
@@ -163,9 +163,9 @@ class Client:
 
     def _counted(
         self, messages: Sequence[Json], tools: Sequence[Json], reply: Json, turn: int, at: float
-    ) -> Request:
+    ) -> ModelCall:
         pieces = [*(tool["function"] for tool in tools), *messages]
-        return Request(tuple(map(self._segment, pieces)), self._segment(reply).tokens, turn, at)
+        return ModelCall(tuple(map(self._segment, pieces)), self._segment(reply).tokens, turn, at)
 
     def _segment(self, piece: Any) -> Segment:
         text = json.dumps(piece, ensure_ascii=False, separators=(",", ":"))

@@ -17,27 +17,20 @@ from toolfold.turn import Answers, Bridge
 from toolfold.turn.answers import LONGEST_DESCRIPTION
 from toolfold.turn.cost import (
     PLACEMENTS,
-    PRICES,
     STRATEGIES,
     Asked,
-    Bill,
     Call,
-    Conversation,
+    Dialogue,
     Exchange,
-    Prices,
-    Request,
-    Segment,
     ToolSizes,
     best_placement,
     best_shown,
-    bill,
     cheapest,
     imagine,
-    prices_for,
-    read_prices,
     sizes_of,
-    usual_conversation,
+    usual_dialogue,
 )
+from toolfold.turn.pricing import PRICES, Bill, ModelCall, Prices, Segment, bill, prices_for, read_prices
 from toolfold.turn.tokens import TokenCounter
 
 PAID = Prices(name="paid", input=4.0, cached_read=0.4, cache_write=5.0, output=20.0, minimum_prefix=100)
@@ -46,11 +39,11 @@ NONE = Prices(name="none", input=4.0, output=20.0)
 BRIDGE = Bridge(Answers(Retriever(None, None, None), Tools()))
 
 
-def request(*segments: tuple[str, int], output: int = 0, at: float = 0.0, turn: int = 0) -> Request:
-    return Request(tuple(Segment(*each) for each in segments), output, turn, at)
+def request(*segments: tuple[str, int], output: int = 0, at: float = 0.0, turn: int = 0) -> ModelCall:
+    return ModelCall(tuple(Segment(*each) for each in segments), output, turn, at)
 
 
-def millionths(*requests: Request, prices: Prices) -> float:
+def millionths(*requests: ModelCall, prices: Prices) -> float:
     return round(bill(requests, prices).dollars * 1_000_000, 6)
 
 
@@ -124,7 +117,7 @@ REQUESTS = st.lists(
 )
 
 
-def shared(one: Request, other: Request) -> int:
+def shared(one: ModelCall, other: ModelCall) -> int:
     pairs = itertools.takewhile(
         lambda pair: pair[0] == pair[1], zip(one.segments, other.segments, strict=False)
     )
@@ -132,13 +125,13 @@ def shared(one: Request, other: Request) -> int:
 
 
 @given(REQUESTS)
-def test_what_is_cached_is_the_longest_prefix_of_any_request_before(requests: list[Request]) -> None:
+def test_what_is_cached_is_the_longest_prefix_of_any_request_before(requests: list[ModelCall]) -> None:
     for place, charge in enumerate(bill(requests, PAID).charges):
         assert charge.cached == max((shared(requests[place], each) for each in requests[:place]), default=0)
 
 
 @given(REQUESTS)
-def test_a_cache_with_free_writes_never_costs_more_than_none(requests: list[Request]) -> None:
+def test_a_cache_with_free_writes_never_costs_more_than_none(requests: list[ModelCall]) -> None:
     assert bill(requests, FREE).dollars <= bill(requests, NONE).dollars + 1e-12
 
 
@@ -168,11 +161,11 @@ def exchange(*calls: str, ranked: tuple[str, ...] = ()) -> Exchange:
     return Exchange(30, tuple(Call(name, 20, 100) for name in calls), 50, ranked)
 
 
-def sent(strategy: str, *turns: Exchange) -> list[Request]:
-    return STRATEGIES[strategy](Conversation(500, turns), SIZES)
+def sent(strategy: str, *turns: Exchange) -> list[ModelCall]:
+    return STRATEGIES[strategy](Dialogue(500, turns), SIZES)
 
 
-def names(each: Request) -> list[str]:
+def names(each: ModelCall) -> list[str]:
     return [segment.identity for segment in each.segments]
 
 
@@ -226,7 +219,7 @@ def test_append_only_grows_until_it_begins_anew() -> None:
     )
     arrays = [
         names(each)[: names(each).index("system")]
-        for each in STRATEGIES["append"](Conversation(500, tuple(turns)), small)
+        for each in STRATEGIES["append"](Dialogue(500, tuple(turns)), small)
     ]
     assert max(map(len, arrays)) <= 13
 
@@ -251,12 +244,12 @@ def test_no_more_tools_are_shown_than_a_selection_has() -> None:
 
 def test_a_tool_that_the_catalog_lost_since_costs_nothing_and_stops_nothing() -> None:
     for strategy in STRATEGIES.values():
-        assert strategy(Conversation(10, (exchange("gone", ranked=("gone", "t3")),)), SIZES)
+        assert strategy(Dialogue(10, (exchange("gone", ranked=("gone", "t3")),)), SIZES)
 
 
 def test_a_conversation_without_turns_costs_nothing() -> None:
     for strategy in STRATEGIES.values():
-        assert bill(strategy(Conversation(10, ()), SIZES), PAID).dollars == 0
+        assert bill(strategy(Dialogue(10, ()), SIZES), PAID).dollars == 0
 
 
 def test_tools_are_measured_in_every_form() -> None:
@@ -288,7 +281,7 @@ def test_tools_are_shown_as_the_settings_say() -> None:
 
 
 def test_what_no_settings_say_is_their_default_and_the_real_bridge() -> None:
-    measured, usual = sizes_of([], TokenCounter(), Tools(), bridge=BRIDGE.tools), usual_conversation()[1]
+    measured, usual = sizes_of([], TokenCounter(), Tools(), bridge=BRIDGE.tools), usual_dialogue()[1]
     for each in ("shown", "most_grown", "hits", "bridge"):
         assert getattr(measured, each) == getattr(usual, each), each
 
@@ -312,19 +305,19 @@ def test_where_nothing_is_remembered_the_shortest_request_is_the_cheapest() -> N
 
 
 def test_a_placement_can_be_chosen_for_a_conversation_of_ones_own() -> None:
-    conversation, tools = usual_conversation(2)
-    dollars = {each: bill(STRATEGIES[each](conversation, tools), PAID).dollars for each in PLACEMENTS}
-    assert dollars[best_placement(PAID, conversation, tools)] == min(dollars.values())
+    dialogue, tools = usual_dialogue(2)
+    dollars = {each: bill(STRATEGIES[each](dialogue, tools), PAID).dollars for each in PLACEMENTS}
+    assert dollars[best_placement(PAID, dialogue, tools)] == min(dollars.values())
 
 
 def test_where_the_first_tool_found_is_the_right_one_a_selection_of_one_is_cheapest() -> None:
-    conversation, tools = usual_conversation()
-    assert best_shown(PAID, "tail", conversation, tools) == 1
+    dialogue, tools = usual_dialogue()
+    assert best_shown(PAID, "tail", dialogue, tools) == 1
 
 
 def test_where_the_eighth_tool_found_is_the_right_one_a_selection_of_eight_is_cheapest() -> None:
     turns = tuple(exchange(TOOLS[at + 7], ranked=tuple(TOOLS[at : at + 8])) for at in (2, 12, 22, 32))
-    assert best_shown(NONE, "replace", Conversation(20_000, turns), SIZES) == 8
+    assert best_shown(NONE, "replace", Dialogue(20_000, turns), SIZES) == 8
 
 
 def test_the_cheapest_is_named_for_each_model_and_length() -> None:

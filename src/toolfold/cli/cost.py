@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from toolfold.registry import Snapshot
     from toolfold.retrieval.judging import Query
     from toolfold.runtime import Runtime
-    from toolfold.turn.cost import Asked, Bill, Call, Conversation, Exchange, Prices, ToolSizes
+    from toolfold.turn.cost import Asked, Call, Dialogue, Exchange, ToolSizes
+    from toolfold.turn.pricing import Bill, Prices
     from toolfold.turn.tokens import TokenCounter
 
 MOST_RANKED = 20
@@ -33,7 +34,7 @@ class Compared:
     """A conversation, and its bills by model and strategy."""
 
     sizes: ToolSizes
-    conversation: Conversation
+    dialogue: Dialogue
     bills: Mapping[str, Mapping[str, Bill]]
     prices: Sequence[Prices]
     origin: str
@@ -98,7 +99,7 @@ def command(
 def _prices(file: Path | None) -> Sequence[Prices]:
     from toolfold.config.document import read_file
     from toolfold.errors import ConfigError
-    from toolfold.turn.cost import PRICES, read_prices
+    from toolfold.turn.pricing import PRICES, read_prices
 
     if file is None:
         return PRICES
@@ -133,20 +134,21 @@ def _tools(runtime: Runtime, catalog: Path | None, sample: bool) -> tuple[list[T
 def _compare(runtime: Runtime, tools: Sequence[Tool], prices: Sequence[Prices], talk: Talk) -> Compared:
     from toolfold.registry import Snapshot
     from toolfold.turn import Answers, Bridge
-    from toolfold.turn.cost import STRATEGIES, bill, sizes_of
+    from toolfold.turn.cost import STRATEGIES, sizes_of
+    from toolfold.turn.pricing import bill
     from toolfold.turn.tokens import TokenCounter
 
     counter, settings = TokenCounter(), runtime.config.tools
     bridge = Bridge(Answers(runtime.retriever, settings))
     sizes = sizes_of(tools, counter, settings, bridge=bridge.tools)
     ranking = Ranking(runtime, Snapshot({tool.name: tool for tool in tools}, 0), counter)
-    conversation, origin = _held(talk, tools, ranking)
-    requests = {name: strategy(conversation, sizes) for name, strategy in STRATEGIES.items()}
+    dialogue, origin = _held(talk, tools, ranking)
+    requests = {name: strategy(dialogue, sizes) for name, strategy in STRATEGIES.items()}
     bills = {each.name: {name: bill(sent, each) for name, sent in requests.items()} for each in prices}
-    return Compared(sizes, conversation, bills, prices, origin)
+    return Compared(sizes, dialogue, bills, prices, origin)
 
 
-def _held(talk: Talk, tools: Sequence[Tool], ranking: Ranking) -> tuple[Conversation, str]:
+def _held(talk: Talk, tools: Sequence[Tool], ranking: Ranking) -> tuple[Dialogue, str]:
     """The conversation, and where it comes from."""
     from toolfold.turn.cost import imagine
 
@@ -197,16 +199,16 @@ class Ranking:
 
         return Asked(self._counter.text(text), needs, self._found(text))
 
-    def recorded(self, file: Path) -> Conversation:
+    def recorded(self, file: Path) -> Dialogue:
         """The conversation of a file: a line `{"system": …}` first, if any, then one for each message."""
         from toolfold.jsonlines import read_file
-        from toolfold.turn.cost import Conversation, Exchange
+        from toolfold.turn.cost import Dialogue, Exchange
 
         lines = read_file(file, self._line, what="a conversation")
         turns = tuple(line for line in lines if isinstance(line, Exchange))
         if not turns:
             raise click.ClickException(f"{file} has no message: expected lines with `user`")
-        return Conversation(sum(line for line in lines if isinstance(line, int)), turns)
+        return Dialogue(sum(line for line in lines if isinstance(line, int)), turns)
 
     def _line(self, row: Any) -> Exchange | int:
         from toolfold.turn.cost import Exchange
@@ -263,10 +265,10 @@ def _seconds(value: Any) -> float:
 
 
 def _tell(compared: Compared, shown: Sequence[Prices]) -> None:
-    from toolfold.turn.cost import PRICES, PRICES_AS_OF
+    from toolfold.turn.pricing import PRICES, PRICES_AS_OF
 
     full, slim = (sum(sizes.values()) for sizes in (compared.sizes.full, compared.sizes.slim))
-    turns = compared.conversation.turns
+    turns = compared.dialogue.turns
     calls = sum(len(turn.calls) for turn in turns)
     out(
         f"[bold]{counted(len(compared.sizes.full), 'tool')}[/bold], {full:,} tokens as written,"
@@ -303,13 +305,14 @@ def _tell_model(prices: Prices, bills: Mapping[str, Bill]) -> None:
 
 
 def _tell_how_many(prices: Prices, compared: Compared) -> None:
-    from toolfold.turn.cost import STRATEGIES, best_placement, best_shown, bill
+    from toolfold.turn.cost import STRATEGIES, best_placement, best_shown
+    from toolfold.turn.pricing import bill
 
-    conversation, sizes = compared.conversation, compared.sizes
-    placement = best_placement(prices, conversation, sizes)
-    count = best_shown(prices, placement, conversation, sizes)
+    dialogue, sizes = compared.dialogue, compared.sizes
+    placement = best_placement(prices, dialogue, sizes)
+    count = best_shown(prices, placement, dialogue, sizes)
     if count < sizes.shown:
-        less = bill(STRATEGIES[placement](conversation, replace(sizes, shown=count)), prices)
+        less = bill(STRATEGIES[placement](dialogue, replace(sizes, shown=count)), prices)
         out(
             f"{placement} would cost least with {counted(count, 'tool')} a message instead of {sizes.shown}:"
             f" {less.dollars:.4f} dollars, {counted(less.calls, 'call')}."
@@ -319,7 +322,7 @@ def _tell_how_many(prices: Prices, compared: Compared) -> None:
 def _tell_who_wins(compared: Compared) -> None:
     from toolfold.turn.cost import STRATEGIES, cheapest
 
-    last = len(compared.conversation.turns)
+    last = len(compared.dialogue.turns)
     out("[bold]Who pays least[/bold]")
     for turns in sorted({1, min(5, last), last}):
         won = cheapest(compared.bills, turns)
@@ -341,7 +344,7 @@ def _placements(compared: Compared) -> dict[str, list[str]]:
 
     best: dict[str, list[str]] = {}
     for prices in compared.prices:
-        placement = best_placement(prices, compared.conversation, compared.sizes)
+        placement = best_placement(prices, compared.dialogue, compared.sizes)
         best.setdefault(placement, []).append(prices.name)
     return best
 
@@ -349,7 +352,7 @@ def _placements(compared: Compared) -> dict[str, list[str]]:
 def _for_programs(compared: Compared) -> dict[str, Any]:
     from toolfold.turn.cost import cheapest
 
-    turns = len(compared.conversation.turns)
+    turns = len(compared.dialogue.turns)
     kinds = {prices.name: prices.kind for prices in compared.prices}
     return {
         "tools": len(compared.sizes.full),

@@ -1,248 +1,30 @@
 """What a conversation costs in dollars, by what the model is shown of the tools.
 
-Two halves. `bill` prices requests: a provider charges less for the part of a request that begins like
-one it saw lately, so what counts is the order of the pieces and where the first new one stands. The
-strategies write one conversation down as the requests that each way of showing tools makes of it. Pure
-arithmetic: it sends nothing, reads no file and knows no tool but by its name and its tokens.
+The strategies write one dialogue down as the model calls that each way of showing tools makes of it;
+`pricing` adds them up. Sends nothing, reads no file and knows no tool but by its name and its tokens.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from toolfold.config.settings import Tools
 from toolfold.model import Tool
 from toolfold.turn.answers import LONGEST_DESCRIPTION, plain
+from toolfold.turn.pricing import Bill, ModelCall, Prices, Segment, bill
 from toolfold.turn.signature import signature
 from toolfold.turn.slimming import Slimmer
-from toolfold.turn.tokens import CLAUDE, CLAUDE_47, DEEPSEEK, GEMINI, LLAMA_4, TokenCounter
+from toolfold.turn.tokens import TokenCounter
 
 Placement = Literal["replace", "append", "tail"]
 PLACEMENTS: tuple[Placement, ...] = ("tail", "append", "replace")
 
-PRICES_AS_OF = "November 2026"
-
-# Requests and their price
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A piece of a request. The same identity means the same text."""
-
-    identity: str
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One model call: what is sent, in the order in which the provider reads it, and what comes back."""
-
-    segments: tuple[Segment, ...]
-    output: int
-    turn: int = 0
-    at: float = 0.0
-    """Seconds since the conversation began."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prices:
-    """What a model costs: dollars for a million tokens, and how its provider remembers prefixes."""
-
-    name: str
-    input: float
-    output: float
-    cached_read: float = math.inf
-    """For what was sent before. Not below `input`: nothing is remembered."""
-    cache_write: float = 0.0
-    """For what is sent the first time, where that costs more than `input`."""
-    minimum_prefix: int = 1024
-    step: int = 1
-    """A remembered prefix counts in whole multiples of so many tokens."""
-    lifetime: float = 300.0
-    """Seconds for which a prefix is remembered after its last use."""
-    factor: float = 1.0
-    """The model's tokens for one of o200k, in which requests are counted."""
-
-    @property
-    def kind(self) -> str:
-        if self.cached_read >= self.input:
-            return "no cache"
-        return "cache, paid writes" if self.cache_write > self.input else "cache, free writes"
-
-
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """What one request came to."""
-
-    turn: int
-    input: int
-    cached: int
-    output: int
-    dollars: float
-
-
-@dataclass(frozen=True, slots=True)
-class Bill:
-    """What a conversation came to."""
-
-    charges: tuple[Charge, ...]
-
-    @property
-    def calls(self) -> int:
-        return len(self.charges)
-
-    @property
-    def input(self) -> int:
-        return sum(charge.input for charge in self.charges)
-
-    @property
-    def cached(self) -> int:
-        return sum(charge.cached for charge in self.charges)
-
-    @property
-    def cached_share(self) -> float:
-        return self.cached / self.input if self.input else 0.0
-
-    @property
-    def output(self) -> int:
-        return sum(charge.output for charge in self.charges)
-
-    @property
-    def dollars(self) -> float:
-        return math.fsum(charge.dollars for charge in self.charges)
-
-    def by_turn(self) -> list[float]:
-        """The dollars after each turn."""
-        dollars = [0.0] * (max((charge.turn for charge in self.charges), default=-1) + 1)
-        for charge in self.charges:
-            dollars[charge.turn] += charge.dollars
-        return list(itertools.accumulate(dollars))
-
-
-def bill(requests: Iterable[Request], prices: Prices) -> Bill:
-    """The price of requests sent in this order."""
-    seen = _Prefixes(prices)
-    return Bill(tuple(_charge(request, seen.known(request), prices) for request in requests))
-
-
-def _charge(request: Request, cached: int, prices: Prices) -> Charge:
-    sent = round(sum(segment.tokens for segment in request.segments) * prices.factor)
-    output = round(request.output * prices.factor)
-    is_kept = prices.cached_read < prices.input and sent >= prices.minimum_prefix
-    fresh = max(prices.input, prices.cache_write) if is_kept else prices.input
-    read = prices.cached_read if cached else 0.0
-    millionths = cached * read + (sent - cached) * fresh + output * prices.output
-    return Charge(request.turn, sent, cached, output, millionths / 1_000_000)
-
-
-class _Prefixes:
-    """What the provider remembers: a tree of segments, each with the time of its last use."""
-
-    def __init__(self, prices: Prices) -> None:
-        self._prices = prices
-        self._root: _Branch = {}
-
-    def known(self, request: Request) -> int:
-        """How many of the request's tokens are remembered; it is remembered itself from now on."""
-        if self._prices.cached_read >= self._prices.input:
-            return 0
-        branch, shared, is_shared = self._root, 0, True
-        for segment in request.segments:
-            used, inner = branch.get(segment) or (-math.inf, {})
-            is_shared = is_shared and request.at - used <= self._prices.lifetime
-            shared += segment.tokens if is_shared else 0
-            branch[segment] = request.at, inner
-            branch = inner
-        tokens = int(shared * self._prices.factor)
-        return tokens - tokens % self._prices.step if tokens >= self._prices.minimum_prefix else 0
-
-
-_Branch = dict[Segment, tuple[float, "_Branch"]]
-
-
-# Published prices, examples to be checked: they change, and contracts differ.
-
-PRICES = (
-    Prices(
-        name="claude-sonnet-4-6",
-        input=3.0,
-        cached_read=0.3,
-        cache_write=3.75,
-        output=15.0,
-        minimum_prefix=2048,
-        factor=CLAUDE.factor,
-    ),
-    Prices(
-        name="claude-opus-4-8",
-        input=5.0,
-        cached_read=0.5,
-        cache_write=6.25,
-        output=25.0,
-        minimum_prefix=4096,
-        factor=CLAUDE_47.factor,
-    ),
-    Prices(name="gpt-5.4", input=2.5, cached_read=0.25, output=15.0, step=128),
-    Prices(name="gpt-4.1", input=2.0, cached_read=0.5, output=8.0, step=128),
-    Prices(name="gpt-4o", input=2.5, cached_read=1.25, output=10.0, step=128),
-    Prices(
-        name="gemini-2.5-pro",
-        input=1.25,
-        cached_read=0.125,
-        output=10.0,
-        minimum_prefix=2048,
-        factor=GEMINI.factor,
-    ),
-    Prices(name="deepseek-chat", input=0.28, cached_read=0.028, output=0.42, step=64, factor=DEEPSEEK.factor),
-    Prices(name="llama-4-maverick", input=0.2, output=0.6, factor=LLAMA_4.factor),
-)
-_FAMILIES = {
-    "gpt-4o": "gpt-4o",
-    "gpt-4.1": "gpt-4.1",
-    "gpt-4-1": "gpt-4.1",
-    "opus": "claude-opus-4-8",
-    "claude": "claude-sonnet-4-6",
-    "gemini": "gemini-2.5-pro",
-    "deepseek": "deepseek-chat",
-    "gpt": "gpt-5.4",
-}
-
-
-def prices_for(model: str, table: Sequence[Prices] = PRICES) -> Prices:
-    """The prices of a model, or of the nearest of its family; a model nobody knows has no cache."""
-    name = model.lower()
-    named = {prices.name: prices for prices in table}
-    exact = next((prices for prices in table if prices.name.lower() in name), None)
-    family = next((kin for part, kin in _FAMILIES.items() if part in name and kin in named), None)
-    return exact or (named[family] if family else Prices(name=model or "unknown", input=1.0, output=3.0))
-
-
-def read_prices(table: Any) -> tuple[Prices, ...]:
-    """Prices as someone wrote them: a map from a model's name to its figures. Raises ValueError."""
-    if not isinstance(table, Mapping) or not table:
-        raise ValueError("expected a map of models, each with its prices")
-    return tuple(_read_one(str(name), figures) for name, figures in table.items())
-
-
-def _read_one(name: str, figures: Any) -> Prices:
-    known = {each.name for each in fields(Prices)} - {"name"}
-    if not isinstance(figures, Mapping) or not {"input", "output"} <= figures.keys():
-        raise ValueError(f"{name}: expected at least `input` and `output`, dollars for a million tokens")
-    for key, value in figures.items():
-        if key not in known:
-            raise ValueError(f"{name}: {key} is none of {', '.join(sorted(known))}")
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
-            raise ValueError(f"{name}: {key} must be a number, and not below zero")
-    whole = {key: int(figures[key]) for key in ("minimum_prefix", "step") if key in figures}
-    return Prices(name=name, **{**figures, **whole, "step": max(1, whole.get("step", 1))})
-
-
-# A conversation, and the tools it is held over
+# A dialogue, and the tools it is held over
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +50,8 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
-    """A recorded or an imagined conversation."""
+class Dialogue:
+    """A recorded or an imagined conversation, in sizes only."""
 
     system: int
     turns: tuple[Exchange, ...]
@@ -335,17 +117,17 @@ def _told(tool: Tool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A message to imagine a conversation from: its tokens, the tools it needs, those a search finds."""
+    """A message to imagine a dialogue from: its tokens, the tools it needs, those a search finds."""
 
     tokens: int
     needs: tuple[str, ...]
     ranked: tuple[str, ...]
 
 
-def imagine(messages: Sequence[Asked], *, system: int = 1_500, seed: int = 7) -> Conversation:
-    """A conversation over these messages, with sizes and pauses as in practice; the same each time."""
+def imagine(messages: Sequence[Asked], *, system: int = 1_500, seed: int = 7) -> Dialogue:
+    """A dialogue over these messages, with sizes and pauses as in practice; the same each time."""
     dice = random.Random(seed)  # noqa: S311  (nothing to guard)
-    return Conversation(system, tuple(_imagined(each, dice) for each in messages))
+    return Dialogue(system, tuple(_imagined(each, dice) for each in messages))
 
 
 def _imagined(asked: Asked, dice: random.Random) -> Exchange:
@@ -359,7 +141,7 @@ def _around(dice: random.Random, median: int, most: int = 1_000) -> int:
     return min(most, round(median * math.exp(dice.gauss(0, 0.7))))
 
 
-# How each way of showing tools writes a conversation down
+# How each way of showing tools writes a dialogue down
 
 _SEARCH_WORDS = 25
 _DESCRIBE_WORDS = 20
@@ -371,23 +153,23 @@ _Shown = tuple[Sequence[Segment], Sequence[Segment]]
 
 
 class _Script:
-    """A conversation being written down, request by request."""
+    """A dialogue being written down, one model call after the other."""
 
-    def __init__(self, conversation: Conversation, tools: ToolSizes) -> None:
-        self.tools, self._conversation = tools, conversation
-        self.requests: list[Request] = []
+    def __init__(self, dialogue: Dialogue, tools: ToolSizes) -> None:
+        self.tools, self._dialogue = tools, dialogue
+        self.calls: list[ModelCall] = []
         self.known: set[str] = set()
         """Tools that the history has told the model how to call."""
         self.ranked: tuple[str, ...] = ()
-        self._history = [Segment("system", conversation.system)]
+        self._history = [Segment("system", dialogue.system)]
         self._array: Sequence[Segment] = ()
         self._turn, self._now = 0, 0.0
 
     def write(
         self, show: Callable[[_Script, Exchange], _Shown], find: Callable[[_Script, str], None]
-    ) -> list[Request]:
-        """All requests, by what is shown for each message and how a tool is found that was not."""
-        for number, turn in enumerate(self._conversation.turns):
+    ) -> list[ModelCall]:
+        """All model calls, by what is shown for each message and how a tool is found that was not."""
+        for number, turn in enumerate(self._dialogue.turns):
             self._turn = number
             self._now += turn.pause
             self.ranked = turn.ranked
@@ -401,11 +183,11 @@ class _Script:
                 self.ask(call.arguments + (0 if call.tool in visible else _WRAPPING))
                 self.hear("result", call.result)
             self.ask(turn.answer)
-        return self.requests
+        return self.calls
 
     def ask(self, output: int) -> None:
         """One model call, whose reply joins the history."""
-        self.requests.append(Request((*self._array, *self._history), output, self._turn, self._now))
+        self.calls.append(ModelCall((*self._array, *self._history), output, self._turn, self._now))
         self._now += _SECONDS_A_CALL
         self.hear("reply", output)
 
@@ -459,32 +241,32 @@ class _Selecting:
         return list(chosen)
 
 
-def _eager(conversation: Conversation, tools: ToolSizes, form: Literal["full", "slim"]) -> list[Request]:
+def _eager(dialogue: Dialogue, tools: ToolSizes, form: Literal["full", "slim"]) -> list[ModelCall]:
     sizes = tools.full if form == "full" else tools.slim
     array = _array(sizes, sizes)
-    return _Script(conversation, tools).write(lambda *_: (array, ()), _search)
+    return _Script(dialogue, tools).write(lambda *_: (array, ()), _search)
 
 
-def _as_in_the_field(conversation: Conversation, tools: ToolSizes) -> list[Request]:
+def _as_in_the_field(dialogue: Dialogue, tools: ToolSizes) -> list[ModelCall]:
     array = _constant(tools, tools.full, tools.core)
-    return _Script(conversation, tools).write(lambda *_: (array, ()), _search_and_describe)
+    return _Script(dialogue, tools).write(lambda *_: (array, ()), _search_and_describe)
 
 
-def _searching(conversation: Conversation, tools: ToolSizes) -> list[Request]:
+def _searching(dialogue: Dialogue, tools: ToolSizes) -> list[ModelCall]:
     array = _constant(tools, tools.slim, tools.core)
-    return _Script(conversation, tools).write(lambda *_: (array, ()), _search)
+    return _Script(dialogue, tools).write(lambda *_: (array, ()), _search)
 
 
-def _replace(conversation: Conversation, tools: ToolSizes) -> list[Request]:
+def _replace(dialogue: Dialogue, tools: ToolSizes) -> list[ModelCall]:
     selecting, always = _Selecting(tools), _constant(tools, tools.slim, tools.pinned)
 
     def show(_script: _Script, turn: Exchange) -> _Shown:
         return [*always, *_array(tools.slim, sorted(selecting.chosen(turn)))], ()
 
-    return _Script(conversation, tools).write(show, _search)
+    return _Script(dialogue, tools).write(show, _search)
 
 
-def _append(conversation: Conversation, tools: ToolSizes) -> list[Request]:
+def _append(dialogue: Dialogue, tools: ToolSizes) -> list[ModelCall]:
     selecting, always = _Selecting(tools), _constant(tools, tools.slim, tools.pinned)
     grown: dict[str, None] = {}
 
@@ -495,10 +277,10 @@ def _append(conversation: Conversation, tools: ToolSizes) -> list[Request]:
         grown.update(dict.fromkeys(chosen))
         return [*always, *_array(tools.slim, grown)], ()
 
-    return _Script(conversation, tools).write(show, _search)
+    return _Script(dialogue, tools).write(show, _search)
 
 
-def _tail(conversation: Conversation, tools: ToolSizes, form: Literal["hit", "slim"]) -> list[Request]:
+def _tail(dialogue: Dialogue, tools: ToolSizes, form: Literal["hit", "slim"]) -> list[ModelCall]:
     selecting, always = _Selecting(tools), _constant(tools, tools.slim, tools.pinned)
     sizes = tools.hit if form == "hit" else tools.slim
 
@@ -507,10 +289,10 @@ def _tail(conversation: Conversation, tools: ToolSizes, form: Literal["hit", "sl
         script.known.update(new)
         return always, [Segment(f"schema of {name}", sizes[name]) for name in new]
 
-    return _Script(conversation, tools).write(show, _search)
+    return _Script(dialogue, tools).write(show, _search)
 
 
-Strategy = Callable[[Conversation, ToolSizes], list[Request]]
+Strategy = Callable[[Dialogue, ToolSizes], list[ModelCall]]
 
 STRATEGIES: Mapping[str, Strategy] = {
     "eager": partial(_eager, form="full"),
@@ -528,26 +310,24 @@ STRATEGIES: Mapping[str, Strategy] = {
 
 
 def best_placement(
-    prices: Prices, conversation: Conversation | None = None, tools: ToolSizes | None = None
+    prices: Prices, dialogue: Dialogue | None = None, tools: ToolSizes | None = None
 ) -> Placement:
-    """Where a selection costs least with these prices, over a usual conversation unless one is given."""
-    if conversation is None or tools is None:
-        conversation, tools = usual_conversation()
-    dollars = {each: bill(STRATEGIES[each](conversation, tools), prices).dollars for each in PLACEMENTS}
+    """Where a selection costs least with these prices, over a usual dialogue unless one is given."""
+    if dialogue is None or tools is None:
+        dialogue, tools = usual_dialogue()
+    dollars = {each: bill(STRATEGIES[each](dialogue, tools), prices).dollars for each in PLACEMENTS}
     return min(PLACEMENTS, key=dollars.__getitem__)
 
 
-def best_shown(prices: Prices, placement: Placement, conversation: Conversation, tools: ToolSizes) -> int:
+def best_shown(prices: Prices, placement: Placement, dialogue: Dialogue, tools: ToolSizes) -> int:
     """How many tools a selection should have to cost least, up to as many as it has."""
     write = STRATEGIES[placement]
     counts = range(1, max(tools.shown, 1) + 1)
-    spent = {
-        count: bill(write(conversation, replace(tools, shown=count)), prices).dollars for count in counts
-    }
+    spent = {count: bill(write(dialogue, replace(tools, shown=count)), prices).dollars for count in counts}
     return min(counts, key=spent.__getitem__)
 
 
-def usual_conversation(turns: int = 10) -> tuple[Conversation, ToolSizes]:
+def usual_dialogue(turns: int = 10) -> tuple[Dialogue, ToolSizes]:
     """Ten messages over two hundred tools; from each to the next, five of the eight tools found change."""
     names = [f"tool {number}" for number in range(200)]
     asked = [

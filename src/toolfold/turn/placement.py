@@ -19,7 +19,7 @@ from typing import Literal
 from toolfold.model import BRIDGE_NAMES, BRIDGE_SEARCH, Definition, Json, Tool, ToolResult
 from toolfold.turn.answers import LONGEST_DESCRIPTION, plain
 from toolfold.turn.assembly import Turn, definitions
-from toolfold.turn.cost import Placement, Prices, best_placement, prices_for
+from toolfold.turn.cost import Placement, best_placement
 from toolfold.turn.forms import (
     ANTHROPIC_BETA,
     CLOSING,
@@ -31,6 +31,7 @@ from toolfold.turn.forms import (
     tools_array,
 )
 from toolfold.turn.notes import History, Note, Notes
+from toolfold.turn.pricing import Prices, prices_for
 from toolfold.turn.signature import LONGEST as LONGEST_SIGNATURE
 from toolfold.turn.signature import signature
 from toolfold.turn.slimming import Slimmer, slim

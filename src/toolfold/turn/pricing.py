@@ -1,0 +1,229 @@
+"""What model calls cost in dollars, by a provider's prices and by what it remembers.
+
+A provider charges less for the part of a request that begins like one it saw lately, so what counts is
+the order of the pieces and where the first new one stands. Pure arithmetic: it sends nothing, reads no
+file and knows nothing of tools.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from toolfold.turn.tokens import CLAUDE, CLAUDE_47, DEEPSEEK, GEMINI, LLAMA_4
+
+PRICES_AS_OF = "November 2026"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A piece of a request. The same identity means the same text."""
+
+    identity: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """What is sent, in the order in which the provider reads it, and what comes back."""
+
+    segments: tuple[Segment, ...]
+    output: int
+    turn: int = 0
+    at: float = 0.0
+    """Seconds since the conversation began."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """What a model costs: dollars for a million tokens, and how its provider remembers prefixes."""
+
+    name: str
+    input: float
+    output: float
+    cached_read: float = math.inf
+    """For what was sent before. Not below `input`: nothing is remembered."""
+    cache_write: float = 0.0
+    """For what is sent the first time, where that costs more than `input`."""
+    minimum_prefix: int = 1024
+    step: int = 1
+    """A remembered prefix counts in whole multiples of so many tokens."""
+    lifetime: float = 300.0
+    """Seconds for which a prefix is remembered after its last use."""
+    factor: float = 1.0
+    """The model's tokens for one of o200k, in which requests are counted."""
+
+    @property
+    def kind(self) -> str:
+        if self.cached_read >= self.input:
+            return "no cache"
+        return "cache, paid writes" if self.cache_write > self.input else "cache, free writes"
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What one model call came to."""
+
+    turn: int
+    input: int
+    cached: int
+    output: int
+    dollars: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What a conversation came to."""
+
+    charges: tuple[Charge, ...]
+
+    @property
+    def calls(self) -> int:
+        return len(self.charges)
+
+    @property
+    def input(self) -> int:
+        return sum(charge.input for charge in self.charges)
+
+    @property
+    def cached(self) -> int:
+        return sum(charge.cached for charge in self.charges)
+
+    @property
+    def cached_share(self) -> float:
+        return self.cached / self.input if self.input else 0.0
+
+    @property
+    def output(self) -> int:
+        return sum(charge.output for charge in self.charges)
+
+    @property
+    def dollars(self) -> float:
+        return math.fsum(charge.dollars for charge in self.charges)
+
+    def by_turn(self) -> list[float]:
+        """The dollars after each turn."""
+        dollars = [0.0] * (max((charge.turn for charge in self.charges), default=-1) + 1)
+        for charge in self.charges:
+            dollars[charge.turn] += charge.dollars
+        return list(itertools.accumulate(dollars))
+
+
+def bill(calls: Iterable[ModelCall], prices: Prices) -> Bill:
+    """The price of model calls made in this order."""
+    seen = _Prefixes(prices)
+    return Bill(tuple(_charge(call, seen.known(call), prices) for call in calls))
+
+
+def _charge(call: ModelCall, cached: int, prices: Prices) -> Charge:
+    sent = round(sum(segment.tokens for segment in call.segments) * prices.factor)
+    output = round(call.output * prices.factor)
+    is_kept = prices.cached_read < prices.input and sent >= prices.minimum_prefix
+    fresh = max(prices.input, prices.cache_write) if is_kept else prices.input
+    read = prices.cached_read if cached else 0.0
+    millionths = cached * read + (sent - cached) * fresh + output * prices.output
+    return Charge(call.turn, sent, cached, output, millionths / 1_000_000)
+
+
+class _Prefixes:
+    """What the provider remembers: a tree of segments, each with the time of its last use."""
+
+    def __init__(self, prices: Prices) -> None:
+        self._prices = prices
+        self._root: _Branch = {}
+
+    def known(self, call: ModelCall) -> int:
+        """How many of the tokens sent are remembered; all of them are from now on."""
+        if self._prices.cached_read >= self._prices.input:
+            return 0
+        branch, shared, is_shared = self._root, 0, True
+        for segment in call.segments:
+            used, inner = branch.get(segment) or (-math.inf, {})
+            is_shared = is_shared and call.at - used <= self._prices.lifetime
+            shared += segment.tokens if is_shared else 0
+            branch[segment] = call.at, inner
+            branch = inner
+        tokens = int(shared * self._prices.factor)
+        return tokens - tokens % self._prices.step if tokens >= self._prices.minimum_prefix else 0
+
+
+_Branch = dict[Segment, tuple[float, "_Branch"]]
+
+
+# Published prices, examples to be checked: they change, and contracts differ.
+
+PRICES = (
+    Prices(
+        name="claude-sonnet-4-6",
+        input=3.0,
+        cached_read=0.3,
+        cache_write=3.75,
+        output=15.0,
+        minimum_prefix=2048,
+        factor=CLAUDE.factor,
+    ),
+    Prices(
+        name="claude-opus-4-8",
+        input=5.0,
+        cached_read=0.5,
+        cache_write=6.25,
+        output=25.0,
+        minimum_prefix=4096,
+        factor=CLAUDE_47.factor,
+    ),
+    Prices(name="gpt-5.4", input=2.5, cached_read=0.25, output=15.0, step=128),
+    Prices(name="gpt-4.1", input=2.0, cached_read=0.5, output=8.0, step=128),
+    Prices(name="gpt-4o", input=2.5, cached_read=1.25, output=10.0, step=128),
+    Prices(
+        name="gemini-2.5-pro",
+        input=1.25,
+        cached_read=0.125,
+        output=10.0,
+        minimum_prefix=2048,
+        factor=GEMINI.factor,
+    ),
+    Prices(name="deepseek-chat", input=0.28, cached_read=0.028, output=0.42, step=64, factor=DEEPSEEK.factor),
+    Prices(name="llama-4-maverick", input=0.2, output=0.6, factor=LLAMA_4.factor),
+)
+_FAMILIES = {
+    "gpt-4o": "gpt-4o",
+    "gpt-4.1": "gpt-4.1",
+    "gpt-4-1": "gpt-4.1",
+    "opus": "claude-opus-4-8",
+    "claude": "claude-sonnet-4-6",
+    "gemini": "gemini-2.5-pro",
+    "deepseek": "deepseek-chat",
+    "gpt": "gpt-5.4",
+}
+
+
+def prices_for(model: str, table: Sequence[Prices] = PRICES) -> Prices:
+    """The prices of a model, or of the nearest of its family; a model nobody knows has no cache."""
+    name = model.lower()
+    named = {prices.name: prices for prices in table}
+    exact = next((prices for prices in table if prices.name.lower() in name), None)
+    family = next((kin for part, kin in _FAMILIES.items() if part in name and kin in named), None)
+    return exact or (named[family] if family else Prices(name=model or "unknown", input=1.0, output=3.0))
+
+
+def read_prices(table: Any) -> tuple[Prices, ...]:
+    """Prices as someone wrote them: a map from a model's name to its figures. Raises ValueError."""
+    if not isinstance(table, Mapping) or not table:
+        raise ValueError("expected a map of models, each with its prices")
+    return tuple(_read_one(str(name), figures) for name, figures in table.items())
+
+
+def _read_one(name: str, figures: Any) -> Prices:
+    known = {each.name for each in fields(Prices)} - {"name"}
+    if not isinstance(figures, Mapping) or not {"input", "output"} <= figures.keys():
+        raise ValueError(f"{name}: expected at least `input` and `output`, dollars for a million tokens")
+    for key, value in figures.items():
+        if key not in known:
+            raise ValueError(f"{name}: {key} is none of {', '.join(sorted(known))}")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
+            raise ValueError(f"{name}: {key} must be a number, and not below zero")
+    whole = {key: int(figures[key]) for key in ("minimum_prefix", "step") if key in figures}
+    return Prices(name=name, **{**figures, **whole, "step": max(1, whole.get("step", 1))})
