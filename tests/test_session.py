@@ -406,6 +406,39 @@ class TestSelection:
         names = shown(selective.session(["office"]).definitions())
         assert names == ["book_flight", "send_invoice", "water_plants"]
 
+    def test_a_change_in_the_midst_of_a_request_shows_in_the_next(self, opened: Opened) -> None:
+        runtime = opened(
+            {"tools.selection": "keyword", "tools.pinned": ["send_invoice"], "tools.rag_placement": "tail"}
+        )
+
+        def leaves() -> bool:
+            runtime.registry.remove("send_invoice")
+            return True
+
+        runtime.registry.add(recording("send_invoice", "office", []))
+        runtime.registry.add(recording("book_flight", "office", [], check_fn=leaves))
+        session = runtime.session(["office"])
+        history = [{"role": "user", "content": "book a flight"}]
+        first, second = session.request(history), session.request(history)
+        assert "send_invoice" in first.turn.granted
+        assert "send_invoice" in shown(first.tools)
+        assert "send_invoice" not in shown(second.tools)
+
+    def test_what_no_agent_offers_any_more_is_not_shown_again(self, opened: Opened) -> None:
+        runtime = opened(
+            {
+                "tools.selection": "keyword",
+                "tools.rag_need": "off",
+                "tools.pinned": [],
+                "tools.rag_placement": "replace",
+            }
+        )
+        session = runtime.session(agent=LocalAgent())
+        history = [{"role": "user", "content": "write a todo list"}]
+        assert "todo" in shown(session.request(history).tools)
+        session.agent = None
+        assert "todo" not in shown(session.request(history).tools)
+
 
 class TestLargeResults:
     @pytest.fixture

@@ -103,7 +103,6 @@ class Runtime:
             config=config,
             availability=self._availability,
             dispatch=dispatch,
-            retriever=retriever,
             bridge=bridge,
             disclosure=Disclosure(config.tools, bridge),
             selector=Selector(config.tools, retriever),

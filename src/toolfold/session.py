@@ -27,7 +27,6 @@ from toolfold.model import (
     ToolCall,
     ToolResult,
 )
-from toolfold.retrieval.search import Retriever
 from toolfold.scope import Scope, Toolsets
 from toolfold.turn import (
     Bridge,
@@ -39,6 +38,7 @@ from toolfold.turn import (
     Selector,
     Turn,
     begin,
+    showable,
     unwrap,
 )
 from toolfold.turn.cost import Placement
@@ -57,7 +57,6 @@ class Grounds:
     config: Config
     availability: Availability
     dispatch: Dispatch
-    retriever: Retriever
     bridge: Bridge
     disclosure: Disclosure
     selector: Selector
@@ -107,16 +106,7 @@ class Session:
 
         A conversation says more than its last message: give it whole, in the form any provider keeps it.
         """
-        grant = self._grant()
-        whole = self._whole_turn(grant)
-        selection = self._selection(grant, whole, message)
-        self._turn = self._grounds.disclosure(
-            grant,
-            whole if selection is None else replace(whole, selection=selection),
-            context_tokens=self._context_tokens,
-            chosen=self._chosen(grant, selection),
-            forced=selection is not None and selection.leg == BRIDGE,
-        )
+        self._turn = self._assembled(self._grant(), message)
         return self._turn
 
     async def prepare(self, message: Message = "") -> Turn:
@@ -142,7 +132,8 @@ class Session:
         """
         grounds, settings = self._grounds, self._grounds.config.tools
         history = self._placing.read(messages)
-        turn = self.assemble(history.meant())
+        grant = self._grant()
+        turn = self._assembled(grant, history.meant())
         # Chat has nothing of the kind.
         native = form != "openai" and (settings.rag_native if native is None else native)
         placement: Placement = "replace"  # where nothing is chosen, there is nothing to place
@@ -152,8 +143,8 @@ class Session:
         placed = self._placing.place(
             turn,
             history,
-            fixed=self._fixed(turn, "tail" if native else placement),
-            chosen=_offered(turn, history.recalled.chosen if history.recalled else chosen),
+            fixed=self._fixed(grant, turn, "tail" if native else placement),
+            chosen=showable(grant, turn, history.recalled.chosen if history.recalled else chosen),
             placement=placement,
             form=form,
             native=native,
@@ -212,6 +203,17 @@ class Session:
         offers = frozenset(self.agent.offers if self.agent else ())
         return self._grounds.grants.of(self._grounds.toolsets(), self.scope, offers)
 
+    def _assembled(self, grant: Grant, message: Message) -> Turn:
+        whole = self._whole_turn(grant)
+        selection = self._selection(grant, whole, message)
+        return self._grounds.disclosure(
+            grant,
+            whole if selection is None else replace(whole, selection=selection),
+            context_tokens=self._context_tokens,
+            chosen=self._chosen(grant, selection),
+            forced=selection is not None and selection.leg == BRIDGE,
+        )
+
     def _whole_turn(self, grant: Grant) -> Turn:
         return begin(grant, self._grounds.availability, self._grounds.bridge)
 
@@ -245,7 +247,7 @@ class Session:
             return None
         return [*(tool.name for tool in self._grounds.selector.pinned(grant)), *selection.names]
 
-    def _fixed(self, turn: Turn, placement: Placement) -> list[Tool]:
+    def _fixed(self, grant: Grant, turn: Turn, placement: Placement) -> list[Tool]:
         """What is shown whatever is chosen. Where it is to stay, it does not depend on the message."""
         if self._grounds.config.tools.selection == "eager":
             return list(turn.tools)
@@ -254,8 +256,8 @@ class Session:
         if placement == "replace":
             fixed = [tool for tool in turn.tools if tool.name not in chosen]
         else:
-            pinned = self._grounds.selector.pinned(self._grant())
-            fixed = [*_offered(turn, (tool.name for tool in pinned)), *bridge]
+            pinned = self._grounds.selector.pinned(grant)
+            fixed = [*showable(grant, turn, (tool.name for tool in pinned)), *bridge]
         if not bridge and turn.offered and (placement == "tail" or not (fixed or chosen)):
             fixed += self._grounds.bridge.tools  # no array is empty while there is a tool to call
         return fixed
@@ -265,12 +267,3 @@ class Session:
             return dispatch
         timeout = self._grounds.config.approval.timeout_seconds
         return replace(dispatch, approval=Approval(approver, dispatch.loops, timeout=timeout))
-
-
-def _offered(turn: Turn, names: Iterable[str]) -> list[Tool]:
-    """The tools of these names that were granted and can work now."""
-    return [
-        turn.snapshot[name]
-        for name in names
-        if name in turn.snapshot and name in turn.granted and name not in turn.unavailable
-    ]

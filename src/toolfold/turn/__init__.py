@@ -5,7 +5,7 @@ and available at that moment; visible is a part of it. The turn does not change 
 """
 
 from toolfold.turn.answers import Answers
-from toolfold.turn.assembly import Turn, assemble, begin, definitions
+from toolfold.turn.assembly import Turn, assemble, begin, definitions, showable
 from toolfold.turn.bridge import Bridge, unwrap
 from toolfold.turn.conversation import Conversation
 from toolfold.turn.disclosure import Disclosure
@@ -27,5 +27,6 @@ __all__ = [
     "begin",
     "count_tokens",
     "definitions",
+    "showable",
     "unwrap",
 ]

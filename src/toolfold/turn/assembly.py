@@ -84,6 +84,12 @@ def begin(grant: Grant, availability: Availability, bridge: Bridge | None = None
     return Turn(grant.snapshot, grant.names, unavailable, offered, offered, bridge)
 
 
+def showable(grant: Grant, turn: Turn, names: Iterable[str]) -> list[Tool]:
+    """The tools of these names, in their order, of those that may be shown in this turn."""
+    tools = (grant.snapshot.get(name) for name in names if name in grant.shown)
+    return [tool for tool in tools if tool is not None and tool.name not in turn.unavailable]
+
+
 def definitions(tools: Iterable[Tool]) -> list[Definition]:
     """Each tool's definition; those that mention other tools mention only the ones beside them."""
     tools = list(tools)

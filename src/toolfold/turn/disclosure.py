@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from toolfold.config.settings import Tools
 from toolfold.model import BRIDGE_NAMES, BRIDGE_SEARCH, Tool
 from toolfold.turn.answers import source_of
-from toolfold.turn.assembly import Turn
+from toolfold.turn.assembly import Turn, showable
 from toolfold.turn.bridge import Bridge
 from toolfold.turn.deferral import Deferral, Parts
 from toolfold.turn.grant import Grant
@@ -65,7 +65,7 @@ class Disclosure:
         if verdict.active:
             disclosed = replace(turn, tools=self._shown(grant, turn, chosen, forced), searchable=True)
         elif chosen is not None and not forced:
-            disclosed = replace(turn, tools=_chosen(grant, turn, chosen))
+            disclosed = replace(turn, tools=showable(grant, turn, sorted(chosen)))
         else:
             disclosed = turn
         self._tell(grant, disclosed, verdict)
@@ -112,7 +112,7 @@ class Disclosure:
             return [*_working(parts.kept, turn), *bridge]
         first = _working(parts.kept if forced else parts.pinned, turn)
         others = {*chosen}.difference(tool.name for tool in first)
-        return [*first, *bridge, *_chosen(grant, turn, others)]
+        return [*first, *bridge, *showable(grant, turn, sorted(others))]
 
     def _tell(self, grant: Grant, turn: Turn, verdict: Verdict) -> None:
         if not log.isEnabledFor(logging.INFO):
@@ -180,10 +180,3 @@ def _listed(entries: Sequence[str], named: int) -> str:
 
 def _working(tools: Sequence[Tool], turn: Turn) -> Sequence[Tool]:
     return [tool for tool in tools if tool.name not in turn.unavailable] if turn.unavailable else tools
-
-
-def _chosen(grant: Grant, turn: Turn, names: Collection[str]) -> list[Tool]:
-    """The tools of these names, in their order, of those that may be shown in this turn."""
-    return [
-        turn.snapshot[name] for name in sorted(names) if name in grant.shown and name not in turn.unavailable
-    ]
