@@ -31,9 +31,15 @@ def parts_of(message: str, words: Words) -> list[str]:
     """What may be wishes of their own; none where the message is all one."""
     if len(words.said(message).telling) < FEWEST_IN_ALL:
         return []
-    pieces = (piece.strip(" ,") for piece in _CUTS.split(message[:_LONGEST]))
+    pieces = (piece.strip(" ,") for piece in _CUTS.split(_single_spaced(message[:_LONGEST])))
     telling = [piece for piece in pieces if piece and len(words.said(piece).telling) >= FEWEST_WORDS]
     return telling[:MOST_PARTS] if len(telling) > 1 else []
+
+
+def _single_spaced(text: str) -> str:
+    """A blank where there were many, which the cuts would try one by one; a line break stays one."""
+    lines = (" ".join(line.split()) for line in text.split("\n"))
+    return "\n".join(filter(None, lines))
 
 
 def shared_out(whole: Places, parts: Iterable[Places]) -> list[int]:
