@@ -295,19 +295,46 @@ def test_an_imagined_conversation_is_the_same_each_time() -> None:
 
 
 def test_where_prefixes_are_remembered_cheaply_a_selection_goes_to_the_tail() -> None:
-    for prices in PRICES:
-        if prices.cached_read <= prices.input * 0.1:
-            assert best_placement(prices) == "tail"
+    cheap = [prices for prices in PRICES if prices.cached_read <= prices.input * 0.1]
+    assert [prices.name for prices in cheap] == [
+        "claude-sonnet-4-6",
+        "claude-opus-4-8",
+        "gpt-5.4",
+        "gemini-2.5-pro",
+        "deepseek-chat",
+    ]
+    assert {best_placement(prices) for prices in cheap} == {"tail"}
 
 
 def test_where_nothing_is_remembered_the_shortest_request_is_the_cheapest() -> None:
     assert best_placement(NONE) == "replace"
 
 
-def test_a_placement_can_be_chosen_for_a_conversation_of_ones_own() -> None:
-    dialogue, tools = usual_dialogue(2)
-    dollars = {each: bill(STRATEGIES[each](dialogue, tools), PAID).dollars for each in PLACEMENTS}
-    assert dollars[best_placement(PAID, dialogue, tools)] == min(dollars.values())
+def sizes(slim: dict[str, int], *, told: dict[str, int]) -> ToolSizes:
+    return ToolSizes(full=slim, slim=slim, hit=told, brief=told)
+
+
+def two_messages(*, system: int, pause: float = 0.0) -> Dialogue:
+    """Each finds a tool of its own."""
+    return Dialogue(system, (Exchange(30, ranked=("large",)), Exchange(30, ranked=("also",), pause=pause)))
+
+
+def test_behind_a_long_prompt_the_tail_is_cheapest() -> None:
+    tools = sizes({"also": 1_000, "large": 1_000}, told={"also": 1_000, "large": 1_000})
+    assert best_placement(PAID, two_messages(system=20_000), tools) == "tail"
+
+
+def test_where_the_cache_has_forgotten_what_is_no_longer_sent_is_cheapest() -> None:
+    tools = sizes({"also": 1_000, "large": 1_000}, told={"also": 1_000, "large": 1_000})
+    late = two_messages(system=20_000, pause=PAID.lifetime + 1)
+    assert best_placement(PAID, late, tools) == "replace"
+
+
+def test_a_large_tool_that_stays_is_cheapest_at_the_front_of_an_array_that_grows() -> None:
+    tools = sizes({"also": 100, "large": 10_000}, told={"also": 100, "large": 20_000})
+    both = Exchange(30, ranked=("also", "large"))  # replaced, `also` stands in front of `large`
+    dialogue = Dialogue(100, (Exchange(30, ranked=("large",)), both))
+    assert best_placement(PAID, dialogue, tools) == "append"
 
 
 def test_where_the_first_tool_found_is_the_right_one_a_selection_of_one_is_cheapest() -> None:
