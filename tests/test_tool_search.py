@@ -6,6 +6,7 @@ import json
 import math
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -608,3 +609,22 @@ def test_whatever_a_model_writes_the_answer_is_json_and_only_right_calls_run(
     if bridge == "tool_search" and result.ok:
         assert {match["name"] for match in answer(result)["matches"]} <= {"hub_list_folder"}
     assert result.name in {*BRIDGE_NAMES} or result.name == "hub_list_folder" or not result.ok
+
+
+def test_a_secret_in_the_reason_of_a_check_is_not_described_alone_or_among_others(
+    home: Path, ran: list[Any]
+) -> None:
+    secret = "hunter2-super-secret-value"
+
+    def check() -> bool:
+        raise RuntimeError(f"login failed with {secret}")
+
+    env = {"TOOLFOLD_HOME": str(home / "h"), "MY_API_KEY": secret}
+    with open_runtime(load(project=home, env=env, overrides=SETTINGS)) as runtime:
+        add(runtime, "locked", "mcp-hub", ran, check_fn=check)
+        add(runtime, "open_one", "mcp-hub", ran)
+        session = runtime.session()
+        for args in ({"name": "locked"}, {"names": ["locked", "open_one"]}):
+            text = session.call_sync("tool_describe", args).text
+            assert "cannot be used right now" in text
+            assert secret not in text

@@ -313,6 +313,16 @@ def test_what_cannot_work_now_says_why(asked: Asked) -> None:
         asked.describe("broken_invoice")
 
 
+def test_among_several_the_reason_of_a_check_which_may_hold_a_secret_is_not_told() -> None:
+    def check() -> bool:
+        raise RuntimeError("login failed with hunter2")
+
+    asked = Asked([*TOOLS, tool("locked_invoice", "Locked.", check_fn=check)])
+    answer = asked.describe(names=["locked_invoice", "invoice_list"])
+    assert "'locked_invoice' cannot be used right now" in answer["errors"]["locked_invoice"]
+    assert "hunter2" not in json.dumps(answer)
+
+
 @pytest.mark.parametrize("name", ["tool_search", "tool_describe", "tool_call"])
 def test_the_bridge_describes_no_bridge(name: str, asked: Asked) -> None:
     with pytest.raises(BridgeMisuse, match="is a bridge tool"):
