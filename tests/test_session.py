@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from tests.conftest import Opened, recording
 from toolfold import (
     ApprovalRequest,
     LocalAgent,
+    Request,
     Runtime,
     Session,
     ToolCall,
@@ -370,6 +374,19 @@ class TestTheTurn:
     async def test_preparing_a_turn_gives_the_same_as_assembling_it(self, three: Runtime) -> None:
         session = three.session(["alpha", "beta"])
         assert (await session.prepare()).definitions() == session.definitions()
+
+    async def test_preparing_a_request_gives_the_same_and_leaves_the_loop_free(self, opened: Opened) -> None:
+        loop_went_on = threading.Event()
+        runtime = opened({"tools.selection": "keyword", "tools.rag_placement": "tail"})
+        check = partial(loop_went_on.wait, 3)
+        runtime.registry.add(recording("book_flight", "office", [], check_fn=check))
+        history = [{"role": "user", "content": "book a flight"}]
+        asyncio.get_running_loop().call_soon(loop_went_on.set)
+        prepared = await runtime.session(["office"]).prepare_request(history, form="anthropic", cache=True)
+        assert isinstance(prepared, Request)
+        assert "book_flight" in prepared.tail
+        direct = runtime.session(["office"]).request(history, form="anthropic", cache=True)
+        assert (prepared.tools, prepared.messages) == (direct.tools, direct.messages)
 
 
 class TestSelection:

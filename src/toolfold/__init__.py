@@ -82,6 +82,9 @@ if TYPE_CHECKING:
         Turn,
         count_tokens,
     )
+    from toolfold.turn.placement import (
+        Request,
+    )
 
 __version__ = "0.1.0"
 
@@ -108,6 +111,7 @@ __all__ = [
     "Refused",
     "Registry",
     "RegistryError",
+    "Request",
     "ReservedName",
     "Runtime",
     "RuntimeRegistry",
@@ -188,6 +192,7 @@ _HOMES = {
         "Turn",
         "count_tokens",
     ),
+    "toolfold.turn.placement": ("Request",),
 }
 
 

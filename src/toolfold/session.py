@@ -153,6 +153,10 @@ class Session:
         self._turn = turn = replace(turn, tools=placed.tools, searchable=searchable)
         return Request.of(placed, turn, form, cache=cache)
 
+    async def prepare_request(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Request:
+        """The same as `request`, without blocking the loop while tools are checked and chosen."""
+        return await self._dispatch.loops.in_thread(lambda: self.request(messages, **options))
+
     async def call(
         self,
         name: str,
