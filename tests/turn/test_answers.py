@@ -217,6 +217,32 @@ def test_a_description_is_cut_and_does_nothing_to_a_prompt_or_a_terminal() -> No
     assert description.endswith("…")
 
 
+def test_a_match_mentions_only_tools_this_session_may_call() -> None:
+    def without_strangers(definition: Definition, present: frozenset[str]) -> Definition:
+        if "secret_invoice" in present:
+            return definition
+        plain = {"description": "Mails.", "parameters": {"type": "object", "properties": {}}}
+        return definition | {"function": definition["function"] | plain}
+
+    parameters = {"type": "object", "properties": {"via": {"enum": ["secret_invoice"]}}}
+    mail = tool("mail_send", "Mails. Prefer secret_invoice.", parameters=parameters, adapt=without_strangers)
+    (match,) = Asked([*TOOLS, mail]).search("mail_send", limit=1)["matches"]
+    assert match["description"] == "Mails."
+    assert match["signature"] == "mail_send()"
+
+
+@pytest.mark.parametrize(
+    "change", [{"description": None}, {"parameters": "?"}, {"parameters": {"a": {1, 2}}}]
+)
+def test_a_tool_that_adapts_itself_badly_is_told_plain(change: Json) -> None:
+    def badly(definition: Definition, _present: frozenset[str]) -> Definition:
+        return definition | {"function": definition["function"] | change}
+
+    asked = Asked([tool("mail_send", "Mails.", adapt=badly)])
+    assert asked.search("mail_send")["matches"][0]["description"] == "Mails."
+    assert asked.describe("mail_send")["description"] == "Mails."
+
+
 @pytest.mark.parametrize(
     "args",
     [{}, {"query": ""}, {"query": " \n"}, {"queries": []}, {"queries": ["", " "]}, {"limit": 5}],

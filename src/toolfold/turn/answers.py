@@ -11,13 +11,13 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from toolfold.config.settings import Tools
 from toolfold.errors import BridgeMisuse, CallError, InvalidArguments, OutOfScope, nearest, said, shown
-from toolfold.model import BRIDGE_DESCRIBE, BRIDGE_NAMES, BRIDGE_SEARCH, Json, Tool
+from toolfold.model import BRIDGE_DESCRIBE, BRIDGE_NAMES, BRIDGE_SEARCH, Json, Tool, freeze
 from toolfold.retrieval.search import Hit, Mode, Retriever
 from toolfold.scope import MCP_PREFIX
 from toolfold.turn.assembly import Turn
@@ -68,7 +68,9 @@ class Answers:
         rows = itertools.zip_longest(*(each.names for each in found.values()))
         names = list(dict.fromkeys(name for row in rows for name in row if name))
         visible = {tool.name for tool in turn.tools}
-        answer: Json = {"matches": [_match(turn.tool(name), name in visible) for name in names[: self._most]]}
+        answer: Json = {
+            "matches": [_match(turn, turn.tool(name), name in visible) for name in names[: self._most]]
+        }
         if missed := [query for query, each in found.items() if not each.names]:
             return answer | _elsewhere(turn, missed)
         if not any(each.sure for each in found.values()):
@@ -144,15 +146,30 @@ def _not_invoked(bridge: str, problem: str) -> InvalidArguments:
     return InvalidArguments(f"{bridge!r} was not invoked: {problem}.")
 
 
-def _match(tool: Tool, visible: bool) -> Json:
+def _match(turn: Turn, tool: Tool, visible: bool) -> Json:
+    adapted = _adapted(turn, tool)
     match = {
         "name": tool.name,
         "source": source_of(tool),
-        "description": plain(tool.description, LONGEST_DESCRIPTION),
+        "description": plain(adapted.description, LONGEST_DESCRIPTION),
     }
     if visible:
         return {**match, "note": "You have this tool: call it directly."}
-    return {**match, "signature": signature(tool)}
+    return {**match, "signature": signature(adapted)}
+
+
+def _adapted(turn: Turn, tool: Tool) -> Tool:
+    """The tool as it describes itself in the company of this turn; as it is, where that cannot be told."""
+    if tool.adapt is None:
+        return tool
+    function = turn.described(tool)["function"]
+    description, parameters = function.get("description"), function.get("parameters")
+    if not isinstance(description, str) or not isinstance(parameters, Mapping):
+        return tool
+    try:
+        return replace(tool, description=description, parameters=freeze(parameters))
+    except (TypeError, RecursionError):  # what is no JSON cannot be told
+        return tool
 
 
 def _named(turn: Turn, name: str) -> Tool:
@@ -170,12 +187,12 @@ def _problem(name: str, error: CallError) -> str:
 
 
 def _described(turn: Turn, tool: Tool) -> Json:
-    function = turn.described(tool)["function"]
+    adapted = _adapted(turn, tool)
     return {
         "name": tool.name,
         "source": source_of(tool),
-        "description": _readable(function["description"]),
-        "parameters": function["parameters"],
+        "description": _readable(adapted.description),
+        "parameters": adapted.parameters,
     }
 
 
