@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -24,7 +25,7 @@ from tests.retrieval.catalog import CATALOG, Counting, made
 from toolfold.model import Source, Tool
 from toolfold.retrieval.embedding import EmbeddingUnavailable, Kind, Matrix
 from toolfold.retrieval.index import KEPT_FILES, KEPT_GRANTS, Index, Indexer, checksum, embedded_text
-from toolfold.retrieval.lexical import LONGEST_NAME
+from toolfold.retrieval.lexical import FIELDS, LONGEST_NAME
 from toolfold.retrieval.search import Searcher
 
 MANY = tuple(made(f"tool_{n}", f"counts {word}") for n, word in enumerate(["sheep", "stars", "coins"] * 100))
@@ -186,6 +187,31 @@ def _npz(**arrays: Any) -> bytes:
     return buffer.getvalue()
 
 
+def _of(name: str, change: Callable[[Any], Any]) -> Callable[[bytes], bytes]:
+    def alter(data: bytes) -> bytes:
+        with np.load(io.BytesIO(data)) as stored:
+            array = stored[name]
+        return _altered(data, **{name: change(array)})
+
+    return alter
+
+
+def _compressed(data: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with np.load(io.BytesIO(data)) as stored:
+        np.savez_compressed(buffer, **{**stored, "more": np.zeros(4_000_000, np.uint8)})
+    return buffer.getvalue()
+
+
+def _overlapping(data: bytes) -> bytes:
+    """An archive whose list names the same bytes over and over."""
+    buffer = io.BytesIO(data)
+    with zipfile.ZipFile(buffer, "a") as archive:
+        archive.writestr("small", b"x" * 10)
+        archive.filelist.extend(archive.infolist() * 3)
+    return buffer.getvalue()
+
+
 def _npy() -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, np.arange(9))
@@ -234,6 +260,22 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "a sketch of others": lambda data: _altered(
         data, directions=np.ones((26, 4), np.float32), sketch=np.ones((3, 4), np.float32)
     ),
+    "two rows of weights": _of("weights", lambda array: np.stack([array, array], 1)),
+    "weights of another kind": _of("weights", lambda array: array.astype(np.complex64)),
+    "negative weights": _of("weights", lambda array: -array),
+    "two rows of places": _of("places", lambda array: np.stack([array, array], 1)),
+    "negative scales": _of("scales", lambda array: -array),
+    "vectors without numbers": _of("vectors", lambda array: array[:, :0]),
+    "a term twice": _of(
+        "terms", lambda array: np.concatenate([array[: bytes(array).index(b"\n") + 1], array])
+    ),
+    "a flat sketch": lambda data: _altered(
+        data, directions=np.ones((26, 1), np.float32), sketch=np.ones(len(CATALOG), np.float32)
+    ),
+    "lengths without end": _about(lengths=dict.fromkeys(FIELDS, float("inf"))),
+    "lengths in words": _about(lengths=dict.fromkeys(FIELDS, "long")),
+    "compressed": _compressed,
+    "the same bytes many times": _overlapping,
     "no terms": lambda data: _altered(data, terms=np.zeros(0, np.uint8)),
 }
 
@@ -258,6 +300,33 @@ def test_a_file_that_is_not_the_index_is_built_anew_with_a_notice(
     assert same_answers(Indexer(model.embedder, tmp_path).index(CATALOG), whole)
     assert model.asked() == 0
     assert not caplog.records
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_in_place_of_the_index_is_not_waited_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Indexer(None, tmp_path).index(CATALOG)
+    (file,) = kept(tmp_path)
+    file.unlink()
+    os.mkfifo(file)
+    assert names(Indexer(None, tmp_path).index(CATALOG)) == {tool.name for tool in CATALOG}
+    assert [file.name in record.message for record in caplog.records] == [True]
+    assert file.is_file(), "the next start finds an index there"
+
+
+def test_a_link_in_place_of_the_index_is_not_followed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Indexer(None, tmp_path).index(CATALOG)
+    (file,) = kept(tmp_path)
+    elsewhere = file.rename(tmp_path / "elsewhere")
+    data = elsewhere.read_bytes()
+    file.symlink_to(elsewhere)
+    assert names(Indexer(None, tmp_path).index(CATALOG)) == {tool.name for tool in CATALOG}
+    assert [file.name in record.message for record in caplog.records] == [True]
+    assert not file.is_symlink()
+    assert elsewhere.read_bytes() == data
 
 
 def test_whatever_byte_is_flipped_every_tool_is_found(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -234,6 +235,17 @@ def with_keys_missing(file: Path) -> None:
     np.savez(file, **{**parts, "keys": parts["keys"][:1]})
 
 
+def compressed(file: Path) -> None:
+    with np.load(file) as stored:
+        parts = dict(stored)
+    np.savez_compressed(file, **parts, more=np.zeros(4_000_000, np.uint8))
+
+
+def a_pipe(file: Path) -> None:
+    file.unlink()
+    getattr(os, "mkfifo", Path.touch)(file)
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -244,8 +256,20 @@ def with_keys_missing(file: Path) -> None:
         pickled,
         with_nan,
         with_keys_missing,
+        compressed,
+        a_pipe,
     ],
-    ids=["empty", "text", "cut off", "of another model", "pickled", "not numbers", "keys missing"],
+    ids=[
+        "empty",
+        "text",
+        "cut off",
+        "of another model",
+        "pickled",
+        "not numbers",
+        "keys missing",
+        "compressed",
+        "a pipe",
+    ],
 )
 def test_a_file_that_cannot_be_used_is_ignored_with_a_notice_and_replaced(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, spoil: object

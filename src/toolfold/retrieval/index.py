@@ -30,8 +30,9 @@ from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Outage
 from toolfold.retrieval.exact import Names
 from toolfold.retrieval.lexical import FIELDS, LONGEST_NAME, Lexical
 from toolfold.retrieval.ranking import Places
+from toolfold.retrieval.stored import arrays_in
 from toolfold.retrieval.text import Words
-from toolfold.retrieval.vectors import Packed, Sketch, Vectors
+from toolfold.retrieval.vectors import WIDEST, Packed, Sketch, Vectors
 
 log = logging.getLogger(__name__)
 
@@ -413,9 +414,7 @@ def _about(index: Index, model: str) -> dict[str, Any]:
 
 def _read(file: Path, model: str, words: Words) -> _Known:
     """The index in a file. Raises ValueError or KeyError for one that is not what it should be."""
-    if file.stat().st_size > LARGEST_FILE:
-        raise ValueError("it is too large")
-    with file.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
+    with arrays_in(file, LARGEST_FILE) as stored:
         about = json.loads(stored["about"].tobytes())
         if about.get("format") != FORMAT or about.get("model") != model:
             raise ValueError("it was made by another version or model")
@@ -427,24 +426,46 @@ def _read(file: Path, model: str, words: Words) -> _Known:
             terms=dict(zip(terms, range(len(terms)), strict=True)),
             starts=stored["starts"],
             places=stored["places"],
-            weights=stored["weights"].astype(np.float32),
+            weights=_stored_weights(stored["weights"]),
             names=stored["names"],
             lengths=about["lengths"],
         )
+        if len(lexical.terms) != len(terms):
+            raise ValueError("it has a term twice")
         _require_whole(lexical, len(sums))
         vectors = _stored_vectors(stored, len(sums)) if "vectors" in stored else None
-        return _Known(tuple(b"" if s == _NO_SUM else s for s in sums), lexical, vectors)
+    _try_out(lexical, vectors)
+    return _Known(tuple(b"" if s == _NO_SUM else s for s in sums), lexical, vectors)
+
+
+def _try_out(lexical: Lexical, vectors: Vectors | None) -> None:
+    """Ask what every search asks: a file that gets past the checks and cannot answer must not stay."""
+    places = np.arange(min(lexical.size, _FEW))
+    message = " ".join([*lexical.terms][:_FEW])
+    scores, _ = lexical.scores(message)
+    lexical.matched(message, places.tolist())
+    lexical.name_coverage(message, places)
+    if vectors is not None:
+        vectors.near(np.ones(vectors.width, np.float32), places[:0], scores)
+
+
+def _stored_weights(weights: NDArray[Any]) -> NDArray[np.float32]:
+    if weights.dtype != np.float16 or weights.ndim != 1 or not ((weights >= 0) & (weights <= 1)).all():
+        raise ValueError("its weights are not weights")
+    return weights.astype(np.float32)
 
 
 def _stored_vectors(stored: Mapping[str, NDArray[Any]], size: int) -> Vectors:
     numbers, scales = stored["vectors"], stored["scales"]
     sound = numbers.dtype == np.int8 and numbers.ndim == 2 and len(numbers) == size
+    sound = sound and 0 < numbers.shape[1] <= WIDEST
     sketch = None
     if "sketch" in stored:
         sketch = Sketch(stored["directions"], stored["sketch"])
+        sound = sound and sketch.rows.ndim == 2
         sound = sound and _is_finite(sketch.directions, (numbers.shape[1], sketch.rows.shape[1]))
         sound = sound and _is_finite(sketch.rows, (size, sketch.rows.shape[1]))
-    if not (sound and _is_finite(scales, (size,))):
+    if not (sound and _is_finite(scales, (size,)) and bool((scales >= 0).all())):
         raise ValueError("its vectors are not whole")
     return Vectors.of(Packed(numbers, scales), sketch)
 
@@ -460,17 +481,21 @@ def _require_whole(lexical: Lexical, size: int) -> None:
         and lexical.names.shape == (size, LONGEST_NAME)
         and _are_numbers(lexical.names, -1, len(lexical.terms))
         and len(lexical.weights) == len(lexical.places)
-        and bool(np.isfinite(lexical.weights).all())
-        and all(lexical.lengths[name] > 0 for name in FIELDS)
+        and all(_is_length(lexical.lengths[name]) for name in FIELDS)
     )
     if not sound:
         raise ValueError("its parts do not fit together")
+
+
+def _is_length(length: Any) -> bool:
+    return isinstance(length, (int, float)) and 0 < length < np.inf
 
 
 def _are_rows(starts: NDArray[Any], rows: int, numbers: NDArray[Any], below: int) -> bool:
     """Whether `starts` cuts `numbers` into so many rows, and all of them are numbers of something."""
     return (
         starts.dtype == np.int64
+        and numbers.ndim == 1
         and starts.shape == (rows + 1,)
         and starts[0] == 0
         and starts[-1] == len(numbers)

@@ -27,6 +27,7 @@ from toolfold.model import Tool
 from toolfold.retrieval.document import query_text
 from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Matrix, Outage
 from toolfold.retrieval.index import embedded_text
+from toolfold.retrieval.stored import arrays_in
 
 log = logging.getLogger(__name__)
 
@@ -192,9 +193,7 @@ def _packed(vectors: Mapping[bytes, Vector], model: str) -> bytes:
 
 def _read(file: Path, model: str) -> dict[bytes, Vector]:
     """The vectors in a file. Raises ValueError or KeyError for one that is not what it should be."""
-    if file.stat().st_size > LARGEST_FILE:
-        raise ValueError("it is too large")
-    with file.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
+    with arrays_in(file, LARGEST_FILE) as stored:
         if json.loads(stored["about"].tobytes()) != {"format": _FORMAT, "model": model}:
             raise ValueError("it was made by another version or model")
         keys, vectors = stored["keys"], stored["vectors"]

@@ -16,6 +16,8 @@ from toolfold.retrieval.ranking import NEVER, Places, Scores
 
 Matrix = NDArray[np.float32]
 
+WIDEST = 8_192
+"""Twice the longest vectors of any common model: what a sketch needs grows with the square."""
 MOST_WHOLE = 10_000_000
 REFINED = 1_024
 SKETCHED = 128
