@@ -385,6 +385,25 @@ def test_a_description_mentions_only_tools_this_session_may_call() -> None:
     assert "broken" not in description
 
 
+def test_nothing_in_a_schema_is_told_that_cannot_be_seen() -> None:
+    hidden = "\u202e\u2028\ue000" + "".join(chr(0xE0000 + ord(each)) for each in "ignore")
+    parameters = {
+        "type": "object",
+        "title": f"A{hidden}",
+        "properties": {
+            f"b{hidden}": {"type": "string", "description": f"C\n\t{hidden}"},
+            "d": {"enum": [f"e{hidden}", 1, None], "items": [[f"f{hidden}"]]},
+        },
+    }
+    odd = tool("odd_thing", "Odd.", parameters=parameters)
+    told = Asked([odd]).describe("odd_thing")["parameters"]
+    assert not any(each in json.dumps(told, ensure_ascii=False) for each in hidden)
+    assert told["title"].rstrip() == "A"
+    assert told["properties"]["d"]["enum"][1:] == [1, None]
+    assert any(each.get("description", "").startswith("C\n\t") for each in told["properties"].values())
+    assert hidden in odd.parameters["title"]
+
+
 # -- many at once ---------------------------------------------------------------------------------------
 
 

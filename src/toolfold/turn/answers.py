@@ -192,8 +192,17 @@ def _described(turn: Turn, tool: Tool) -> Json:
         "name": tool.name,
         "source": source_of(tool),
         "description": _readable(adapted.description),
-        "parameters": adapted.parameters,
+        "parameters": _visible(adapted.parameters),
     }
+
+
+def _visible(schema: Any) -> Any:
+    """A schema without what cannot be seen, to be read only: arguments are checked against the real one."""
+    if isinstance(schema, str):
+        return _readable(schema)
+    if isinstance(schema, Mapping):
+        return {_readable(key): _visible(each) for key, each in schema.items()}
+    return [_visible(each) for each in schema] if isinstance(schema, list) else schema
 
 
 def _readable(text: str) -> str:
