@@ -146,6 +146,11 @@ def test_prices_that_make_no_sense_are_refused_with_their_file(
     assert done.out == ""
 
 
+def test_a_program_is_told_of_the_models_it_asks_for(toolfold: Toolfold, catalog: str) -> None:
+    done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--turns", "2", "--model", "gpt-4o", "--json")
+    assert {model for model, _ in rows(done)} == {"gpt-4o"}
+
+
 def test_a_model_without_prices_is_wrong_usage(toolfold: Toolfold, catalog: str) -> None:
     done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--model", "nobody")
     assert done.code == 2
