@@ -27,11 +27,13 @@ log = logging.getLogger(__name__)
 
 LONGEST_QUERY = 2_000
 LONGEST_DESCRIPTION = 400
+LONGEST_SOURCE = 40
 MOST_QUERIES = 8
 MOST_DESCRIBED = 10
 MOST_SOURCES = 30
 _UNSURE = "No tool shares a word with this; these are the nearest in meaning. Other words may find better."
 _WORD = re.compile(r"[^\W_]{3,40}")
+_NO_NAME = re.compile(r"[^\w .-]+")
 _PART = re.compile(r"[^\W_]+")
 
 
@@ -119,8 +121,9 @@ class Answers:
 
 
 def source_of(tool: Tool) -> str:
-    """Who brought a tool, in one word for the model."""
-    return plain(tool.source.name or tool.toolset.removeprefix(MCP_PREFIX), 40)
+    """Who brought a tool, in a name for the model: what a name does not need could be read as a sentence."""
+    name = tool.source.name or tool.toolset.removeprefix(MCP_PREFIX)
+    return plain(_NO_NAME.sub(" ", name[: LONGEST_SOURCE * 4]), LONGEST_SOURCE) or "unnamed"
 
 
 def plain(text: str, limit: int) -> str:
