@@ -87,7 +87,9 @@ def command(
     shown = _chosen(prices, models)
     with invocation.runtime() as runtime, working("searching tools for every message"):
         tools, is_sample = _tools(runtime, catalog, sample)
-        compared = _compare(runtime, tools, shown if models else prices, Talk(turns, seed, recorded, is_sample))
+        compared = _compare(
+            runtime, tools, shown if models else prices, Talk(turns, seed, recorded, is_sample)
+        )
     if as_json_:
         as_json(_for_programs(compared))
     else:
