@@ -41,6 +41,8 @@ from toolfold.sources import PluginFolder, SourceReport, load_builtin, load_plug
 from toolfold.sources.report import LOADED
 from toolfold.tools import Services
 from toolfold.turn import Answers, Bridge, Disclosure, Selector, assemble, definitions
+from toolfold.turn.deferral import Deferral
+from toolfold.turn.weights import Weights
 from toolfold.validation import Validation
 
 log = logging.getLogger(__name__)
@@ -99,13 +101,14 @@ class Runtime:
         self._id = secrets.token_hex(8)
         self._scope = self._configured_scope()
         bridge = Bridge(Answers(retriever, config.tools))
+        deferral, weights = Deferral(config.tools), Weights()
         self._grounds = Grounds(
             config=config,
             availability=self._availability,
             dispatch=dispatch,
             bridge=bridge,
-            disclosure=Disclosure(config.tools, bridge),
-            selector=Selector(config.tools, retriever),
+            disclosure=Disclosure(config.tools, bridge, deferral=deferral, weights=weights),
+            selector=Selector(config.tools, retriever, deferral=deferral, weights=weights),
             toolsets=self.toolsets,
         )
         dispatch.results.prune()

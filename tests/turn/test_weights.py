@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import weakref
 from typing import Any
 
 import pytest
 
 from toolfold.authoring import build_tool
 from toolfold.model import Tool
+from toolfold.sources import sample_catalog
 from toolfold.turn import count_tokens
 from toolfold.turn.weights import MOST_AT_ONCE, Weight, Weights
 
@@ -70,9 +72,20 @@ def test_no_tools_weigh_nothing() -> None:
 
 def test_a_tool_that_is_gone_is_forgotten() -> None:
     weights = Weights()
-    weights.of(tool("a"))
+    one = tool("a", parameters={"type": "object", "properties": {"city": {"type": "string"}}})
+    weights.of(one)
+    weights.likely_at_most(one)
+    gone = weakref.ref(one)
+    del one
     gc.collect()
-    assert len(weights._tokens) == 0
+    assert gone() is None
+    assert len(weights._tokens) == len(weights._bytes) == 0
+
+
+def test_the_quick_limit_is_no_less_than_the_exact_weight() -> None:
+    weights = Weights()
+    for each in sample_catalog()[::10]:
+        assert weights.of(each) <= weights.likely_at_most(each)
 
 
 @pytest.mark.parametrize(

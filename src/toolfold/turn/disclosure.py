@@ -42,10 +42,17 @@ class Verdict:
 class Disclosure:
     """Applies the settings of one runtime to the turns of all its sessions."""
 
-    def __init__(self, settings: Tools, bridge: Bridge) -> None:
+    def __init__(
+        self,
+        settings: Tools,
+        bridge: Bridge,
+        *,
+        deferral: Deferral | None = None,
+        weights: Weights | None = None,
+    ) -> None:
         self._settings = settings.tool_search
-        self._sorted = Deferral(settings)
-        self._weights = Weights()
+        self._sorted = deferral or Deferral(settings)
+        self._weights = weights or Weights()
         self._shown_bridge = _ShownBridge(settings, bridge)
 
     def __call__(

@@ -6,7 +6,6 @@ message is searched as it stands; earlier ones count as far as the latest leans 
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import weakref
@@ -39,7 +38,6 @@ _DECAY = 0.6
 _SMOOTH = 2
 _MOST_NAMED = 1_000
 _MOST_REMEMBERED = 64
-_BYTES_A_TOKEN = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +74,18 @@ class _Answer:
 class Selector:
     """Chooses for all sessions of a runtime."""
 
-    def __init__(self, settings: Tools, retriever: Retriever) -> None:
+    def __init__(
+        self,
+        settings: Tools,
+        retriever: Retriever,
+        *,
+        deferral: Deferral | None = None,
+        weights: Weights | None = None,
+    ) -> None:
         self._settings, self._retriever = settings, retriever
         self._mode: Mode = "hybrid" if settings.selection == "eager" else settings.selection
-        self._sorted = Deferral(settings)
-        self._sizes = _Sizes()
+        self._sorted = deferral or Deferral(settings)
+        self._weights = weights or Weights()
         self._lock = threading.Lock()
         self._fields: weakref.WeakKeyDictionary[Grant, _Field] = weakref.WeakKeyDictionary()
         self._told: set[str] = set()
@@ -162,9 +167,9 @@ class Selector:
         self, turn: Turn, named: Sequence[str], fitting: Mapping[str, str], used: Sequence[str]
     ) -> tuple[dict[str, str], dict[str, str]]:
         """As many as the settings allow, best first, and what had to stay out; each with the reason."""
-        chosen, left_out = self._filled(turn, named, fitting, used, self._sizes.at_most)
+        chosen, left_out = self._filled(turn, named, fitting, used, self._weights.likely_at_most)
         if left_out:  # perhaps only because the quick look overrates them
-            chosen, left_out = self._filled(turn, named, fitting, used, self._sizes.exactly)
+            chosen, left_out = self._filled(turn, named, fitting, used, self._weights.of)
         return chosen, left_out
 
     def _filled(
@@ -236,29 +241,6 @@ class _Room:
             return False
         self._left -= tokens
         return True
-
-
-class _Sizes:
-    """How many tokens a tool takes: a quick upper limit first, since counting costs half a millisecond."""
-
-    def __init__(self) -> None:
-        self._weights = Weights()
-        self._at_most: weakref.WeakKeyDictionary[Tool, int] = weakref.WeakKeyDictionary()
-        self._lock = threading.Lock()
-
-    def at_most(self, tool: Tool) -> int:
-        """By its bytes: of 1,251 definitions of real and imagined servers none has fewer than 2.7 a token."""
-        with self._lock:
-            known = self._at_most.get(tool)
-        if known is None:
-            written = json.dumps(tool.definition()["function"], separators=(",", ":"))
-            known = int(len(written) / _BYTES_A_TOKEN)
-            with self._lock:
-                self._at_most[tool] = known
-        return known
-
-    def exactly(self, tool: Tool) -> int:
-        return self._weights.of(tool)
 
 
 def _still_here(turn: Turn, used: Sequence[str], competing: frozenset[str]) -> tuple[str, ...]:

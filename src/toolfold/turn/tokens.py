@@ -105,11 +105,11 @@ class TokenCounter:
         function = definition["function"]
         key = _shared(function)
         if key is None:
-            return self.text(_compact(function))
+            return self.text(compact(function))
         known = self._of_shared.get(key)
         if known is None:
             # The schema is kept with its count: while it is, no other can have its identity.
-            known = function["parameters"], self.text(_compact(function))
+            known = function["parameters"], self.text(compact(function))
             self._remember(self._of_shared, key, known)
         return known[1]
 
@@ -127,6 +127,11 @@ class TokenCounter:
 def count_tokens(definitions: Iterable[Definition]) -> int:
     """Tokens of the definitions as compact JSON, by o200k; exact for that text, offline."""
     return TokenCounter().definitions(definitions)
+
+
+def compact(function: object, *, escaped: bool = False) -> str:
+    """The text that is counted: compact JSON. `escaped` it is ASCII, and no shorter than its bytes are."""
+    return json.dumps(function, ensure_ascii=escaped, separators=(",", ":"))
 
 
 def _shared(function: Definition) -> tuple[int, str, str] | None:
@@ -150,7 +155,3 @@ def _count(text: str, encoding: str) -> int:
 def _pieces(text: str) -> list[str]:
     """The text, cut only inside runs that no language has: the tokenizer takes their length squared."""
     return [text] if _RUN.search(text) is None else [piece for piece in _RUN.split(text) if piece]
-
-
-def _compact(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
