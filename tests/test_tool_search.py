@@ -628,3 +628,18 @@ def test_a_secret_in_the_reason_of_a_check_is_not_described_alone_or_among_other
             text = session.call_sync("tool_describe", args).text
             assert "cannot be used right now" in text
             assert secret not in text
+
+
+def test_beyond_the_scope_of_an_agent_its_own_tools_are_neither_described_nor_hinted_at(
+    desk: Runtime, ran: list[Any]
+) -> None:
+    add(desk, "hub_plan", "mcp-hub", ran, agent_level=True)
+    session = desk.session(["mcp-hub"])
+    for _ in range(2):  # outside of a turn, and inside of one
+        described = session.call_sync("tool_describe", {"name": "hub_plan"})
+        missing = session.call_sync("tool_describe", {"name": "hub_pl@n"})
+        assert described.error == (missing.error or "").replace("hub_pl@n", "hub_plan")
+        among = session.call_sync("tool_describe", {"names": ["hub_plan", "hub_list_folder"]})
+        assert list(answer(among)["errors"]) == ["hub_plan"]
+        assert "hub_plan" not in (session.call_sync("hub_plam", {}).error or "")
+        session.assemble()

@@ -112,6 +112,15 @@ def test_a_hidden_tool_is_not_shown_and_can_be_called() -> None:
     assert turn.tool("b").name == "b"
 
 
+def test_a_hidden_tool_is_not_spoken_of() -> None:
+    turn = turn_of(tool("list_tasks"), tool("list_secrets"), hidden=["list_secrets"])
+    assert turn.told("list_tasks").name == "list_tasks"
+    with pytest.raises(OutOfScope) as caught:
+        turn.told("list_secrets")
+    assert "Did you mean list_secrets" not in str(caught.value)
+    assert "secrets" not in refusal(turn, "list_secret").replace("'list_secret'", "")
+
+
 def test_a_tool_that_cannot_work_is_neither_shown_nor_callable_and_says_why() -> None:
     turn = turn_of(tool("a"), tool("b", check_fn=lambda: False))
     assert shown(turn) == ["a"]

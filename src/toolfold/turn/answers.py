@@ -178,7 +178,7 @@ def _adapted(turn: Turn, tool: Tool) -> Tool:
 def _named(turn: Turn, name: str) -> Tool:
     if name in BRIDGE_NAMES:
         raise BridgeMisuse(f"{name!r} is a bridge tool: your list of tools describes it.")
-    return turn.tool(name)
+    return turn.told(name)
 
 
 def _problem(name: str, error: CallError) -> str:

@@ -37,6 +37,8 @@ class Turn:
     """Whether the model was given the bridge tools."""
     selection: Selection | None = None
     """What was chosen for the conversation, and why; None where nothing was to be chosen."""
+    shown: frozenset[str] | None = None
+    """The names that may be spoken of; None for all that was granted."""
 
     def tool(self, name: str) -> Tool:
         """The scope gate. What was not granted is not found, and no hint says that it exists."""
@@ -47,6 +49,13 @@ class Turn:
             raise self._not_available(name)
         if tool.name in self.unavailable:
             raise CallError(f"{tool.name!r} cannot be used right now: {self.unavailable[tool.name]}.")
+        return tool
+
+    def told(self, name: str) -> Tool:
+        """The gate for what only speaks of a tool: some may be called and are never shown."""
+        tool = self.tool(name)
+        if self.shown is not None and tool.name not in self.shown:
+            raise self._not_available(name)
         return tool
 
     def definitions(self) -> list[Definition]:
@@ -60,7 +69,8 @@ class Turn:
         )
 
     def _not_available(self, name: str) -> OutOfScope:
-        known = self.granted - self.unavailable.keys()
+        shown = self.granted if self.shown is None else self.granted & self.shown
+        known = shown - self.unavailable.keys()
         if not self.searchable:
             return OutOfScope(name, nearest(name, known))
         return OutOfScope(name, nearest(name, known | BRIDGE_NAMES), hint="Use tool_search to see what is.")
@@ -81,7 +91,7 @@ def begin(grant: Grant, availability: Availability, bridge: Bridge | None = None
     """A turn that shows all that was granted and can work now."""
     unavailable = availability.unavailable(grant.tools)
     offered = [tool for tool in grant.tools if tool.name not in unavailable] if unavailable else grant.tools
-    return Turn(grant.snapshot, grant.names, unavailable, offered, offered, bridge)
+    return Turn(grant.snapshot, grant.names, unavailable, offered, offered, bridge, shown=grant.shown)
 
 
 def showable(grant: Grant, turn: Turn, names: Iterable[str]) -> list[Tool]:
