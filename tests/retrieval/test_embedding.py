@@ -42,6 +42,7 @@ from toolfold.retrieval.embedding import (
     Matrix,
     unit,
 )
+from toolfold.retrieval.vectors import WIDEST
 
 
 @pytest.fixture
@@ -296,6 +297,7 @@ WRONG: dict[str, Any] = {
     "nothing": b"",
     "not UTF-8": b"\xff\xfe\xfa",
     "a list": [[1, 2], [3, 4]],
+    "very long vectors": rows([1] * (WIDEST + 1), [1] * (WIDEST + 1)),
     "no data": {"object": "list"},
     "an error in a good answer": {"error": {"message": "model not found"}},
     "too few": rows([1, 2]),
@@ -600,7 +602,10 @@ def test_a_function_without_a_name_of_its_own_goes_by_what_it_is() -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [None, [], [1, 2], [[1, 2]], [[1, 2]] * 3, [[], []], [[1, 2], [1]], [["a"], ["b"]], [[[1]], [[2]]]],
+    [
+        *(None, [], [1, 2], [[1, 2]], [[1, 2]] * 3, [[], []], [[1, 2], [1]], [["a"], ["b"]], [[[1]], [[2]]]),
+        pytest.param([[1] * (WIDEST + 1)] * 2, id="very long vectors"),
+    ],
 )
 def test_a_function_that_gives_no_vectors_is_unavailable(answer: Any) -> None:
     with pytest.raises(EmbeddingUnavailable, match=r"^mine (gave|failed)"):

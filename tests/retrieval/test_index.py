@@ -23,10 +23,11 @@ import pytest
 
 from tests.retrieval.catalog import CATALOG, Counting, made
 from toolfold.model import Source, Tool
-from toolfold.retrieval.embedding import EmbeddingUnavailable, Kind, Matrix
+from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Function, Kind, Matrix
 from toolfold.retrieval.index import KEPT_FILES, KEPT_GRANTS, Index, Indexer, checksum, embedded_text
 from toolfold.retrieval.lexical import FIELDS, LONGEST_NAME
 from toolfold.retrieval.search import Searcher
+from toolfold.retrieval.vectors import WIDEST
 
 MANY = tuple(made(f"tool_{n}", f"counts {word}") for n, word in enumerate(["sheep", "stars", "coins"] * 100))
 
@@ -445,6 +446,39 @@ def test_a_model_that_fails_for_a_catalog_of_strangers_has_no_vectors(tmp_path: 
     index = Indexer(model.embedder, tmp_path).index(MANY[:5])
     assert index.vectors is None
     assert found(index, "use tool_3", model)[0] == "tool_3"
+
+
+def _of_any_length(texts: Sequence[str]) -> list[list[float]]:
+    return [[1.0] * len(texts)] * len(texts)
+
+
+def _too_wide(texts: Sequence[str]) -> Matrix:
+    return np.ones((len(texts), WIDEST + 1), np.float32)
+
+
+class _Exhausting:
+    name = "exhausting"
+
+    def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:
+        raise MemoryError(f"{len(texts)} texts for a {kind} are too many")
+
+
+@pytest.mark.parametrize(
+    "embedder",
+    [Function(_of_any_length), Function(_too_wide), _Exhausting()],
+    ids=["of any length", "too wide", "exhausting"],
+)
+def test_a_model_that_cannot_be_used_leaves_the_keywords(
+    tmp_path: Path, embedder: Embedder, caplog: pytest.LogCaptureFixture
+) -> None:
+    for folder in (None, tmp_path, tmp_path):
+        indexer = Indexer(embedder, folder)
+        for tools in (MANY, (*MANY, made("weather_forecast", "The weather")), MANY):
+            index = indexer.index(tools)
+            assert index.vectors is None
+            assert names(index) == {tool.name for tool in tools}
+            assert found(index, "stars", Counting())[0] == "tool_1"
+    assert ["by keywords only" in record.message for record in caplog.records] == [True] * 3
 
 
 def test_the_files_that_stay_are_few_and_the_latest(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from toolfold.errors import SourceError, said, shown
 from toolfold.retrieval.pieces import Unigram, WordPiece
+from toolfold.retrieval.vectors import WIDEST
 
 log = logging.getLogger(__name__)
 
@@ -349,6 +350,8 @@ class Function:
             raise EmbeddingUnavailable(f"{self.name} failed: {shown(str(error))}") from error
         if found.ndim != 2 or len(found) != len(texts) or not found.shape[1]:
             raise EmbeddingUnavailable(f"{self.name} gave {found.shape} for {len(texts)} texts")
+        if found.shape[1] > WIDEST:
+            raise EmbeddingUnavailable(f"{self.name} gave vectors of more than {WIDEST:,} numbers")
         if not np.isfinite(found).all():
             raise EmbeddingUnavailable(f"{self.name} gave what is not a number")
         return unit(found)
@@ -397,6 +400,8 @@ def _vectors(answer: Any, count: int) -> Matrix:
     rows = [placed[str(place)] for place in range(count)]
     if len({len(row) for row in rows}) != 1 or not rows[0]:
         raise ValueError("embeddings of different lengths")
+    if len(rows[0]) > WIDEST:
+        raise ValueError(f"embeddings of more than {WIDEST:,} numbers")
     if not all(isinstance(x, (int, float)) and abs(x) <= _LARGEST for row in rows for x in row):
         raise ValueError("an embedding that is not numbers")
     return np.asarray(rows, np.float32)

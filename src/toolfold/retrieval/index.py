@@ -162,11 +162,18 @@ class Indexer:
             known: _Known | None = _Known(before.checksums, before.lexical, before.vectors, before.names)
         else:
             known = self._load(sums)
-        index = self._changed(known, tools, sums) if known else self._fresh(tools, sums)
+        index = self._changed_or_fresh(known, tools, sums) if known else self._fresh(tools, sums)
         vectors_came = known is not None and known.vectors is None and index.vectors is not None
         if known is None or vectors_came or set(sums).difference(known.checksums):
             self._save(index)
         return index
+
+    def _changed_or_fresh(self, known: _Known, tools: Sequence[Tool], sums: Sequence[bytes]) -> Index:
+        try:
+            return self._changed(known, tools, sums)
+        except Exception as error:  # a file may be broken in ways that only its use shows
+            log.warning("the known index cannot be used and is built anew: %s", error)
+            return self._fresh(tools, sums)
 
     def _changed(self, known: _Known, tools: Sequence[Tool], sums: Sequence[bytes]) -> Index:
         """The known index with what is new put in and what is gone taken out."""
@@ -198,7 +205,7 @@ class Indexer:
         if empty or more:
             lexical = lexical.without(empty, len(seats))
         added = {place: tool for place, (tool, _) in zip(room, new, strict=True)}
-        vectors = self._revectored(known.vectors, seats, added)
+        vectors = self._if_possible(lambda: self._revectored(known.vectors, seats, added))
         names = known.names.changed(seats, {*empty, *room}) if known.names else None
         return Index.of(seats, _with_vectors(sums, vectors), lexical.with_tools(added), vectors, names)
 
@@ -231,15 +238,27 @@ class Indexer:
     ) -> Index:
         """Built anew but for the vectors that are known."""
         lexical = Lexical.build(tools, self._words)
+        vectors = self._if_possible(lambda: self._fresh_vectors(tools, sums, known, places))
+        return Index.of(tools, _with_vectors(sums, vectors), lexical, vectors)
+
+    def _fresh_vectors(
+        self, tools: Sequence[Tool], sums: Sequence[bytes], known: Vectors | None, places: Mapping[bytes, int]
+    ) -> Vectors | None:
         reused = {place: places[s] for place, s in enumerate(sums) if s in places} if known else {}
         if known is None or not reused:
-            vectors = self._embedded(dict(enumerate(tools)), len(tools))
-        else:
-            rows = known.packed.taken(np.fromiter(reused.values(), np.int64))
-            old = Packed.empty(len(tools), known.width).with_rows(len(tools), _places(reused), rows)
-            missing = {place: tool for place, tool in enumerate(tools) if place not in reused}
-            vectors = self._revectored(Vectors.of(old), tools, missing)
-        return Index.of(tools, _with_vectors(sums, vectors), lexical, vectors)
+            return self._embedded(dict(enumerate(tools)), len(tools))
+        rows = known.packed.taken(np.fromiter(reused.values(), np.int64))
+        old = Packed.empty(len(tools), known.width).with_rows(len(tools), _places(reused), rows)
+        missing = {place: tool for place, tool in enumerate(tools) if place not in reused}
+        return self._revectored(Vectors.of(old), tools, missing)
+
+    def _if_possible(self, work: Callable[[], Vectors | None]) -> Vectors | None:
+        """The vectors, or none: whatever a model does, its failure must not take the keywords along."""
+        try:
+            return work()
+        except Exception as error:  # such as memory that does not suffice
+            self._outage.tell(f"{type(error).__name__}: {error}")
+            return None
 
     def _embed(self, tools: Sequence[Tool]) -> Packed | None:
         """The tools' vectors; None, said once, where the model cannot answer."""
