@@ -373,6 +373,23 @@ def test_an_endpoint_that_trickles_is_not_waited_for_beyond_the_time_limit(serve
         Endpoint(server.url, "m", timeout=0.3).embed(["x"], "query")
 
 
+def test_headers_that_trickle_are_not_waited_for_beyond_the_time_limit(server: Server) -> None:
+    sent: list[int] = []
+
+    def trickle(asked: Asked) -> None:
+        asked.wfile.write(b"HTTP/1.1 200 OK\r\n")
+        for number in range(90):
+            if server.ended.wait(0.05):
+                break
+            asked.wfile.write(b"X-%d: y\r\n" % number)
+            sent.append(number)
+
+    server.answering = trickle
+    with pytest.raises(EmbeddingUnavailable, match="timed out"):
+        Endpoint(server.url, "m", timeout=0.3).embed(["x"], "query")
+    assert len(sent) < 60
+
+
 def test_an_answer_without_end_is_not_read_to_its_end(server: Server) -> None:
     written: list[int] = []
 

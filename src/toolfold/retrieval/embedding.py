@@ -12,10 +12,12 @@ import contextlib
 import functools
 import gzip
 import http.client
+import io
 import json
 import logging
 import math
 import re
+import socket
 import threading
 import time
 import urllib.error
@@ -281,8 +283,8 @@ class Endpoint:
         for handler in (
             urllib.request.ProxyHandler(),
             urllib.request.UnknownHandler(),
-            urllib.request.HTTPHandler(),
-            urllib.request.HTTPSHandler(),
+            _Http(),
+            _Https(),
             urllib.request.HTTPDefaultErrorHandler(),
             urllib.request.HTTPErrorProcessor(),
         ):
@@ -291,6 +293,70 @@ class Endpoint:
 
     def _problem(self, error: Exception) -> str:
         return f"{self.name} does not answer: {shown(said(error))}"
+
+
+class _InTime(http.client.HTTPConnection):
+    """Its time limit is that of the whole exchange: the usual one begins anew with every line received."""
+
+    def __init__(self, host: str, **options: Any) -> None:
+        super().__init__(host, **options)
+        self._deadline = time.monotonic() + (self.timeout or 0.0)
+        self.response_class = self._response  # type: ignore[assignment]  # it is only ever called
+
+    def connect(self) -> None:
+        self.timeout = _left(self._deadline)
+        super().connect()
+
+    def send(self, data: Any) -> None:
+        if self.sock is None:
+            self.connect()
+        self.sock.settimeout(_left(self._deadline))
+        super().send(data)
+
+    def _response(self, sock: socket.socket, *options: Any, **named: Any) -> http.client.HTTPResponse:
+        response = http.client.HTTPResponse(sock, *options, **named)
+        response.fp = io.BufferedReader(_ReadInTime(response.fp.detach(), sock, self._deadline))
+        return response
+
+
+class _SecureInTime(_InTime, http.client.HTTPSConnection):
+    """The same, encrypted."""
+
+
+class _ReadInTime(io.RawIOBase):
+    """What a socket receives until the deadline."""
+
+    def __init__(self, received: io.RawIOBase, sock: socket.socket, deadline: float) -> None:
+        self._received, self._sock, self._deadline = received, sock, deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        self._sock.settimeout(_left(self._deadline))
+        return self._received.readinto(buffer)
+
+    def close(self) -> None:
+        self._received.close()
+        super().close()
+
+
+def _left(deadline: float) -> float:
+    """Raises TimeoutError where nothing is."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    return left
+
+
+class _Http(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_InTime, req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_SecureInTime, req)
 
 
 class _TooMuch(EmbeddingUnavailable):
