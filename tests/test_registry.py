@@ -412,6 +412,16 @@ def test_a_real_name_is_found_before_the_same_word_as_an_original(registry: Regi
     assert registry.snapshot().find("search") is real
 
 
+def test_a_snapshot_knows_all_tools_that_go_by_a_name(registry: Registry) -> None:
+    first = registry.add(replace(tool("first"), original_name="search"))
+    second = registry.add(replace(tool("second"), original_name="search"))
+    assert list(registry.snapshot().named("search")) == [first, second]
+    real = registry.add(tool("search"))
+    assert list(registry.snapshot().named("search")) == [real, first, second]
+    assert list(registry.snapshot().named("first")) == [first]
+    assert list(registry.snapshot().named("nobody")) == []
+
+
 def test_a_name_nobody_has_is_not_found(registry: Registry) -> None:
     registry.add(tool("a"))
     snapshot = registry.snapshot()

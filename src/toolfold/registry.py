@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -44,12 +44,22 @@ class Snapshot(Mapping[str, Tool]):
         return len(self._tools)
 
     def find(self, name: str) -> Tool | None:
-        """By the name providers see, or by the one its author gave it."""
-        return self._tools.get(name) or self._tools.get(self._by_original.get(name, ""))
+        """By the name providers see, or by the one its author gave it: then the latest of that name."""
+        return self._tools.get(name) or next(reversed(self._by_original.get(name, ())), None)
+
+    def named(self, name: str) -> Sequence[Tool]:
+        """All that go by a name: the one that providers see under it, then those whose authors chose it."""
+        others = self._by_original.get(name, ())
+        real = self._tools.get(name)
+        return others if real is None else [real, *(tool for tool in others if tool is not real)]
 
     @functools.cached_property
-    def _by_original(self) -> dict[str, str]:
-        return {tool.original_name: name for name, tool in self._tools.items() if tool.original_name}
+    def _by_original(self) -> dict[str, list[Tool]]:
+        tools: dict[str, list[Tool]] = {}
+        for tool in self._tools.values():
+            if tool.original_name:
+                tools.setdefault(tool.original_name, []).append(tool)
+        return tools
 
     @functools.cached_property
     def ordered(self) -> tuple[Tool, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -150,6 +151,12 @@ def test_an_exact_name_comes_first(name: str, asked: Asked) -> None:
 def test_the_name_its_author_gave_a_tool_finds_it() -> None:
     asked = Asked([*TOOLS, tool("odd name/with: signs", "Something odd.")])
     assert asked.found("odd name/with: signs")[0].startswith("odd_name_with_signs_")
+
+
+def test_all_tools_that_share_the_name_their_authors_gave_them_are_found() -> None:
+    names = ("a_read", "b_read", "secret_invoice")
+    asked = Asked(replace(tool(name, "Does it."), original_name="files/read") for name in names)
+    assert asked.found("files/read") == ["a_read", "b_read"]
 
 
 @pytest.mark.parametrize("query", ["secret_invoice", "an invoice of somebody else", "use secret_invoice"])

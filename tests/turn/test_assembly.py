@@ -93,6 +93,38 @@ def test_the_gate_knows_a_tool_by_its_authors_name_and_grants_it_by_the_other() 
     refusal(elsewhere, odd)
 
 
+def by_author(name: str, original: str = "files/read") -> Tool:
+    return replace(tool(name), original_name=original)
+
+
+@pytest.mark.parametrize("stranger", ["a_read", "z_read", "files_read"])
+def test_a_stranger_with_the_same_authors_name_does_not_hide_a_granted_tool(stranger: str) -> None:
+    turn = turn_of(by_author("m_read"), by_author(stranger), granted={"m_read"})
+    assert turn.tool("files/read").name == "m_read"
+
+
+def test_a_stranger_whose_name_is_an_authors_name_does_not_hide_a_granted_tool() -> None:
+    turn = turn_of(by_author("m_read", "read"), tool("read"), granted={"m_read"})
+    assert turn.tool("read").name == "m_read"
+
+
+def test_a_real_name_means_its_tool_whoever_else_was_called_so() -> None:
+    turn = turn_of(by_author("m_read", "read"), tool("read"))
+    assert turn.tool("read").name == "read"
+
+
+def test_an_authors_name_that_several_granted_tools_have_is_ambiguous() -> None:
+    tools = [by_author(name) for name in ("a_read", "m_read", "secret_read", "hidden_read")]
+    turn = turn_of(*tools, granted={"a_read", "m_read", "hidden_read"}, hidden=["hidden_read"])
+    with pytest.raises(CallError, match="'files/read' is ambiguous: call a_read or m_read by name"):
+        turn.tool("files/read")
+
+
+def test_a_hidden_tool_does_not_make_a_name_ambiguous() -> None:
+    tools = [by_author("m_read"), by_author("hidden_read")]
+    assert turn_of(*tools, hidden=["hidden_read"]).tool("files/read").name == "m_read"
+
+
 def test_a_grant_of_a_name_that_does_not_exist_is_harmless() -> None:
     turn = turn_of(tool("a"), granted={"a", "ghost"})
     assert shown(turn) == ["a"]

@@ -101,8 +101,7 @@ class Answers:
 
     def _found(self, turn: Turn, query: str, limit: int, offered: frozenset[str]) -> _Found:
         """The names that fit one query, of those offered."""
-        exact = turn.snapshot.find(query)
-        first = [exact.name] if exact is not None and exact.name in offered else []
+        first = [tool.name for tool in turn.snapshot.named(query) if tool.name in offered]
         hits = self._hits(turn, query, limit, offered) if offered else []
         names = dict.fromkeys((*first, *(hit.name for hit in hits if hit.name in offered)))
         sure = bool(first) or any(hit.exact or hit.matched for hit in hits)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from toolfold.availability import Availability
-from toolfold.errors import CallError, OutOfScope, nearest
+from toolfold.errors import CallError, OutOfScope, nearest, shown
 from toolfold.model import BRIDGE_NAMES, Definition, Tool
 from toolfold.registry import Snapshot
 from toolfold.turn.grant import Grant
@@ -44,9 +44,7 @@ class Turn:
         """The scope gate. What was not granted is not found, and no hint says that it exists."""
         if self.bridge is not None and name in self.bridge:
             return self.bridge.tool(name, self)
-        tool = self.snapshot.find(name)
-        if tool is None or tool.name not in self.granted:
-            raise self._not_available(name)
+        tool = self._granted(name)
         if tool.name in self.unavailable:
             raise CallError(f"{tool.name!r} cannot be used right now: {self.unavailable[tool.name]}.")
         return tool
@@ -68,9 +66,22 @@ class Turn:
             _adapted(tool, frozenset(each.name for each in self.offered)) if tool.adapt else tool.definition()
         )
 
+    def _granted(self, name: str) -> Tool:
+        """The granted tool of a name. Authors choose freely: a stranger must not hide one of ours."""
+        granted = [tool for tool in self.snapshot.named(name) if tool.name in self.granted]
+        if not granted:
+            raise self._not_available(name)
+        if len(granted) == 1 or granted[0].name == name:
+            return granted[0]
+        visible = [tool for tool in granted if self.shown is None or tool.name in self.shown] or granted
+        if len(visible) == 1:
+            return visible[0]
+        names = " or ".join(tool.name for tool in visible[:5])
+        raise CallError(f"{shown(name)!r} is ambiguous: call {names} by name.")
+
     def _not_available(self, name: str) -> OutOfScope:
-        shown = self.granted if self.shown is None else self.granted & self.shown
-        known = shown - self.unavailable.keys()
+        visible = self.granted if self.shown is None else self.granted & self.shown
+        known = visible - self.unavailable.keys()
         if not self.searchable:
             return OutOfScope(name, nearest(name, known))
         return OutOfScope(name, nearest(name, known | BRIDGE_NAMES), hint="Use tool_search to see what is.")
