@@ -498,3 +498,8 @@ class TestLargeResults:
     def test_a_session_without_a_reader_is_not_told_to_use_one(self, large: Runtime) -> None:
         answer = well_formed(large.session(["long"]).call_sync("long_list"))
         assert "read_file" not in answer["note"]
+
+
+def test_a_form_that_does_not_exist_is_refused(runtime: Runtime) -> None:
+    with pytest.raises(ValueError, match="openai, anthropic, responses"):
+        runtime.session().request([{"role": "user", "content": "hi"}], form="bogus")  # type: ignore[arg-type]

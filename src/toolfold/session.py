@@ -42,7 +42,7 @@ from toolfold.turn import (
     unwrap,
 )
 from toolfold.turn.cost import Placement
-from toolfold.turn.forms import Form
+from toolfold.turn.forms import FORMS, Form
 from toolfold.turn.placement import Placements, Placing, Request, Wording
 from toolfold.turn.selection import BRIDGE
 
@@ -130,6 +130,8 @@ class Session:
 
         The history is the caller's: what was put beside its messages before is put there again.
         """
+        if form not in FORMS:
+            raise ValueError(f"{form!r} is no form of request: there are {', '.join(FORMS)}")
         grounds, settings = self._grounds, self._grounds.config.tools
         history = self._placing.read(messages)
         grant = self._grant()

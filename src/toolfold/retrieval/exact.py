@@ -20,7 +20,7 @@ from toolfold.retrieval.text import COMMON
 LONGEST = 1_000_000
 MOST_CHANGES = 256
 MOST_OF_ONE_SET = 16
-"""How many tools of one toolset a message can name."""
+"""How many tools of one toolset a message can name by less than their whole names."""
 _CANDIDATE = re.compile(r"[^\W_][\w.:/-]{0,199}")
 _LATIN = re.compile(r"[A-Za-z0-9][\w.:/-]*", re.A)
 _APART = re.compile(r"[\W_]+")
@@ -35,7 +35,7 @@ _QUOTED_AFTER = re.compile(r"[`'\"”’]")
 
 @dataclass(frozen=True, slots=True)
 class _Called:
-    """The tools that one word may mean, in the order of their names."""
+    """The tools that one word may mean."""
 
     marked: Sequence[int]
     """Where it is marked: all of them."""
@@ -99,7 +99,7 @@ class Names:
                 if id(places) not in taken:
                     taken.add(id(places))
                     found.update(dict.fromkeys(places))
-        return list(self._within_bounds(found))
+        return list(self._within_bounds(found, text.casefold()))
 
     def _meant(self, text: str, start: int, end: int) -> Iterator[Sequence[int]]:
         """Whom this word means, in up to three ways."""
@@ -115,28 +115,31 @@ class Names:
 
     def _calling(self, name: str) -> _Called:
         """Which tools this name means. Each is judged by its own spelling, whatever the others are called."""
-        tools = sorted((tool.name, place, tool) for place in self._at(name) if (tool := self._tools[place]))
+        places = list(self._few_of_each_set(self._at(name), name))
         anywhere: list[int] = []
         spelled: dict[str, list[int]] = {}
-        for _, place, tool in tools:
+        for place, tool in places:
             spellings = [each for each in _spellings(tool) if each.casefold() == name]
             if any(map(_is_telling, spellings)):
                 anywhere.append(place)
                 continue
             for each in filter(_HUMP.search, spellings):
                 spelled.setdefault(each, []).append(place)
-        return self._called.setdefault(name, _Called([place for _, place, _ in tools], anywhere, spelled))
+        return self._called.setdefault(name, _Called([place for place, _ in places], anywhere, spelled))
 
-    def _within_bounds(self, places: Iterable[int]) -> Iterator[int]:
-        """Counted by toolset, so that one that a session may not see takes no room from one that it may."""
+    def _few_of_each_set(self, places: Iterable[int], name: str) -> Iterator[tuple[int, Tool]]:
+        """Those of just this name, then in the order of their names, wherever they stand in the index.
+
+        Counted by toolset: one that a session may not see takes no room from one that it may.
+        """
+        tools = [(place, tool) for place in places if (tool := self._tools[place])]
+        tools.sort(key=lambda each: (each[1].name.casefold() != name, each[1].name))
         taken: Counter[tuple[str, str]] = Counter()
-        for place in places:
-            if (tool := self._tools[place]) is None:
-                continue
+        for place, tool in tools:
             whose = (tool.source.name, tool.toolset)
             taken[whose] += 1
-            if taken[whose] <= MOST_OF_ONE_SET:
-                yield place
+            if taken[whose] <= MOST_NAMESAKES:
+                yield place, tool
 
 
 def _spellings(tool: Tool) -> set[str]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from toolfold.model import BRIDGE_SEARCH, Definition, Json, ToolResult, read_json
 
 Form = Literal["openai", "anthropic", "responses"]
+FORMS: tuple[Form, ...] = get_args(Form)
 Message = Mapping[str, Any]
 
 ANTHROPIC_BETA = "advanced-tool-use-2025-11-20"

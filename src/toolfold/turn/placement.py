@@ -43,7 +43,8 @@ PlacementChoice = Literal["auto", "replace", "append", "tail"]
 MOST_GROWN = 48
 LONGEST_TAIL = 24_000
 
-_LIKE_A_MARK = re.compile(r"<(?=\s*(?:[/|]|tools\b))", re.IGNORECASE)
+# What a model may read as the end of our note or as somebody else's turn: tags and marks of any family.
+_LIKE_A_MARK = re.compile(r"[<＜](?![\s\d=])[\u0300-\u036f]*|\[(?=/?INST\])", re.IGNORECASE)
 _USUAL_MODELS: Mapping[Form, str] = {"anthropic": "claude", "responses": "gpt"}
 
 
@@ -80,14 +81,14 @@ class Wording:
         written = zip(tools, definitions(tools), strict=True)
         return [slim(definition) if tool.adapt else self._slimmer(tool) for tool, definition in written]
 
-    def line(self, tool: Tool) -> str:
+    def line(self, turn: Turn, tool: Tool) -> str:
         """A tool on one line: foreign words that end no line and close no bracket of ours."""
+        if tool.adapt:  # it may speak of its company, which is this turn's
+            return _line(tool, turn.described(tool)["function"].get("description", ""))
         with self._lock:
             line = self._lines.get(tool)
         if line is None:
-            called = plain(signature(tool), LONGEST_SIGNATURE + len(tool.name))
-            about = plain(tool.description, LONGEST_DESCRIPTION)
-            line = _LIKE_A_MARK.sub("‹", f"- {called}: {about}" if about else f"- {called}")
+            line = _line(tool, tool.description)
             with self._lock:
                 self._lines[tool] = line
         return line
@@ -230,7 +231,7 @@ class Placing:
         self, turn: Turn, history: History, fixed: Sequence[Tool], chosen: Sequence[Tool], form: Form
     ) -> Placed:
         why = self._settled(turn, fixed)
-        note = _told(chosen, history.told(), self._wording)
+        note = _told(turn, chosen, history.told(), self._wording)
         messages = self._notes.write(history, note, form)
         return self._placed("tail", messages, why, _tail(history, note))
 
@@ -244,7 +245,7 @@ class Placing:
         note = (
             self._given(turn, chosen, history)
             if form == "responses"
-            else _told(chosen, history.told(), self._wording)
+            else _told(turn, chosen, history.told(), self._wording)
         )
         messages = self._notes.write(history, note, form)
         placed = self._placed("tail", messages, why, _tail(history, note))
@@ -277,9 +278,10 @@ class Placing:
     def _given(self, turn: Turn, chosen: Sequence[Tool], history: History) -> Note:
         """The chosen tools as a provider takes them in the middle of a request."""
         known = history.told()
-        new = [tool for tool in chosen if self._wording.line(tool) not in known]
+        lines = {tool.name: self._wording.line(turn, tool) for tool in chosen}
+        new = [tool for tool in chosen if lines[tool.name] not in known]
         given = tuple(self._wording.definition(turn, tool) for tool in new)
-        return Note("", given, frozenset(map(self._wording.line, new)), _names(chosen))
+        return Note("", given, frozenset(lines[tool.name] for tool in new), _names(chosen))
 
     def _all_deferred(self, turn: Turn, shown: Sequence[Tool]) -> Mapping[str, Definition]:
         """Every other tool. Once sent, one stays: an answer in the history may refer to it."""
@@ -358,11 +360,17 @@ class _Offered(Mapping[str, Definition]):
         return len(self._tools)
 
 
-def _told(chosen: Sequence[Tool], known: frozenset[str], wording: Wording) -> Note:
+def _line(tool: Tool, description: str) -> str:
+    called = plain(signature(tool), LONGEST_SIGNATURE + len(tool.name))
+    about = plain(description, LONGEST_DESCRIPTION)
+    return _LIKE_A_MARK.sub("‹", f"- {called}: {about}" if about else f"- {called}")
+
+
+def _told(turn: Turn, chosen: Sequence[Tool], known: frozenset[str], wording: Wording) -> Note:
     """The chosen tools in a few words, those left out that the request tells of already."""
     new: list[str] = []
     room = LONGEST_TAIL
-    lines = {tool.name: wording.line(tool) for tool in chosen}
+    lines = {tool.name: wording.line(turn, tool) for tool in chosen}
     unknown = [line for line in lines.values() if line not in known]
     for line in unknown:
         room -= len(line) + 1
