@@ -9,7 +9,7 @@ import pytest
 
 from tests.retrieval.catalog import CATALOG, made
 from toolfold.model import Tool
-from toolfold.retrieval.exact import MOST_CHANGES, MOST_OF_ONE_SET, Names
+from toolfold.retrieval.exact import MOST_CHANGES, MOST_NAMESAKES, Names
 
 
 def named(message: str, *tools: Tool) -> list[str]:
@@ -165,10 +165,16 @@ def test_a_namesakes_spelling_does_not_change_what_a_tool_is_called(other: str) 
 def test_one_word_names_few_tools_of_one_server_whatever_else_there_is() -> None:
     mine = replace(made("zzz", server="mine"), original_name="get_x")
     many = [replace(made(f"t{n:03}", server="evil"), original_name="get_x") for n in range(500)]
-    expected = [*(tool.name for tool in many[:MOST_OF_ONE_SET]), "zzz"]
+    expected = [*(tool.name for tool in many[:MOST_NAMESAKES]), "zzz"]
     for tools in ([*many, mine], [mine, *reversed(many)]):
         assert named("get_x", *tools) == expected
         assert named("Get_X `get_x` " * 1_000, *tools) == expected
+
+
+def test_any_number_of_tools_can_be_named_each_by_its_own_name() -> None:
+    many = [replace(made(f"page_{n:03}", server="books"), original_name="page_007") for n in range(60)]
+    assert sorted(named(" ".join(tool.name for tool in many), *many)) == [tool.name for tool in many]
+    assert named("page_007", *many)[0] == "page_007"
 
 
 def test_a_word_repeated_many_times_costs_its_namesakes_once() -> None:

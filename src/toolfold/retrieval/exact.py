@@ -19,8 +19,8 @@ from toolfold.retrieval.text import COMMON
 
 LONGEST = 1_000_000
 MOST_CHANGES = 256
-MOST_OF_ONE_SET = 16
-"""How many tools of one toolset a message can name by less than their whole names."""
+MOST_NAMESAKES = 4
+"""How many tools of one toolset a word can name."""
 _CANDIDATE = re.compile(r"[^\W_][\w.:/-]{0,199}")
 _LATIN = re.compile(r"[A-Za-z0-9][\w.:/-]*", re.A)
 _APART = re.compile(r"[\W_]+")
@@ -99,7 +99,7 @@ class Names:
                 if id(places) not in taken:
                     taken.add(id(places))
                     found.update(dict.fromkeys(places))
-        return list(self._within_bounds(found, text.casefold()))
+        return list(found)
 
     def _meant(self, text: str, start: int, end: int) -> Iterator[Sequence[int]]:
         """Whom this word means, in up to three ways."""
