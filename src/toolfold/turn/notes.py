@@ -13,12 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from toolfold.errors import said as what_it_says
+from toolfold.errors import shown
 from toolfold.model import Definition, Json
 from toolfold.turn.forms import Form, Message, added_tools, is_from_user, is_instruction, with_text
 
 MOST_KEPT = 2_000
 _BREAKPOINT = "cache_control"
 _WRITE = json.JSONEncoder(sort_keys=True, default=repr).encode
+_WRITE_AS_IT_STANDS = json.JSONEncoder(default=repr).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,25 @@ class _Said:
     """Of all that was said up to it."""
     is_written: bool
     """Whether the caller gave it with its note."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """How a note is taken off a message again. Messages may be large and are not kept."""
+
+    length: int
+    """Of what was put behind a text."""
+    silent: Json | None = None
+    """The content of a message that said nothing, if it had any."""
+
+    def off(self, message: Message) -> Message:
+        """The message as the caller had it."""
+        content = message["content"]
+        if isinstance(content, (list, tuple)):
+            return {**message, "content": content[:-1]}
+        if self.silent is None:
+            return {**message, "content": content[: -self.length]}
+        return {key: value for key, value in message.items() if key != "content" or self.silent} | self.silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +106,8 @@ class Notes:
     def __init__(self) -> None:
         self._sent: dict[bytes, Note] = {}
         self._last: tuple[Sequence[bytes], Mapping[int, Note]] = (), {}
-        self._written: dict[bytes, Message | None] = {}
-        """Messages as they were sent with a note → as the caller had them; None for one we added."""
+        self._written: dict[bytes, _Beside | None] = {}
+        """Messages as they were sent with a note → how it comes off; None for a message we added."""
 
     def read(self, messages: Sequence[Message]) -> History:
         """The caller's history, with what is known of it. It may hold our notes already."""
@@ -94,9 +116,10 @@ class Notes:
         for place, message in enumerate(messages):
             if not isinstance(message, Mapping):
                 raise TypeError(f"message {place} is a {type(message).__name__}; give it as a dict")
-            digest = _digest(message)
+            digest = _digest_at(place, message)
             is_written = digest in self._written
-            meant = self._written[digest] if is_written else message
+            beside = self._written.get(digest)
+            meant = beside.off(message) if beside else None if is_written else message
             if meant is None and said:
                 said[-1] = replace(said[-1], is_written=True)
             if meant is None or is_instruction(meant):
@@ -153,7 +176,7 @@ class Notes:
         if not note.text:
             return [dict(message)]
         written = with_text(message, note.text, form)
-        _put(self._written, _digest(written), dict(message))
+        _put(self._written, _digest(written), _beside(message, written))
         return [written]
 
 
@@ -184,10 +207,29 @@ def _falls(pattern: Sequence[bytes]) -> list[int]:
     return falls
 
 
+def _beside(message: Message, written: Json) -> _Beside:
+    content = message.get("content")
+    if content or isinstance(content, (list, tuple)):
+        return _Beside(len(written["content"]) - len(content))
+    return _Beside(0, {"content": content} if "content" in message else {})
+
+
+def _digest_at(place: int, message: Message) -> bytes:
+    try:
+        return _digest(message)
+    except Exception as error:  # too deep, circular, or with objects whose own code fails
+        problem = shown(f"{type(error).__name__}: {what_it_says(error)}")
+        raise TypeError(f"message {place} cannot be written as JSON: {problem}") from None
+
+
 def _digest(message: Message) -> bytes:
     """What a message says. A mark for the provider's cache moves on with every request and says nothing."""
-    said = {key: _unmarked(value) for key, value in message.items() if key != _BREAKPOINT}
-    return hashlib.blake2b(_WRITE(said).encode(), digest_size=16).digest()
+    unmarked = {key: _unmarked(value) for key, value in message.items() if key != _BREAKPOINT}
+    try:
+        text = _WRITE(unmarked)
+    except TypeError:  # keys of several kinds have no order
+        text = _WRITE_AS_IT_STANDS(unmarked)
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 def _unmarked(value: Any) -> Any:

@@ -1,0 +1,82 @@
+"""What is remembered of a history: enough to know it again, and little of it."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolfold.model import Json
+from toolfold.turn.forms import Form
+from toolfold.turn.notes import Note, Notes
+
+NOTE = Note("<tools>\nsend_mail(to: string)\n</tools>", told=frozenset({"send_mail"}))
+FORMS: tuple[Form, ...] = get_args(Form)
+PARTS = st.lists(st.builds(lambda text: {"type": "text", "text": text}, st.text()), max_size=3)
+CONTENTS = st.one_of(st.none(), st.text(), PARTS)
+
+
+def nested(depth: int) -> Any:
+    value: Any = "x"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def circular() -> Json:
+    value: Json = {}
+    value["itself"] = value
+    return value
+
+
+@given(CONTENTS, st.sampled_from(FORMS), st.booleans())
+def test_a_message_that_comes_back_with_its_note_is_known_for_what_it_was(
+    content: Any, form: Form, is_there: bool
+) -> None:
+    message = {"role": "user", "name": "ada"} | ({"content": content} if is_there or content else {})
+    notes = Notes()
+    written = notes.write(notes.read([message]), NOTE, form)
+    assert written != [message]
+    history = notes.read(written)
+    assert history.meant() == [message]
+    assert history.recalled == NOTE
+    assert notes.write(history, Note(), form) == written
+
+
+def test_a_history_of_large_messages_is_not_kept() -> None:
+    notes = Notes()
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            image = {"type": "image_url", "image_url": {"url": f"data:{number}" + "A" * 500_000}}
+            notes.write(notes.read([{"role": "user", "content": [image]}]), NOTE, "openai")
+            text = f"{number}" + "B" * 500_000
+            notes.write(notes.read([{"role": "user", "content": text}]), NOTE, "openai")
+        del image, text
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 1_000_000
+
+
+@pytest.mark.parametrize(
+    "content", [nested(100_000), [circular()], [{(1, 2): 3}]], ids=["deep", "circular", "key"]
+)
+def test_a_message_that_no_provider_could_be_sent_is_named(content: Any) -> None:
+    messages = [{"role": "user", "content": "hello"}, {"role": "tool", "content": content}]
+    with pytest.raises(TypeError, match="message 1 "):
+        Notes().read(messages)
+
+
+def test_keys_of_several_kinds_are_read() -> None:
+    notes = Notes()
+    messages: list[Json] = [
+        {"role": "tool", "content": [{1: 2, "a": 3}]},
+        {"role": "user", "content": "hello"},
+    ]
+    written = notes.write(notes.read(messages), NOTE, "openai")
+    assert notes.read(messages).recalled == NOTE
+    assert notes.write(notes.read(messages), Note(), "openai") == written
