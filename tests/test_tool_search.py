@@ -6,6 +6,7 @@ import json
 import math
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -643,3 +644,14 @@ def test_beyond_the_scope_of_an_agent_its_own_tools_are_neither_described_nor_hi
         assert list(answer(among)["errors"]) == ["hub_plan"]
         assert "hub_plan" not in (session.call_sync("hub_plam", {}).error or "")
         session.assemble()
+
+
+def test_a_tool_that_cannot_work_does_not_run_by_a_name_it_shares_with_a_stranger(
+    desk: Runtime, ran: list[Any]
+) -> None:
+    for name, toolset, works in (("hub_read", "mcp-hub", False), ("vault_read", "mcp-vault", True)):
+        made = add(desk, name, toolset, ran, parameters={}, check_fn=lambda works=works: works)
+        desk.registry.add(replace(made, original_name="files/read"))
+    result = desk.session(["mcp-hub"]).call_sync("files/read", {})
+    assert result.error == "'hub_read' cannot be used right now: its check said no."
+    assert ran == []

@@ -232,8 +232,7 @@ class Session:
             name = ""  # the line will say what is wrong with the call
         if name in self._grounds.bridge:
             return self._whole_turn(grant)
-        tool = grant.snapshot.find(name)
-        checked = [tool] if tool and tool.name in grant.names else []
+        checked = [tool for tool in grant.snapshot.named(name) if tool.name in grant.names]
         return self._whole_turn(replace(grant, tools=checked))
 
     def _context(self) -> CallContext:
