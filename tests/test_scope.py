@@ -376,3 +376,14 @@ def test_a_list_that_its_owner_changes_later_does_not_change_the_grant(toolsets:
     scope = Scope().narrow(wanted)
     wanted.append("terminal")
     assert scope.granted(toolsets) == {"search", "fetch"}
+
+
+def test_a_bundle_does_not_pass_to_a_newcomer_of_the_same_original_name() -> None:
+    registry = Registry()
+    registry.add(replace(tool("mine_read", "mcp-mine"), original_name="files/read"))
+    bundle = Toolset("review", "", ("files/read",))
+    assert Toolsets(registry.snapshot(), [bundle]).resolve("review") == {"mine_read"}
+    registry.add(replace(tool("evil_read", "mcp-evil"), original_name="files/read"))
+    assert Toolsets(registry.snapshot(), [bundle]).resolve("review") == frozenset()
+    named = Toolset("review", "", ("mine_read",))
+    assert Toolsets(registry.snapshot(), [named]).resolve("review") == {"mine_read"}

@@ -9,7 +9,7 @@ Knows nothing of models, search or prompts.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from toolfold.errors import UnknownToolset, did_you_mean, nearest
@@ -147,8 +147,13 @@ class Toolsets:
         # Nobody joins a preset by registering under its name.
         registered = frozenset() if name in _PRESET_NAMES else self._snapshot.toolsets.get(name, frozenset())
         listed = self._declared[name].tools if name in self._declared else ()
-        present = (self._snapshot.find(each) for each in listed)
-        return registered | {tool.name for tool in present if tool}
+        return registered | {tool.name for each in listed for tool in self._meant(each)}
+
+    def _meant(self, name: str) -> Sequence[Tool]:
+        """The tool that a bundle lists. One by its author's name only while no other bears it: a newcomer
+        that took the same name would be granted in its place."""
+        tools = self._snapshot.named(name)
+        return tools[:1] if len(tools) == 1 or (tools and tools[0].name == name) else ()
 
     def _describe(self, name: str) -> Toolset:
         declared = self._declared.get(name, Toolset(name))
