@@ -655,3 +655,10 @@ def test_a_tool_that_cannot_work_does_not_run_by_a_name_it_shares_with_a_strange
     result = desk.session(["mcp-hub"]).call_sync("files/read", {})
     assert result.error == "'hub_read' cannot be used right now: its check said no."
     assert ran == []
+
+
+def test_a_search_before_any_turn_gives_signatures(desk: Runtime) -> None:
+    session = desk.session(["mcp-hub"])
+    (match, *_) = answer(session.call_sync("tool_search", {"query": "list the files of a folder"}))["matches"]
+    assert match["signature"].startswith("hub_list_folder(path: string")
+    assert "note" not in match

@@ -69,7 +69,8 @@ class Answers:
         found = {query: self._found(turn, query, limit, offered) for query in queries}
         rows = itertools.zip_longest(*(each.names for each in found.values()))
         names = list(dict.fromkeys(name for row in rows for name in row if name))
-        visible = {tool.name for tool in turn.tools}
+        # A call outside of any turn knows nothing of what its model was shown.
+        visible = {tool.name for tool in turn.tools} if turn.searchable else frozenset[str]()
         answer: Json = {
             "matches": [_match(turn, turn.tool(name), name in visible) for name in names[: self._most]]
         }
