@@ -22,16 +22,25 @@ WORDS = Words()
 @pytest.mark.parametrize(
     ("message", "parts"),
     [
-        ("cancel my flight and tell Ana", ["cancel my flight", "tell Ana"]),
+        ("cancel my morning flight and tell Ana quickly", ["cancel my morning flight", "tell Ana quickly"]),
         (
             "Draw a red fox. Then check the weather in Oslo!",
             ["Draw a red fox.", "Then check the weather in Oslo!"],
         ),
-        ("list the open issues, close the oldest one", ["list the open issues", "close the oldest one"]),
+        (
+            "list the open issues, close the oldest stale one",
+            ["list the open issues", "close the oldest stale one"],
+        ),
         ("storniere den Flug und schreib der Anna", ["storniere den Flug", "schreib der Anna"]),
         ("查看明天的天气。给安娜发消息", ["查看明天的天气。", "给安娜发消息"]),
-        ("cancel my  flight\t and \r\n tell   Ana", ["cancel my flight", "tell Ana"]),
-        ("cancel my flight \r\n\n \n tell Ana", ["cancel my flight", "tell Ana"]),
+        (
+            "cancel my morning  flight\t and \r\n tell   Ana quickly",
+            ["cancel my morning flight", "tell Ana quickly"],
+        ),
+        (
+            "cancel my morning flight \r\n\n \n tell Ana quickly",
+            ["cancel my morning flight", "tell Ana quickly"],
+        ),
         ("check the weather in Oslo", []),
         ("thanks! check the weather in Oslo", []),
         ("salt and pepper", []),
@@ -51,7 +60,9 @@ def test_parts_are_few_and_lie_in_the_message(message: str) -> None:
 
 
 def test_a_very_long_message_has_few_parts() -> None:
-    assert len(parts_of("open the door and then close the window. " * 20_000, WORDS)) == MOST_PARTS
+    assert (
+        len(parts_of("open the front door and then close the kitchen window. " * 20_000, WORDS)) == MOST_PARTS
+    )
 
 
 @pytest.mark.parametrize("blanks", [" ", "\t", " \n", "\u3000", " ,"])

@@ -13,7 +13,7 @@ from toolfold.retrieval.ranking import Places
 from toolfold.retrieval.text import Words
 
 MOST_PARTS = 4
-FEWEST_WORDS, FEWEST_IN_ALL = 2, 4
+FEWEST_WORDS = 3
 NEARLY = 0.05
 LEADING = 2
 _LONGEST = 2_000
@@ -29,7 +29,7 @@ _CUTS = re.compile(
 
 def parts_of(message: str, words: Words) -> list[str]:
     """What may be wishes of their own; none where the message is all one."""
-    if len(words.said(message).telling) < FEWEST_IN_ALL:
+    if len(words.said(message).telling) < 2 * FEWEST_WORDS:
         return []
     pieces = (piece.strip(" ,") for piece in _CUTS.split(_single_spaced(message[:_LONGEST])))
     telling = [piece for piece in pieces if piece and len(words.said(piece).telling) >= FEWEST_WORDS]
