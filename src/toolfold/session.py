@@ -140,7 +140,10 @@ class Session:
         native = form != "openai" and (settings.rag_native if native is None else native)
         placement: Placement = "replace"  # where nothing is chosen, there is nothing to place
         if settings.selection != "eager":
-            placement = grounds.placements.settle(settings.rag_placement, model, form)
+            # What stands beside a message is called through the bridge, which is not wanted here.
+            is_off = settings.rag_placement == "auto" and settings.tool_search.enabled == "off"
+            choice = "replace" if is_off else settings.rag_placement
+            placement = grounds.placements.settle(choice, model, form)
         chosen = turn.selection.names if turn.selection else ()
         placed = self._placing.place(
             turn,

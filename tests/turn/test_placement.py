@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import Opened
+from toolfold import sample_catalog
 from toolfold.authoring import build_tool
 from toolfold.availability import Availability
 from toolfold.config.settings import Tools
-from toolfold.model import Definition, Json, Tool, ToolResult
+from toolfold.model import BRIDGE_NAMES, Definition, Json, Tool, ToolResult
 from toolfold.registry import Registry
 from toolfold.retrieval.search import Retriever
 from toolfold.session import Session
@@ -728,3 +729,14 @@ def test_a_delegated_session_has_notes_of_its_own(opened: Opened) -> None:
     session.request(history)
     request = session.delegate().request([*history, said("Done."), user("weather of the city")])
     assert request.messages[0] == history[0]
+
+
+def test_without_tool_search_the_bridge_is_not_brought_in_by_the_cheapest_placement(opened: Opened) -> None:
+    settings = {**CHOOSING, "tools.tool_search.enabled": "off", "tools.pinned": ["read_file"]}
+    runtime = opened(settings)
+    runtime.registry.add_all(list(sample_catalog())[:20])
+    request = runtime.session().request(
+        [{"role": "user", "content": "create an invoice"}], model="claude-sonnet-4-6", form="anthropic"
+    )
+    assert request.placement == "replace"
+    assert not {each["name"] for each in request.tools} & BRIDGE_NAMES
