@@ -20,6 +20,7 @@ from typing import Any, NoReturn, Protocol, runtime_checkable
 
 Json = dict[str, Any]
 
+MCP_PREFIX = "mcp-"
 BRIDGE_SEARCH = "tool_search"
 BRIDGE_DESCRIBE = "tool_describe"
 BRIDGE_CALL = "tool_call"
@@ -199,6 +200,11 @@ class Tool:
     def __post_init__(self) -> None:
         if type(self.parameters) is not FrozenDict:  # a tool made by hand, from a schema its author keeps
             object.__setattr__(self, "parameters", freeze(dict(self.parameters)))
+
+    @property
+    def server(self) -> str:
+        """Who brought it: its source, or the toolset it registered under."""
+        return self.source.name or self.toolset.removeprefix(MCP_PREFIX)
 
     def definition(self) -> Definition:
         """The OpenAI form. The outer dicts are the caller's own; the schema inside is shared, read-only."""

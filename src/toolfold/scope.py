@@ -13,13 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from toolfold.errors import UnknownToolset, did_you_mean, nearest
-from toolfold.model import Tool
+from toolfold.model import MCP_PREFIX, Tool
 from toolfold.registry import Snapshot
 
 log = logging.getLogger(__name__)
 
 ALL = "all"
-MCP_PREFIX = "mcp-"
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,9 +63,8 @@ def read(tool: Tool) -> Mapping[str, str]:
 
 def own_name(tool: Tool) -> str:
     """The tool's name without its server's, which all its neighbours share."""
-    server = tool.source.name or tool.toolset.removeprefix("mcp-")
     name = tool.original_name or tool.name
-    return name.removeprefix("mcp_").removeprefix(server) or name
+    return name.removeprefix("mcp_").removeprefix(tool.server) or name
 
 
 @dataclass(frozen=True, slots=True)

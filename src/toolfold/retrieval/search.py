@@ -310,12 +310,13 @@ class Retriever:
         granted: Iterable[str] | None = None,
     ) -> Found:
         """As `find`, with how likely it is that the message needs any of them."""
-        index = self._indexer.index(self._synonyms.added_to(snapshot.ordered))
-        return self._searcher.answer(index, message, mode=mode, limit=limit, granted=granted)
+        return self._searcher.answer(self._index(snapshot), message, mode=mode, limit=limit, granted=granted)
 
     def legs(
         self, snapshot: Snapshot, message: str, *, granted: Iterable[str] | None = None
     ) -> dict[str, dict[str, float]]:
         """Leg → what it gives every tool that it finds, best first."""
-        index = self._indexer.index(self._synonyms.added_to(snapshot.ordered))
-        return self._searcher.legs(index, message, granted)
+        return self._searcher.legs(self._index(snapshot), message, granted)
+
+    def _index(self, snapshot: Snapshot) -> Index:
+        return self._indexer.index(self._synonyms.added_to(snapshot.ordered))

@@ -19,7 +19,6 @@ from toolfold.config.settings import Tools
 from toolfold.errors import BridgeMisuse, CallError, InvalidArguments, OutOfScope, nearest, said, shown
 from toolfold.model import BRIDGE_DESCRIBE, BRIDGE_NAMES, BRIDGE_SEARCH, Json, Tool, freeze
 from toolfold.retrieval.search import Hit, Mode, Retriever
-from toolfold.scope import MCP_PREFIX
 from toolfold.turn.assembly import Turn
 from toolfold.turn.signature import signature
 
@@ -122,8 +121,7 @@ class Answers:
 
 def source_of(tool: Tool) -> str:
     """Who brought a tool, in a name for the model: what a name does not need could be read as a sentence."""
-    name = tool.source.name or tool.toolset.removeprefix(MCP_PREFIX)
-    return plain(_NO_NAME.sub(" ", name[: LONGEST_SOURCE * 4]), LONGEST_SOURCE) or "unnamed"
+    return plain(_NO_NAME.sub(" ", tool.server[: LONGEST_SOURCE * 4]), LONGEST_SOURCE) or "unnamed"
 
 
 def plain(text: str, limit: int) -> str:
