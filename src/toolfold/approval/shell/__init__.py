@@ -1,0 +1,1 @@
+"""Reading a command line as a shell would, without running it."""
