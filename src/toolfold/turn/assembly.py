@@ -100,7 +100,7 @@ def assemble(
 
 def begin(grant: Grant, availability: Availability, bridge: Bridge | None = None) -> Turn:
     """A turn that shows all that was granted and can work now."""
-    unavailable = availability.unavailable(grant.tools)
+    unavailable = availability.unavailable(grant.checked)
     offered = [tool for tool in grant.tools if tool.name not in unavailable] if unavailable else grant.tools
     return Turn(grant.snapshot, grant.names, unavailable, offered, offered, bridge, shown=grant.shown)
 

@@ -7,7 +7,7 @@ registry makes a new one. Knows nothing of what can work right now, or of what a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from toolfold.model import Tool
@@ -30,6 +30,11 @@ class Grant:
     """What of it may be shown, by name."""
     shown: frozenset[str]
     """Its names, and perhaps more that do not exist."""
+    checked: Sequence[Tool] = field(init=False)
+    """Those of the tools that may be unable to work."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "checked", [tool for tool in self.tools if tool.check is not None])
 
     @classmethod
     def of(cls, snapshot: Snapshot, names: frozenset[str], hidden: frozenset[str] = frozenset()) -> Grant:

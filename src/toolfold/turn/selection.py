@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from toolfold.config.settings import Tools
@@ -166,22 +166,11 @@ class Selector:
     def _bounded(
         self, turn: Turn, named: Sequence[str], fitting: Mapping[str, str], used: Sequence[str]
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """As many as the settings allow, best first, and what had to stay out; each with the reason."""
-        chosen, left_out = self._filled(turn, named, fitting, used, self._weights.likely_at_most)
-        if left_out:  # perhaps only because the quick look overrates them
-            chosen, left_out = self._filled(turn, named, fitting, used, self._weights.of)
-        return chosen, left_out
+        """As many as the settings allow, best first, and what had to stay out; each with the reason.
 
-    def _filled(
-        self,
-        turn: Turn,
-        named: Sequence[str],
-        fitting: Mapping[str, str],
-        used: Sequence[str],
-        size: Callable[[Tool], int],
-    ) -> tuple[dict[str, str], dict[str, str]]:
-        """What is named is in. What was used may take half of the room, what fits all that is left."""
-        room = _Room(turn, self._settings.rag_max_tokens, size)
+        What is named is in. What was used may take half of the room, what fits all that is left.
+        """
+        room = _Room(turn, self._settings.rag_max_tokens, self._weights)
         for name in named:
             room.take(name)
         half = self._settings.rag_max_tokens // 2
@@ -223,24 +212,33 @@ class _Field:
 
 
 class _Room:
-    """The tokens that chosen tools may still take."""
+    """The tokens that chosen tools may still take. Counted exactly only where the answer depends on it."""
 
-    def __init__(self, turn: Turn, tokens: int, size: Callable[[Tool], int]) -> None:
-        self._tools, self._left, self._size = turn.snapshot, tokens, size
+    def __init__(self, turn: Turn, tokens: int, weights: Weights) -> None:
+        self._tools, self._left, self._weights = turn.snapshot, tokens, weights
+        self._guessed: dict[str, int] = {}
+        """What was taken at the tokens it likely has at most."""
         self.refused: list[str] = []
 
     def take(self, name: str) -> None:
         """Whether there is room or not."""
-        self._left -= self._size(self._tools[name])
+        self._guessed[name] = guess = self._weights.likely_at_most(self._tools[name])
+        self._left -= guess
 
     def takes(self, name: str, *, leaving: int = 0) -> bool:
         """Take it if it fits and leaves so much."""
-        tokens = self._size(self._tools[name])
-        if tokens > self._left - leaving:
-            self.refused.append(name)
-            return False
-        self._left -= tokens
-        return True
+        self.take(name)
+        while self._left < leaving <= self._left + sum(self._guessed.values()):
+            self._count(max(self._guessed, key=self._guessed.__getitem__))
+        if self._left >= leaving:
+            return True
+        self._left += self._guessed.pop(name, 0) or self._weights.of(self._tools[name])
+        self.refused.append(name)
+        return False
+
+    def _count(self, name: str) -> None:
+        """The one whose guess may be the furthest off."""
+        self._left += self._guessed.pop(name) - self._weights.of(self._tools[name])
 
 
 def _still_here(turn: Turn, used: Sequence[str], competing: frozenset[str]) -> tuple[str, ...]:
@@ -252,9 +250,11 @@ def _still_here(turn: Turn, used: Sequence[str], competing: frozenset[str]) -> t
 
 def _merged(latest: _Answer, before: Sequence[tuple[float, Found]], lean: float) -> dict[str, str]:
     """Every tool that fits with the reason, best first: ranks count less the further down and back."""
+    if not before:
+        return dict.fromkeys((hit.name for hit in latest.found.hits), FITS) if latest.needed else {}
     weighed = [(FITTED, lean * share, found) for share, found in before]
     if latest.needed:
-        weighed.insert(0, (FITS, 1.0 - lean / 2 if before else 1.0, latest.found))
+        weighed.insert(0, (FITS, 1.0 - lean / 2, latest.found))
     score: dict[str, float] = {}
     why: dict[str, tuple[float, str]] = {}
     for reason, weight, found in weighed:

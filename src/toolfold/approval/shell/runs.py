@@ -55,7 +55,8 @@ class Redirect:
 class Run:
     """One program, its words, and what surrounds it.
 
-    `argv[0]` is the program's bare name (`/bin/rm` → `rm`), or a word with gaps; `path` keeps it as written. `through` names what it was seen through, outermost first (`sudo`, `ssh`, `find`).
+    `argv[0]` is the program's bare name (`/bin/rm` → `rm`), or a word with gaps; `path` keeps it as
+    written. `through` names what it was seen through, outermost first (`sudo`, `ssh`, `find`).
     """
 
     argv: tuple[Word, ...]
