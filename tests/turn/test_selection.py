@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.conftest import Opened
 from toolfold import Runtime, Session
@@ -22,6 +24,7 @@ from toolfold.sources import sample_catalog
 from toolfold.turn import Conversation, Disclosure, Grant, Selection, Selector, Turn, begin
 from toolfold.turn.selection import BRIDGE, FITS, FITTED, MOST_KEPT, NAMED, TOO_LARGE, USED
 from toolfold.turn.tokens import count_tokens
+from toolfold.turn.weights import Weights
 
 
 def tool(name: str, description: str, **options: Any) -> Tool:
@@ -201,6 +204,47 @@ class TestTokens:
         exact = count_tokens([each.definition() for each in tools])
         assert len(Bench(tools)("keep the ledger", rag_max_tokens=exact).names) == 3
         assert len(Bench(tools)("keep the ledger", rag_max_tokens=exact - 1).names) == 2
+
+    @given(
+        st.lists(st.integers(0, 400), min_size=1, max_size=8),
+        st.integers(100, 3_000),
+        st.integers(0, 3),
+    )
+    @settings(max_examples=40, deadline=None)
+    def test_the_bound_is_kept_as_if_everything_had_been_counted(
+        self, lengths: list[int], most: int, used: int
+    ) -> None:
+        tools = [self.long(f"ledger_{number}", length) for number, length in enumerate(lengths)]
+        sizes = {each.name: count_tokens([each.definition()]) for each in tools}
+        before = [each.name for each in tools[:used]]
+        bench = Bench(tools)
+        selection = bench(asked("keep the ledger", used=before), rag_max_tokens=most, rag_top_k=50)
+        found = [hit.name for hit in selection.hits]
+        kept: set[str] = set()
+        chosen: set[str] = set()
+        for name in reversed(before):
+            if sum(sizes[each] for each in {*kept, name}) <= most - most // 2:
+                kept.add(name)
+        for name in found:
+            if name in kept or sum(sizes[each] for each in {*kept, *chosen, name}) <= most:
+                chosen.add(name)
+        assert {*selection.names} == kept | chosen
+
+    def test_no_more_is_counted_than_decides(self) -> None:
+        counted: list[str] = []
+
+        class Counting(Weights):
+            def of(self, tool: Tool) -> int:
+                counted.append(tool.name)
+                return super().of(tool)
+
+        bench = Bench([self.long("ledger_all", 9_000), *(self.long(f"ledger_{n}", 20) for n in range(7))])
+        chosen = Tools(selection="keyword", pinned=(), rag_max_tokens=3_000)
+        selection = Selector(chosen, bench.retriever, weights=Counting())(
+            bench.grant, bench.turn, asked("keep the ledger")
+        )
+        assert len(selection.names) == 7
+        assert {*counted} == {"ledger_all"}
 
     def test_tools_used_before_leave_half_of_the_room(self) -> None:
         used = [self.long(f"archive_{number}", 100) for number in range(4)]
