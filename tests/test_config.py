@@ -102,10 +102,21 @@ def test_an_empty_file_or_section_says_nothing(place: Place, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("written", "meant"),
-    [("true", "auto"), ("false", "off"), ("on", "auto"), ("off", "off"), ("auto", "auto"), ("False", "off")],
+    [("true", "auto"), ("false", "off"), ("on", "on"), ("ON", "on"), ("off", "off"), ("auto", "auto")]
+    + [("False", "off"), ("yes", "auto"), ("1", "auto")],
 )
 def test_tool_search_may_be_one_word(place: Place, written: str, meant: str) -> None:
     assert place.load(f"tools: {{tool_search: {written}}}").tools.tool_search.enabled == meant
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [("maybe", "'maybe'"), ("5", "5"), ("0.5", "0.5"), ("''", "''"), ("2026-01-01", "'2026-01-01'")],
+)
+def test_any_other_word_for_tool_search_is_refused(place: Place, written: str, said: str) -> None:
+    error = place.refusal(f"tools:\n  tool_search: {written}\n")
+    assert f"tools.tool_search.enabled must be auto, on or off, not {said} (" in str(error)
+    assert error.line == 2
 
 
 @pytest.mark.parametrize(

@@ -74,11 +74,14 @@ def _switch(value: Any) -> Any:
 
 
 def tool_search_map(value: Any) -> Any:
-    """`tool_search: true` and `tool_search: false` in their long form; a map as it is."""
-    if not isinstance(value, (bool, int, str)):
+    """`tool_search` as one word in its long form; a map as it is.
+
+    The word `on` means on. What says no more than that there shall be one, `true`, means auto.
+    """
+    if not isinstance(value, (bool, int, float, str)):
         return value
     word = _switch(value)
-    return {"enabled": "auto" if word == "on" else word}
+    return {"enabled": "auto" if word == "on" and _lowered(value) != "on" else word}
 
 
 def _threshold(value: Any) -> Any:
@@ -196,7 +199,7 @@ class ToolSearch(Section):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [{"type": "boolean"}, {"const": "auto"}, handler(core)]}
+        return {"anyOf": [{"type": "boolean"}, {"enum": ["auto", "on", "off"]}, handler(core)]}
 
 
 class Tools(Section):
