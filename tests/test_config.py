@@ -102,8 +102,10 @@ def test_an_empty_file_or_section_says_nothing(place: Place, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("written", "meant"),
-    [("true", "auto"), ("false", "off"), ("on", "on"), ("ON", "on"), ("off", "off"), ("auto", "auto")]
-    + [("False", "off"), ("yes", "auto"), ("1", "auto")],
+    [
+        *(("true", "auto"), ("yes", "auto"), ("1", "auto"), ("auto", "auto")),
+        *(("on", "on"), ("ON", "on"), ("off", "off"), ("false", "off"), ("False", "off")),
+    ],
 )
 def test_tool_search_may_be_one_word(place: Place, written: str, meant: str) -> None:
     assert place.load(f"tools: {{tool_search: {written}}}").tools.tool_search.enabled == meant
@@ -128,6 +130,25 @@ def test_any_other_word_for_tool_search_is_refused(place: Place, written: str, s
 def test_enabled_takes_every_usual_spelling(place: Place, written: str, meant: str) -> None:
     config = place.load(f"tools:\n  tool_search:\n    enabled: {written}\n")
     assert config.tools.tool_search.enabled == meant
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("embeded", "embedded"), ("Light", "light"), ("lite", "light"), ("auxilary", "auxiliary")],
+)
+def test_a_misspelt_embedding_model_is_pointed_out(place: Place, written: str, meant: str) -> None:
+    config = place.load(f"tools:\n  rag_embed_model: {written}\n")
+    assert config.tools.rag_embed_model == written
+    (warning,) = config.warnings
+    assert f"did you mean {meant}?" in warning
+    assert f"{place.user_file}, line 2" in warning
+
+
+@pytest.mark.parametrize(
+    "written", ["embedded", "light", "auxiliary", "embeddinggemma", "nomic-embed-text", "bge-m3", "e5"]
+)
+def test_the_name_of_a_model_is_no_slip(place: Place, written: str) -> None:
+    assert place.load(f"tools: {{rag_embed_model: {written}}}").warnings == ()
 
 
 def test_the_tree_cannot_be_changed(place: Place) -> None:

@@ -31,12 +31,13 @@ from toolfold.config.describe import (
     section,
 )
 from toolfold.config.document import Node, Place, read_value, written
-from toolfold.config.settings import Section, Settings, tool_search_map
+from toolfold.config.settings import OWN_MODELS, Section, Settings, tool_search_map
 from toolfold.errors import ConfigError, nearest, shown
 
 Change = Callable[[Node, FieldInfo, KeyPath], Node | None]
 
 _SEARCH_LIMIT = ("tools", "tool_search", "search_default_limit")
+_EMBED_MODEL = ("tools", "rag_embed_model")
 
 
 def settle(tree: Node) -> tuple[Settings, list[str]]:
@@ -49,6 +50,7 @@ def settle(tree: Node) -> tuple[Settings, list[str]]:
         problems = [_explained(each, tree) for each in error.errors(include_url=False)]
         raise _together(problems) from None
     warnings += _lowered_limit(settings, tree)
+    warnings += _likely_misspelt(settings, tree)
     return settings, warnings
 
 
@@ -153,6 +155,16 @@ def _lowered_limit(settings: Settings, tree: Node) -> list[str]:
     said = f"{'.'.join(_SEARCH_LIMIT)} is {wanted}, more than max_search_limit"
     place = tree.place_of(_SEARCH_LIMIT)
     return [located(f"{said}; {search.search_default_limit} is used instead", place)]
+
+
+def _likely_misspelt(settings: Settings, tree: Node) -> list[str]:
+    """Any name may be a model of a service: a slip is no error here, and one later, when tools are sought."""
+    name = settings.tools.rag_embed_model
+    near = nearest(name, OWN_MODELS, count=1)
+    if name in OWN_MODELS or not near or abs(len(near[0]) - len(name)) > 3:
+        return []
+    said = f"{'.'.join(_EMBED_MODEL)} is {shown(repr(name), 60)}, taken for a service's model"
+    return [located(f"{said}; did you mean {near[0]}?", tree.place_of(_EMBED_MODEL))]
 
 
 def located(text: str, place: Place) -> str:

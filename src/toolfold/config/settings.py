@@ -47,6 +47,9 @@ _SECRET_LENGTH = 8
 # that another's may be four times as many. `training/README.md` has the curve.
 USUAL_NEED = 0.025
 
+OWN_MODELS = ("embedded", "light", "auxiliary")
+"""What `rag_embed_model` may be beside the name of a service's model."""
+
 
 def _without_nul(value: Path) -> Path:
     if "\0" in str(value):
