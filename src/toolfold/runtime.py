@@ -98,6 +98,7 @@ class Runtime:
             timeout=config.availability.timeout_seconds, grace=config.availability.grace_seconds
         )
         self._toolsets = Toolsets(registry.snapshot(), self._declared)
+        self._nameless = _Nameless(config.tools.synonyms)
         self._id = secrets.token_hex(8)
         self._scope = self._configured_scope()
         bridge = Bridge(Answers(retriever, config.tools))
@@ -135,6 +136,7 @@ class Runtime:
         toolsets = self._toolsets
         if toolsets.snapshot is not snapshot:
             self._toolsets = toolsets = Toolsets(snapshot, self._declared)
+            self._nameless.look(toolsets)
         return toolsets
 
     def get_tool_definitions(
@@ -231,8 +233,7 @@ class Runtime:
         ):
             self._require_known(key, names)
         self._warn_of_misspelt(settings.disabled)
-        if settings.synonyms:
-            self._warn_of_nameless(settings.synonyms)
+        self._nameless.look(self._toolsets)
         return Scope(settings.enabled_toolsets, settings.disabled_toolsets, settings.disabled)
 
     def _require_known(self, key: str, names: Iterable[str]) -> None:
@@ -252,19 +253,6 @@ class Runtime:
             near = () if known else nearest(name, {*snapshot, *self._toolsets.listing()})
             if near:
                 log.warning("tools.disabled: there is no tool or toolset %r.%s", name, did_you_mean(near))
-
-    def _warn_of_nameless(self, synonyms: Iterable[str]) -> None:
-        """Words for what may arrive later are fine; a typo or a bundle would leave them without effect."""
-        snapshot, bundles = self._toolsets.snapshot, self._toolsets.listing()
-        known = {*snapshot, *snapshot.toolsets, *(tool.source.name for tool in snapshot.values())} - {""}
-        for name in synonyms:
-            if name in known or snapshot.find(name):
-                continue
-            if name in bundles:
-                log.warning("tools.synonyms: %r is a bundle; name its tools or their own toolsets", name)
-            elif near := nearest(name, known):
-                said = "tools.synonyms: there is no tool, toolset or server %r.%s"
-                log.warning(said, name, did_you_mean(near))
 
 
 class RuntimeRegistry:
@@ -304,6 +292,36 @@ class RuntimeRegistry:
     def dispatch(self, name: str, args: Json | str | None = None, **options: Any) -> str:
         """Run one call through the one line and give the JSON text for the model."""
         return self._runtime.handle_function_call(name, args, **options)
+
+
+class _Nameless:
+    """Tells of words for what does not exist, each name once.
+
+    What they are for may arrive later. A typo or a bundle would leave them without effect.
+    """
+
+    def __init__(self, synonyms: Iterable[str]) -> None:
+        self._open = dict.fromkeys(synonyms)
+        self._compared: frozenset[str] = frozenset()
+
+    def look(self, toolsets: Toolsets) -> None:
+        """Look at the tools there are now. Names that were there before are not compared again."""
+        if not self._open:
+            return
+        snapshot, bundles = toolsets.snapshot, toolsets.listing()
+        servers = (tool.source.name for tool in snapshot.values())
+        known = frozenset({*snapshot, *snapshot.toolsets, *servers} - {""})
+        new, self._compared = known - self._compared, known
+        for name in list(self._open):
+            if name in known or snapshot.find(name):
+                continue
+            if name in bundles:
+                self._open.pop(name, None)
+                log.warning("tools.synonyms: %r is a bundle; name its tools or their own toolsets", name)
+            elif near := nearest(name, new):
+                self._open.pop(name, None)
+                said = "tools.synonyms: there is no tool, toolset or server %r.%s"
+                log.warning(said, name, did_you_mean(near))
 
 
 def _retriever(config: Config, progress: Progress | None) -> Retriever:

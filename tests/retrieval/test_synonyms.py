@@ -153,3 +153,18 @@ def test_a_bundle_has_no_words_of_its_own_and_that_is_pointed_out(
     opened({"tools.synonyms": {"toolfold-cli": ["x"], "mine": ["y"]}, "toolsets": {"mine": {"tools": []}}})
     assert "'toolfold-cli' is a bundle; name its tools" in caplog.text
     assert "'mine' is a bundle" in caplog.text
+
+
+def test_a_misspelt_name_is_pointed_out_when_its_tool_arrives(
+    opened: Opened, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = ("mcp_jira_creat_issue", "mcp_jira_create_issue", "zzz")
+    runtime = opened({"tools.synonyms": {name: ["x"] for name in names}})
+    assert "tools.synonyms" not in caplog.text
+    for tool in (JIRA, CATALOG[0], CATALOG[1]):
+        runtime.registry.add(tool)
+        runtime.session()
+    (said,) = [record.getMessage() for record in caplog.records if "synonyms" in record.getMessage()]
+    assert said.startswith(
+        "tools.synonyms: there is no tool, toolset or server 'mcp_jira_creat_issue'. Did you mean mcp_jira"
+    )
