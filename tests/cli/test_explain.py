@@ -107,3 +107,92 @@ def test_a_catalog_that_no_session_is_granted_is_told(toolfold: Toolfold, catalo
     done = toolfold(*LIGHT, *narrow, "explain", MESSAGE, "--catalog", catalog, "--json")
     assert "tools.enabled_toolsets" in done.err
     assert not {*done.json["selected"]} & TOOLS.keys()
+
+
+HISTORY = [
+    {"role": "user", "content": MESSAGE},
+    {"role": "assistant", "content": "It is created."},
+]
+
+
+class TestConversations:
+    @pytest.mark.parametrize(
+        "written",
+        [
+            json.dumps(HISTORY, indent=1),
+            json.dumps(HISTORY),
+            "\ufeff" + "".join(json.dumps(each) + "\n" for each in HISTORY),
+        ],
+    )
+    def test_what_was_said_before_counts(
+        self, toolfold: Toolfold, catalog: str, tmp_path: Path, written: str
+    ) -> None:
+        file = tmp_path / "history"
+        file.write_text(written, "utf-8")
+        asked = (*LIGHT, "explain", "and one for Bob", "--catalog", catalog, "--mode", "keyword", "--json")
+        alone, later = toolfold(*asked), toolfold(*asked, "--history", str(file))
+        assert "invoice_create" not in alone.json["selected"]
+        assert later.json["message"] == "and one for Bob"
+        told = {each["name"]: each for each in later.json["tools"]}
+        assert told["invoice_create"]["why"] == "fits an earlier message"
+
+    def test_without_a_message_the_newest_of_the_history_is_explained(
+        self, toolfold: Toolfold, catalog: str, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "history.json"
+        file.write_text(json.dumps(HISTORY))
+        done = toolfold(*LIGHT, "explain", "--history", str(file), "--catalog", catalog, "--json")
+        assert done.json["message"] == MESSAGE
+
+    @pytest.mark.parametrize(
+        ("written", "problem"),
+        [
+            ('[{"role": "user"', "no list of messages"),
+            ('{"role": "user", "content": "a"}\n{"role"\n', "line 2"),
+            ('["hello"]', "a message is an object with a role"),
+            ('{"content": "a"}\n', "a message is an object with a role"),
+            ('{"role": "assistant", "content": "a"}\n', "no message of a user"),
+            ("", "no message of a user"),
+        ],
+    )
+    def test_a_history_that_is_none_is_an_error(
+        self, toolfold: Toolfold, tmp_path: Path, written: str, problem: str
+    ) -> None:
+        file = tmp_path / "history.json"
+        file.write_text(written)
+        done = toolfold("explain", "--history", str(file))
+        assert done.code == 1
+        assert problem in " ".join(done.err.split())
+
+    def test_something_must_be_said(self, toolfold: Toolfold) -> None:
+        done = toolfold("explain")
+        assert done.code == 2
+        assert "say what to explain" in done.err
+
+
+class TestPlacement:
+    def test_what_stands_beside_the_message_is_shown(self, toolfold: Toolfold, catalog: str) -> None:
+        asked = (*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "both", "--placement", "tail")
+        request = toolfold(*asked, "--json").json["request"]
+        assert request["placement"] == "tail"
+        assert {*request["array"]} == PINNED | BRIDGE
+        assert "- invoice_create(" in request["tail"]
+        assert request["tokens_tail"] > 0
+        told = toolfold(*asked).out
+        assert "placement tail" in told
+        assert "- invoice_create(" in told
+
+    def test_the_model_decides_where_nothing_is_said(self, toolfold: Toolfold, catalog: str) -> None:
+        asked = (*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "both", "--json")
+        assert toolfold(*asked, "--model", "claude-sonnet-4-6").json["request"]["placement"] == "tail"
+        request = toolfold(*asked, "--model", "llama-4-maverick").json["request"]
+        assert request["placement"] == "replace"
+        assert request["tail"] == ""
+        assert "invoice_create" in request["array"]
+
+
+def test_a_rank_is_not_called_a_score(toolfold: Toolfold, catalog: str) -> None:
+    told = toolfold(*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "hybrid", "--json").json
+    assert all("score" not in each for each in told["tools"])
+    ranked = [each["ranks"]["fused"] for each in told["tools"] if each["why"] == "fits the message"]
+    assert ranked == sorted(ranked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -11,14 +12,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.catalogs import brought, catalog_options
+from toolfold.cli.catalogs import FILE, brought, catalog_options
 from toolfold.cli.show import as_json, counted, out, plain, table, warn, working
+from toolfold.errors import SourceError, shown
+from toolfold.jsonlines import read_file
 
 if TYPE_CHECKING:
-    from toolfold.model import Tool
+    from toolfold.model import Json, Tool
     from toolfold.retrieval.search import Mode
     from toolfold.runtime import Runtime
+    from toolfold.session import Session
     from toolfold.turn import Turn
+    from toolfold.turn.tokens import TokenCounter
 
 SHOWN = 20
 _OFF, _ON = "tools.tool_search.enabled=off", "tools.tool_search.enabled=on"
@@ -31,6 +36,7 @@ MODES: Mapping[str, tuple[str, ...]] = {
     "both": ("tools.selection=hybrid", _ON),
 }
 """What a mode means, in the words of the configuration."""
+PLACEMENTS = click.Choice(["auto", "replace", "append", "tail"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,38 +48,88 @@ class Explained:
     shown: bool
     why: str
     ranks: Mapping[str, int | None]
-    score: float | None
-    """Fused, from 1 for the best."""
     similarity: float | None
     tokens: int
     matched: tuple[str, ...] = field(default=())
 
 
 @click.command("explain")
-@click.argument("message")
+@click.argument("message", required=False)
+@click.option("--history", type=FILE, help="What was said before: a JSON list of messages, or one a line.")
 @click.option("--mode", type=click.Choice(list(MODES)), help="Show tools so. Default: as configured.")
+@click.option("--placement", type=PLACEMENTS, help="Put chosen tools there. Default: as configured.")
+@click.option("--model", default="", help="The model, by which `auto` decides where tools stand.")
 @catalog_options
 @click.option("--all", "every", is_flag=True, help=f"Every tool, not only the best {SHOWN}.")
 @json_option
 @click.pass_obj
 def command(
     invocation: Invocation,
-    message: str,
+    message: str | None,
+    history: Path | None,
     mode: str | None,
+    placement: str | None,
+    model: str,
     catalog: Path | None,
     sample: bool,
     every: bool,
     as_json_: bool,
 ) -> None:
-    """Explain what a model is shown for a message: every tool's ranks, tokens, and why it is in or out."""
+    """Explain what a model is shown for a message: every tool's ranks, tokens, and why it is in or out.
+
+    Without MESSAGE, the newest one of the user in --history is explained.
+    """
+    said = _said(message, history)
     added = brought(catalog, sample)
-    with invocation.also(MODES[mode] if mode else ()).runtime() as runtime, working("reading the tools"):
+    overrides = (*MODES.get(mode or "", ()), *((f"tools.rag_placement={placement}",) if placement else ()))
+    with invocation.also(overrides).runtime() as runtime, working("reading the tools"):
         _register(runtime, added)
-        report = _explained(runtime, message)
+        report = _explained(runtime, said, model)
     if as_json_:
         as_json(report)
     else:
         _tell(report, every)
+
+
+def _said(message: str | None, file: Path | None) -> list[Json]:
+    """The conversation, with the message at its end."""
+    said = _read(file) if file else []
+    if message is not None:
+        said.append({"role": "user", "content": message})
+    elif not file:
+        raise click.UsageError(
+            'say what to explain: toolfold explain "where is my parcel?", or --history FILE'
+        )
+    elif not any(each.get("role") == "user" for each in said):
+        raise click.ClickException(f"{file} holds no message of a user (role: user)")
+    return said
+
+
+def _read(file: Path) -> list[Json]:
+    """The messages of a file, in whatever form their provider keeps them."""
+    lines = read_file(file, _messages, what="a history") if not _is_list(file) else [_whole(file)]
+    return [message for line in lines for message in line]
+
+
+def _is_list(file: Path) -> bool:
+    """Whether it is one list over several lines."""
+    with file.open("rb") as stream:
+        return stream.read(100).decode("utf-8-sig", "replace").lstrip()[:1] == "["
+
+
+def _whole(file: Path) -> list[Json]:
+    try:
+        return _messages(json.loads(file.read_text("utf-8-sig")))
+    except (OSError, ValueError, RecursionError) as error:
+        raise SourceError(f"{file} is no list of messages: {shown(str(error))}") from None
+
+
+def _messages(value: Any) -> list[Json]:
+    messages = value if isinstance(value, list) else [value]
+    for each in messages:
+        if not isinstance(each, dict) or not isinstance(each.get("role", each.get("type")), str):
+            raise ValueError('a message is an object with a role: {"role": "user", "content": "…"}')
+    return messages
 
 
 def _register(runtime: Runtime, tools: Sequence[Tool]) -> None:
@@ -91,16 +147,17 @@ def _register(runtime: Runtime, tools: Sequence[Tool]) -> None:
         warn("the configuration grants no session the tools of the catalog; see tools.enabled_toolsets")
 
 
-def _explained(runtime: Runtime, message: str) -> dict[str, Any]:
-    """What a session really assembles for the message, and the legs' words beside it."""
-    from toolfold.turn import definitions
+def _explained(runtime: Runtime, said: Sequence[Json], model: str) -> dict[str, Any]:
+    """What a session really assembles for the conversation, and the legs' words beside it."""
+    from toolfold.turn import Conversation, definitions
     from toolfold.turn.tokens import TokenCounter
 
     session = runtime.session()
     whole = session.assemble()  # so that what is worked out once is not counted as this message's time
+    message = next(reversed(Conversation.of(said).said), "")
     legs = _Legs(runtime, whole, message)
     started = time.perf_counter()
-    turn = session.assemble(message)
+    turn = session.assemble(said)
     sent = turn.definitions()
     spent = (time.perf_counter() - started) * 1000
     counter = TokenCounter()
@@ -120,13 +177,27 @@ def _explained(runtime: Runtime, message: str) -> dict[str, Any]:
         "tokens_sent": counter.definitions(sent),
         "ms": round(spent, 3),
         "ms_by_leg": legs.spent,
+        "request": _requested(session, said, model, counter),
         "tools": [asdict(each) for each in sorted(tools, key=_best_first)],
         "unavailable": dict(turn.unavailable),
     }
 
 
-def _best_first(tool: Explained) -> tuple[bool, float, int, str]:
-    return not tool.shown, -(tool.score or 0.0), tool.ranks["semantic"] or 1 << 30, tool.name
+def _requested(session: Session, said: Sequence[Json], model: str, counter: TokenCounter) -> dict[str, Any]:
+    """Where a request has the tools: slim in its array, and told beside the newest message."""
+    request = session.request(said, model=model)
+    return {
+        "placement": request.placement,
+        "array": [tool["function"]["name"] for tool in request.tools],
+        "tokens_array": counter.definitions(request.tools),
+        "tail": request.tail,
+        "tokens_tail": counter.text(request.tail) if request.tail else 0,
+    }
+
+
+def _best_first(tool: Explained) -> tuple[bool, int, int, str]:
+    last = 1 << 30
+    return not tool.shown, tool.ranks["fused"] or last, tool.ranks["semantic"] or last, tool.name
 
 
 class _Legs:
@@ -164,7 +235,6 @@ class _Legs:
                 **{leg: self._ranks.get(leg, {}).get(tool.name) for leg in ("keyword", "semantic")},
                 "fused": rank,
             },
-            score=hit.score if hit else None,
             similarity=self._scores.get("semantic", {}).get(tool.name),
             tokens=tokens,
             matched=hit.matched if hit else (),
@@ -227,6 +297,22 @@ def _tell(report: Mapping[str, Any], every: bool) -> None:
         f"{counted(len(report['selected']), 'tool')} shown: [bold]{sent:,} tokens[/bold]"
         f" of {everything:,}{saved}; {report['ms']:.1f} ms."
     )
+    _tell_request(report["request"])
+
+
+def _tell_request(request: Mapping[str, Any]) -> None:
+    """Only where a request has the tools in another place than the array told of above."""
+    if request["placement"] == "replace":
+        return
+    array, tail = request["array"], request["tail"]
+    beside = f", and {request['tokens_tail']:,} beside the message" if tail else ""
+    out(
+        f"\nA request, placement {request['placement']}: {counted(len(array), 'tool')} in the array,"
+        f" {request['tokens_array']:,} tokens{beside}."
+    )
+    out(f"In the array: {plain(', '.join(array))}.")
+    if tail:
+        out(f"Beside the message:\n{plain(tail)}")
 
 
 def _row(tool: Mapping[str, Any]) -> Sequence[str]:
