@@ -197,11 +197,14 @@ def test_text_that_no_terminal_can_carry_is_carried(
     assert row["ranked"][0] == "get_weather"
 
 
-def test_no_messages_print_nothing(evaluated: Evaluated, queries: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_no_messages_are_nothing_to_measure(
+    evaluated: Evaluated, queries: Path, options: tuple[str, ...]
+) -> None:
     queries.write_text("\n")
-    done = evaluated("--json")
-    assert (done.code, done.out) == (0, "")
-    assert "queries.jsonl holds no messages" in done.err
+    done = evaluated(*options)
+    assert (done.code, done.out) == (1, "")
+    assert "queries.jsonl holds no messages: there is nothing to measure" in " ".join(done.err.split())
 
 
 def test_no_tools_are_nothing_to_search(evaluated: Evaluated, catalog: Path) -> None:

@@ -85,10 +85,10 @@ def _read(catalog: Path, queries: Path) -> tuple[Snapshot, list[Query]]:
     listing, asked = brought(catalog, sample=False), load_queries(queries)
     if not listing:
         raise click.ClickException(f"{catalog} holds no tools: there is nothing to search")
+    if not asked:
+        raise click.ClickException(f"{queries} holds no messages: there is nothing to measure")
     # Not registered: a catalog may hold names that no runtime would take, and is measured by itself.
     tools = Snapshot({tool.name: tool for tool in listing}, 0)
-    if not asked:
-        warn(f"{queries} holds no messages")
     if twice := _repeated(tool.name for tool in listing):
         warn(f"{catalog}: more than one tool is called {listed(twice, 5)}; the last one counts")
     if twice := _repeated(str(query.id) for query in asked):
