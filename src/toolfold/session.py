@@ -43,6 +43,7 @@ from toolfold.turn import (
 )
 from toolfold.turn.cost import Placement
 from toolfold.turn.forms import FORMS, Form
+from toolfold.turn.native import Natives
 from toolfold.turn.placement import Placements, Placing, Request, Wording
 from toolfold.turn.selection import BRIDGE
 
@@ -64,6 +65,7 @@ class Grounds:
     """The toolsets as they are now."""
     grants: Grants = field(default_factory=Grants)
     placements: Placements = field(default_factory=Placements)
+    natives: Natives = field(default_factory=Natives)
     wording: Wording = field(default_factory=Wording)
 
 
@@ -128,16 +130,16 @@ class Session:
     ) -> Request:
         """Begin a turn and write the model request for a history that is in the provider's own `form`.
 
-        The history is the caller's: what was put beside its messages before is put there again.
+        The history is the caller's: what was put beside its messages before is put there again. Raises
+        ValueError where a `native` form is asked for that the form or the model does not have.
         """
         if form not in FORMS:
             raise ValueError(f"{form!r} is no form of request: there are {', '.join(FORMS)}")
         grounds, settings = self._grounds, self._grounds.config.tools
+        native = grounds.natives.settle(native, settings.rag_native, form=form, model=model)
         history = self._placing.read(messages)
         grant = self._grant()
         turn = self._assembled(grant, history.meant())
-        # Chat has nothing of the kind.
-        native = form != "openai" and (settings.rag_native if native is None else native)
         placement: Placement = "replace"  # where nothing is chosen, there is nothing to place
         if settings.selection != "eager":
             # What stands beside a message is called through the bridge, which is not wanted here.

@@ -700,14 +700,67 @@ async def test_a_sessions_search_is_answered_in_the_providers_form(opened: Opene
 def test_chat_knows_nothing_native_and_says_the_same_without(opened: Opened, placement: Placement) -> None:
     settings = {"rag_placement": placement, "tool_search.enabled": "off"}
     plain = talk(desk(opened, **settings), "openai", native=False)
-    for native in (
-        talk(desk(opened, **settings), "openai", native=True),
-        talk(desk(opened, **settings, rag_native=True), "openai"),
-    ):
-        assert [wire(each.tools) for each in native] == [wire(each.tools) for each in plain]
-        assert [wire(each.messages) for each in native] == [wire(each.messages) for each in plain]
-        assert {each.placement for each in native} == {placement}
-        assert {each.deferred for each in native} == {None}
+    native = talk(desk(opened, **settings, rag_native=True), "openai")
+    assert [wire(each.tools) for each in native] == [wire(each.tools) for each in plain]
+    assert [wire(each.messages) for each in native] == [wire(each.messages) for each in plain]
+    assert {each.placement for each in native} == {placement}
+    assert {each.deferred for each in native} == {None}
+
+
+LACKING: list[tuple[Form, str]] = [
+    ("openai", ""),
+    ("openai", "gpt-5.4"),
+    ("anthropic", "claude-3-5-sonnet-20241022"),
+    ("anthropic", "claude-sonnet-4-20250514"),
+    ("anthropic", "anthropic.claude-opus-4-1-20250805-v1:0"),
+    ("responses", "gpt-4o"),
+    ("responses", "gpt-5-2025-08-07"),
+    ("responses", "openai/gpt-5.3-codex"),
+    ("responses", "o4-mini"),
+    ("responses", "gpt-oss-20b"),
+]
+HAVING: list[tuple[Form, str]] = [
+    ("anthropic", ""),
+    ("anthropic", "claude-haiku-4-5-20251001"),
+    ("anthropic", "claude-opus-latest"),
+    ("anthropic", "us.anthropic.claude-sonnet-4-6"),
+    ("responses", ""),
+    ("responses", "gpt-5.4-mini-2026-03-17"),
+    ("responses", "gpt-6"),
+]
+
+
+@pytest.mark.parametrize(("form", "model"), LACKING)
+def test_whoever_asks_for_a_native_form_that_there_is_not_is_told(
+    opened: Opened, form: Form, model: str
+) -> None:
+    with pytest.raises(ValueError, match=r"^native: .*(no form of its own|cannot load tools late)"):
+        desk(opened).request([user("create an invoice")], form=form, model=model, native=True)
+
+
+@pytest.mark.parametrize(
+    ("form", "model"), [*LACKING, ("anthropic", "kimi-k2"), ("responses", "deepseek-v3")]
+)
+def test_a_setting_gives_way_where_there_is_no_native_form_and_says_so_once(
+    opened: Opened, caplog: pytest.LogCaptureFixture, form: Form, model: str
+) -> None:
+    session = desk(opened, rag_native=True)
+    requests = [session.request([user("create an invoice")], form=form, model=model) for _ in range(2)]
+    assert {each.deferred for each in requests} == {None}
+    assert len([each for each in caplog.records if "tools.rag_native" in each.getMessage()]) == 1
+
+
+@pytest.mark.parametrize(("form", "model"), HAVING)
+def test_a_native_form_is_used_where_there_is_one(opened: Opened, form: Form, model: str) -> None:
+    session = desk(opened, rag_native=True)
+    assert session.request([user("create an invoice")], form=form, model=model).deferred is not None
+
+
+def test_of_a_model_that_nobody_knows_its_user_is_believed(opened: Opened) -> None:
+    request = desk(opened).request(
+        [user("create an invoice")], form="anthropic", model="kimi-k2", native=True
+    )
+    assert request.deferred is not None
 
 
 def test_where_everything_is_shown_nothing_is_placed(opened: Opened) -> None:
