@@ -45,5 +45,5 @@ def _single_spaced(text: str) -> str:
 def shared_out(whole: Places, parts: Iterable[Places]) -> list[int]:
     """The whole message's best first, then the best of each wish, then the rest."""
     firsts = [int(part[0]) for part in parts if len(part)]
-    order = map(int, whole)
-    return list(dict.fromkeys((*map(int, whole[:LEADING]), *firsts, *order)))
+    order: list[int] = whole.tolist()
+    return list(dict.fromkeys((*order[:LEADING], *firsts, *order)))

@@ -126,16 +126,19 @@ class Lexical:
         """Every tool's score, and the score of one that would match every word as well as can be."""
         total = np.zeros(self.size, np.float32)
         best = 0.0
+        places, weights = self.places, self.weights
         for term in self.words.said(query).telling:
             rarity, start, end = self._rarity(term)
             best += rarity
             if end > start:
-                total[self.places[start:end]] += self.weights[start:end] * np.float32(rarity)
+                total[places[start:end]] += weights[start:end] * np.float32(rarity)
         return total, best
 
     def matched(self, query: str, places: Sequence[int]) -> list[list[str]]:
         """For each of these tools, the words of the query it shares, for a person."""
         found: list[list[str]] = [[] for _ in places]
+        if not len(places):
+            return found
         wanted = np.asarray(places, np.int32)
         for term, word in self.words.said(query).telling.items():
             _, start, end = self._rarity(term)
@@ -152,7 +155,8 @@ class Lexical:
         said[[self.terms.get(piece, -1) for piece in self.words.said(query).every]] = 1
         said[-1] = 0  # what no tool has, and the end of every name
         names = self.names[places]
-        covered: Weights = said[names].sum(1) / np.maximum((names >= 0).sum(1, dtype=np.float32), 1)
+        each = np.ones(LONGEST_NAME, np.float32)
+        covered: Weights = (said[names] @ each) / np.maximum((names >= 0).astype(np.float32) @ each, 1)
         return covered
 
     def without(self, gone: Iterable[int], size: int) -> Lexical:

@@ -9,6 +9,7 @@ nothing of which tools were found. Trained by `training/train_need.py`.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import zlib
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from toolfold.retrieval.ranking import NEVER, Legs, Scores
+from toolfold.retrieval.ranking import Legs, Scores, real
 from toolfold.retrieval.vectors import products
 
 Head = Literal["encoder", "light", "text"]
@@ -39,6 +40,7 @@ class Need:
     def __init__(self, weights: Mapping[str, NDArray[Any]], head: Head) -> None:
         self._weights = {key: value.astype(np.float32) for key, value in weights.items()}
         self._head = head
+        self._inner = np.ascontiguousarray(self._weights["inner"].T)
 
     @classmethod
     def shipped(cls, head: Head) -> Need:
@@ -52,43 +54,50 @@ class Need:
 
         `states` are the encoder's, a row a token. Without them the other parts answer alone.
         """
-        if not _plain(message):
+        text = _plain(message)
+        if not text:
             return 0.0
         head = self._usable(legs, states)
         if head == "encoder" and states is not None:
-            said = self._said(message, "joint") + self._meant(states)
+            said = self._said(text, "joint") + self._meant(states)
         else:
-            said = self._said(message, "alone")
-        row = np.concatenate(([said], nearness(legs, dense=head != "text")))
-        score = float(row @ self._weights[f"{head}.weigh"] + self._weights[f"{head}.shift"])
-        return float(1.0 / (1.0 + np.exp(-np.clip(score, -30.0, 30.0))))
+            said = self._said(text, "alone")
+        weigh, shift = self._weights[f"{head}.weigh"].tolist(), float(self._weights[f"{head}.shift"])
+        row = [said, *nearness(legs, dense=head != "text").tolist()]
+        score = sum(each * weight for each, weight in zip(row, weigh, strict=True)) + shift
+        return 1.0 / (1.0 + math.exp(-min(max(score, -30.0), 30.0)))
 
     def _usable(self, legs: Legs, states: Scores | None) -> Head:
         if not legs.dense or (self._head == "encoder" and states is None):
             return "text"
         return self._head
 
-    def _said(self, message: str, part: str) -> float:
+    def _said(self, text: str, part: str) -> float:
         weights = self._weights
-        places, shares = traits(message)
+        places, shares = _traits(text)
         table = weights[f"{part}.table"][places] * weights[f"{part}.scale"]
         return float(table @ shares + weights[f"{part}.shift"])
 
     def _meant(self, states: Scores) -> float:
         weights = self._weights
-        inner = products(states, weights["inner"].T) + weights["inner_shift"]
-        inner = np.maximum(inner, np.float32(0))
+        inner = products(states, self._inner) + weights["inner_shift"]
+        np.maximum(inner, 0, out=inner)
         pooled = np.concatenate((inner.mean(0), inner.max(0), states.mean(0)))
         return float(pooled @ weights["outer"])
 
 
 def traits(message: str) -> tuple[Places, Scores]:
     """The buckets of a message's runs of characters, words and pairs of words, and what each counts."""
-    text = _plain(message)
-    runs = np.unique(_runs(text))
-    words = _words(text) + LETTERS
-    shares = np.repeat([len(runs) ** -0.5, len(words) ** -0.5], [len(runs), len(words)])
-    return np.concatenate((runs, words)), shares.astype(np.float32)
+    return _traits(_plain(message))
+
+
+def _traits(text: str) -> tuple[Places, Scores]:
+    runs, words = _runs(text), _words(text)
+    places = np.concatenate((runs, words))
+    shares = np.empty(len(places), np.float32)
+    shares[: len(runs)] = len(runs) ** -0.5
+    shares[len(runs) :] = max(len(words), 1) ** -0.5
+    return places, shares
 
 
 def nearness(legs: Legs, *, dense: bool) -> Scores:
@@ -104,11 +113,11 @@ def nearness(legs: Legs, *, dense: bool) -> Scores:
 
 def _dense_nearness(scores: Scores) -> list[float]:
     """The highest, and how far the fifth is below it: one clear answer, or a crowd that is as near."""
-    real = scores[scores > NEVER]
-    if not len(real):
+    usual = real(scores)
+    if not len(usual):
         return [0.0, 0.0]
-    depth = min(5, len(real))
-    best = np.partition(real, len(real) - depth)[len(real) - depth :]
+    depth = min(5, len(usual))
+    best = np.partition(usual, len(usual) - depth)[len(usual) - depth :]
     highest = float(best.max())
     return [highest, highest - float(best.min())]
 
@@ -118,7 +127,7 @@ def _plain(message: str) -> str:
 
 
 def _runs(text: str) -> Places:
-    """A bucket for every run of one to five characters, by a rolling hash over the whole text at once."""
+    """The buckets of all runs of one to five characters, by a rolling hash over the whole text at once."""
     letters = np.frombuffer(f"^ {text} $".encode("utf-32-le", "replace"), np.uint32)
     found, rolled = [], letters
     for length in range(1, LONGEST_RUN + 1):
@@ -127,11 +136,15 @@ def _runs(text: str) -> Places:
         mixed = rolled + np.uint32(length * 0x9E3779B1 & 0xFFFFFFFF)
         mixed = (mixed ^ (mixed >> np.uint32(15))) * np.uint32(0x85EBCA6B)
         found.append(mixed >> np.uint32(17))
-    return np.concatenate(found).astype(np.int64)
+    buckets = np.concatenate(found)
+    buckets.sort()
+    different: Places = buckets[np.append(True, buckets[1:] != buckets[:-1])].astype(np.int64)
+    return different
 
 
 def _words(text: str) -> Places:
     words = ["^", *_WORD.findall(text), "$"]
     pairs = (f"{one} {other}" for one, other in itertools.pairwise(words))
     told = (*words[1:-1], *pairs)
-    return np.array(sorted({zlib.crc32(each.encode("utf-8", "replace")) % WORDS for each in told}), np.int64)
+    buckets = {zlib.crc32(each.encode("utf-8", "replace")) % WORDS for each in told}
+    return np.array(sorted(buckets), np.int64) + LETTERS

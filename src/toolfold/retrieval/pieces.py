@@ -37,6 +37,8 @@ class WordPiece:
 
     def count(self, word: str) -> int:
         """Into how many pieces a word falls."""
+        if (known := self._remembered.get(word)) is not None and word.isascii():
+            return len(known)
         return sum(len(self._cut(part)) for part in split_words(_plain(word)))
 
     def _cut(self, word: str) -> tuple[int, ...]:
@@ -77,19 +79,19 @@ class Unigram:
     def ids(self, text: str, limit: int) -> list[int]:
         """The numbers of the text's known pieces, at most `limit`."""
         ids: list[int] = []
-        for word in split_words(_lower(unicodedata.normalize("NFKC", text))):
-            for part in _DIGITS.findall(word):
-                ids += self._cut(part)
+        for word in split_words(_lower(text if text.isascii() else unicodedata.normalize("NFKC", text))):
+            known = self._remembered.get(word)
+            ids += self._cut(word) if known is None else known
             if len(ids) >= limit:
                 break
         return ids[:limit]
 
     def _cut(self, word: str) -> tuple[int, ...]:
-        known = self._remembered.get(word)
-        if known is None:
-            known = self._likeliest(word)
-            if len(self._remembered) < MOST_REMEMBERED:
-                self._remembered[word] = known
+        """Of a word of letters and figures, each by themselves."""
+        parts = _DIGITS.findall(word)
+        known = tuple(number for part in parts for number in self._likeliest(part))
+        if len(self._remembered) < MOST_REMEMBERED:
+            self._remembered[word] = known
         return known
 
     def _likeliest(self, word: str) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ trained on messages of other catalogs to tell which leg to believe.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -38,14 +39,16 @@ def best_places(scores: Scores, depth: int) -> Places:
     depth = min(depth, len(scores))
     if depth == 0:
         return np.zeros(0, np.int64)
-    if depth < len(scores) // 4:
-        bound = np.partition(scores, len(scores) - depth)[len(scores) - depth]
-        above = np.flatnonzero(scores > bound)
-        some = np.concatenate((above, np.flatnonzero(scores == bound)[: depth - len(above)]))
-    else:
-        some = np.arange(len(scores))
-    order: Places = some[np.argsort(-scores[some], kind="stable")]
-    return order[:depth]
+    if depth >= len(scores) // 4:
+        return (-scores).argsort(kind="stable")[:depth]
+    bound = np.partition(scores, len(scores) - depth)[len(scores) - depth]
+    some: Places = (scores >= bound).nonzero()[0]  # more than asked for where several stand at the bound
+    return some[(-scores[some]).argsort(kind="stable")[:depth]]
+
+
+def real(scores: Scores) -> Scores:
+    """The scores of what may be found: what is not granted says nothing about what is usual."""
+    return scores if scores.min(initial=0) > NEVER else scores[scores > NEVER]
 
 
 def reciprocal_ranks(rankings: Sequence[Places], size: int, k: int = RRF_K) -> Scores:
@@ -58,47 +61,44 @@ def reciprocal_ranks(rankings: Sequence[Places], size: int, k: int = RRF_K) -> S
 
 def features(legs: Legs, candidates: Places, names: Scores) -> Scores:
     """A row a candidate: what each leg says of it, by itself and beside the others."""
-    columns: list[Scores | float] = [*_lexical_columns(legs, candidates), names]
-    for scores in legs.dense.values():
-        columns += _dense_columns(scores, candidates)
-    rows: Scores = np.empty((len(candidates), len(columns)), np.float32)
-    for place, column in enumerate(columns):
-        rows[:, place] = column
-    return rows
+    columns: Scores = np.empty((7 + 6 * len(legs.dense), len(candidates)), np.float32)
+    by_rank = np.float32(1) / (1 + np.arange(len(candidates), dtype=np.float32) / np.float32(3))
+    _lexical_columns(columns[:6], legs, candidates, by_rank)
+    columns[6] = names
+    for number, scores in enumerate(legs.dense.values()):
+        _dense_columns(columns[7 + 6 * number :], scores, candidates, by_rank)
+    return columns.T
 
 
-def _lexical_columns(legs: Legs, candidates: Places) -> list[Scores | float]:
+def _lexical_columns(columns: Scores, legs: Legs, candidates: Places, by_rank: Scores) -> None:
     mine = legs.lexical[candidates]
-    highest = float(legs.lexical.max(initial=0.0))
-    return [
-        mine / max(legs.best_lexical, 1e-6),
-        mine / max(highest, 1e-6),
-        mine / 10.0,
-        _closeness(mine),
-        highest / max(legs.best_lexical, 1e-6),
-        min(legs.best_lexical / 40.0, 2.0),
-    ]
+    highest, best = float(legs.lexical.max(initial=0.0)), max(legs.best_lexical, 1e-6)
+    columns[0] = mine / best
+    columns[1] = mine / max(highest, 1e-6)
+    columns[2] = mine / 10.0
+    columns[3] = _closeness(mine, by_rank)
+    columns[4] = highest / best
+    columns[5] = min(legs.best_lexical / 40.0, 2.0)
 
 
-def _dense_columns(scores: Scores, candidates: Places) -> list[Scores | float]:
-    mine = scores[candidates]
-    real = scores[scores > NEVER]  # what is not granted says nothing about what is usual
-    highest, average, spread = float(real.max(initial=0)), float(real.mean()), float(real.std()) + 1e-6
-    return [
-        mine,
-        (mine - highest) * 4.0,
-        (mine - average) / spread / 4.0,
-        _closeness(mine),
-        highest,
-        (highest - average) / spread / 4.0,
-    ]
+def _dense_columns(columns: Scores, scores: Scores, candidates: Places, by_rank: Scores) -> None:
+    mine, usual = scores[candidates], real(scores)
+    highest, average = float(usual.max(initial=0)), float(usual.sum()) / max(len(usual), 1)
+    apart = usual - np.float32(average)
+    spread = 4.0 * (math.sqrt(float(np.vecdot(apart, apart)) / max(len(usual), 1)) + 1e-6)
+    columns[0] = mine
+    columns[1] = (mine - highest) * 4.0
+    columns[2] = (mine - average) / spread
+    columns[3] = _closeness(mine, by_rank)
+    columns[4] = highest
+    columns[5] = (highest - average) / spread
 
 
-def _closeness(mine: Scores) -> Scores:
+def _closeness(mine: Scores, by_rank: Scores) -> Scores:
     """1 for the best of the candidates, less with every rank; 0 for what has no score at all."""
-    ranks = np.empty(len(mine), np.float32)
-    ranks[np.argsort(-mine, kind="stable")] = np.arange(len(mine))
-    closeness: Scores = np.where(mine > 0, 1.0 / (1.0 + ranks / 3.0), 0.0).astype(np.float32)
+    closeness = np.empty_like(mine)
+    closeness[(-mine).argsort(kind="stable")] = by_rank
+    closeness[mine <= 0] = 0
     return closeness
 
 
@@ -106,7 +106,11 @@ class Ranker:
     """A small network over the features: one hidden layer, trained by `training/train_ranker.py`."""
 
     def __init__(self, weights: Mapping[str, Scores]) -> None:
-        self._weights = dict(weights)
+        # The scales and both ways out of a row are worked into one table: it is asked for every message.
+        scaled = np.column_stack((weights["inner"], weights["direct"])) / weights["spread"][:, None]
+        self._table: Scores = np.ascontiguousarray(scaled, np.float32)
+        self._shift: Scores = np.append(weights["inner_bias"], np.float32(0)) - weights["mean"] @ self._table
+        self._outer: Scores = np.append(weights["outer"], np.float32(1))
 
     @classmethod
     def shipped(cls, name: str) -> Ranker:
@@ -121,7 +125,8 @@ class Ranker:
 
     def __call__(self, rows: Scores) -> Scores:
         """One score a row; only their order means something."""
-        weights = self._weights
-        scaled = (rows - weights["mean"]) / weights["spread"]
-        hidden = np.maximum(scaled @ weights["inner"] + weights["inner_bias"], np.float32(0))
-        return np.asarray(hidden @ weights["outer"] + scaled @ weights["direct"], np.float32)
+        hidden: Scores = rows @ self._table
+        hidden += self._shift
+        inner = hidden[:, :-1]
+        np.maximum(inner, 0, out=inner)
+        return hidden @ self._outer

@@ -7,10 +7,10 @@ models, prompts or what is done with the answer.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,54 +106,58 @@ class Searcher:
         granted: Iterable[str] | None = None,
     ) -> Found:
         """The best tools for a message, best first, out of those granted."""
+        whole, hits = self._found(index, message, mode, limit, granted)
+        return Found(hits, self._need(whole))
+
+    def search(
+        self,
+        index: Index,
+        message: str,
+        *,
+        mode: Mode = "hybrid",
+        limit: int = 8,
+        granted: Iterable[str] | None = None,
+    ) -> list[Hit]:
+        """Only the tools of the answer, for who knows that some are needed."""
+        return list(self._found(index, message, mode, limit, granted)[1])
+
+    def _found(
+        self, index: Index, message: str, mode: Mode, limit: int, granted: Iterable[str] | None
+    ) -> tuple[_Asked, tuple[Hit, ...]]:
         grant = index.grant(granted)
         whole, *parts = self._asked(index, message, mode, grant)
         order = shared_out(self._order(index, whole, mode), self._wishes(index, whole.legs, parts, mode))
         named = [place for place in index.names.named_in(message) if grant.mask[place]]
-        places = list(dict.fromkeys((*named, *spread_out(index, order))))[:limit]
+        places = list(dict.fromkeys((*named, *spread_out(index, order, limit))))[:limit]
         if not places:
             places = _by_part_of_name(index, message, grant.mask)[:limit]
-        words = index.lexical.matched(message, places)
-        return Found(
-            tuple(
-                _hit(index, whole.legs, place, rank, shared, place in named)
-                for rank, (place, shared) in enumerate(zip(places, words, strict=True))
-            ),
-            self._need(whole),
-        )
-
-    def search(self, index: Index, message: str, **options: Any) -> list[Hit]:
-        """Only the tools of the answer."""
-        return list(self.answer(index, message, **options).hits)
+        return whole, tuple(_hits(index, message, whole.legs, places, frozenset(named)))
 
     def legs(self, index: Index, message: str, granted: Iterable[str] | None) -> dict[str, dict[str, float]]:
         """Leg → what it gives every tool that it finds, best first: to tell a person, not to choose by."""
         grant = index.grant(granted)
-        legs = self._asked(index, message, "hybrid", grant)[0].legs
+        legs = self._asked(index, message, "hybrid", grant, in_parts=False)[0].legs
         dense = next(iter(legs.dense.values()), None)
         near = {} if dense is None else {"semantic": _by_name(index, dense, float(NEVER))}
         return {"keyword": _by_name(index, legs.lexical, 0.0), **near}
 
-    def _asked(self, index: Index, message: str, mode: Mode, grant: Grant) -> list[_Asked]:
+    def _asked(
+        self, index: Index, message: str, mode: Mode, grant: Grant, *, in_parts: bool = True
+    ) -> list[_Asked]:
         """The message as a whole, then what may be wishes of their own in it."""
         if mode == "rerank":
             lexical = _Asked(message, _keywords(index, message, grant))
             if second := self._second_opinion(index, message, lexical.legs.lexical):
                 return [replace(lexical, legs=replace(lexical.legs, dense=second))]
-        texts = [message, *parts_of(message, index.lexical.words)] if mode != "keyword" else [message]
-        asked = [_Asked(text, _keywords(index, text, grant)) for text in texts]
-        reading = self._reading(index, texts) if mode != "keyword" else None
+        if mode == "keyword":
+            return [_Asked(message, _keywords(index, message, grant))]
+        texts = [message, *(parts_of(message, index.lexical.words) if in_parts else ())]
+        reading = self._reading(index, texts)
         if reading is None or index.vectors is None or not reading.vectors[0].any():
-            return asked[:1]
-        near = index.vectors.near
-        asked[0] = replace(asked[0], states=reading.states)
-        return [
-            replace(
-                each, legs=replace(each.legs, dense={"dense": near(vector, grant.hidden, each.legs.lexical)})
-            )
-            for each, vector in zip(asked, reading.vectors, strict=True)
-            if vector.any()
-        ]
+            return [_Asked(message, _keywords(index, message, grant))]
+        read = [(text, vector) for text, vector in zip(texts, reading.vectors, strict=True) if vector.any()]
+        asked = [_Asked(text, _both(index, text, vector, grant)) for text, vector in read]
+        return [replace(asked[0], states=reading.states), *asked[1:]]
 
     def _need(self, whole: _Asked) -> float:
         if self._judge is None:
@@ -162,8 +166,10 @@ class Searcher:
         legs = replace(whole.legs, dense={}) if _SECOND_OPINION in whole.legs.dense else whole.legs
         return self._judge().probability(whole.text, legs, whole.states)
 
-    def _wishes(self, index: Index, whole: Legs, parts: Iterable[_Asked], mode: Mode) -> Iterator[Places]:
+    def _wishes(self, index: Index, whole: Legs, parts: Sequence[_Asked], mode: Mode) -> Iterator[Places]:
         """What the parts find that come as near to a tool as the whole message does to any."""
+        if not parts:
+            return
         highest = max((float(each.max(initial=NEVER)) for each in whole.dense.values()), default=0.0)
         for part in parts:
             order = self._order(index, part, mode)
@@ -218,12 +224,12 @@ class Searcher:
             fused = reciprocal_ranks([lexical, *dense], len(legs.lexical))
             order = best_places(fused, DEPTH)
             return order[fused[order] > 0]
-        candidates = np.unique(np.concatenate((lexical, *dense)))
+        candidates = _distinct(np.concatenate((lexical, *dense)))
         if not len(candidates):
             return candidates
         named = index.lexical.name_coverage(asked.text, candidates)
         scores = self._ranker()(features(legs, candidates, named))
-        return candidates[np.argsort(-scores, kind="stable")]
+        return candidates[(-scores).argsort(kind="stable")]
 
 
 def _keywords(index: Index, text: str, grant: Grant) -> Legs:
@@ -231,6 +237,18 @@ def _keywords(index: Index, text: str, grant: Grant) -> Legs:
     lexical, best = index.lexical.scores(text)
     lexical[grant.hidden] = 0
     return Legs(lexical, best, {})
+
+
+def _both(index: Index, text: str, vector: Matrix, grant: Grant) -> Legs:
+    """What the keyword leg and the semantic leg say."""
+    alone = _keywords(index, text, grant)
+    if index.vectors is None:
+        return alone
+    return Legs(
+        alone.lexical,
+        alone.best_lexical,
+        {"dense": index.vectors.near(vector, grant.hidden, alone.lexical)},
+    )
 
 
 def _by_name(index: Index, scores: Scores, floor: float) -> dict[str, float]:
@@ -243,8 +261,14 @@ def _by_name(index: Index, scores: Scores, floor: float) -> dict[str, float]:
 
 def _sharing_words(lexical: Scores, count: int) -> Places:
     """The tools that share most with the message, of those that share anything."""
-    sharing = np.flatnonzero(lexical > 0)
+    sharing = (lexical > 0).nonzero()[0]
     return sharing[best_places(lexical[sharing], count)]
+
+
+def _distinct(places: Places) -> Places:
+    """Each of them once, in ascending order."""
+    places.sort()
+    return places[np.append(True, places[1:] != places[:-1])] if len(places) else places
 
 
 def _by_part_of_name(index: Index, message: str, mask: Mask) -> list[int]:
@@ -257,16 +281,17 @@ def _by_part_of_name(index: Index, message: str, mask: Mask) -> list[int]:
     ]
 
 
-def _hit(index: Index, legs: Legs, place: int, rank: int, shared: Iterable[str], exact: bool) -> Hit:
-    tool = index.tools[place]
-    near = [float(each[place]) for each in legs.dense.values() if each[place] > NEVER]
-    return Hit(
-        name=tool.name if tool else "",
-        score=1.0 / (1 + rank),
-        matched=tuple(shared),
-        similarity=near[0] if near else None,
-        exact=exact,
-    )
+def _hits(
+    index: Index, message: str, legs: Legs, places: Sequence[int], named: Collection[int]
+) -> Iterator[Hit]:
+    """The tools in these places, with what tells why."""
+    dense = next(iter(legs.dense.values()), None)
+    near = [float(NEVER)] * len(places) if dense is None else dense[list(places)].tolist()
+    words = index.lexical.matched(message, places)
+    for rank, (place, shared, similarity) in enumerate(zip(places, words, near, strict=True), 1):
+        tool = index.tools[place]
+        told = similarity if similarity > NEVER else None
+        yield Hit(tool.name if tool else "", 1.0 / rank, tuple(shared), told, place in named)
 
 
 class Retriever:
@@ -298,7 +323,7 @@ class Retriever:
         granted: Iterable[str] | None = None,
     ) -> list[Hit]:
         """The best tools for a message, best first, out of those granted."""
-        return list(self.answer(snapshot, message, mode=mode, limit=limit, granted=granted).hits)
+        return self._searcher.search(self._index(snapshot), message, mode=mode, limit=limit, granted=granted)
 
     def answer(
         self,

@@ -7,6 +7,7 @@ nothing of tools or of ranking.
 
 from __future__ import annotations
 
+import itertools
 import re
 import threading
 import unicodedata
@@ -130,17 +131,21 @@ class Words:
 
     def _said(self, message: str) -> Said:
         every = words(message)
+        pieces = {word: self._pieces(word) for word in set(every)}
         telling = {
             piece: word if word.isascii() else piece
             for word in [word for word in every if word not in COMMON] or every
-            for piece in self._pieces(word)
+            for piece in pieces[word]
         }
-        return Said(frozenset(piece for word in every for piece in self._pieces(word)), telling)
+        return Said(frozenset(itertools.chain.from_iterable(pieces.values())), telling)
 
     def _pieces(self, word: str) -> Iterable[str]:
+        stem = self._stems.get(word)
+        if stem is not None:
+            return (stem,)
         if not word.isascii() and _PAIRED.search(word):
             return [piece for run in _SCRIPTS.findall(word) for piece in self._run_pieces(run)]
-        return (self._stemmed(word),)
+        return (self._stem(word),)
 
     def _run_pieces(self, run: str) -> Iterable[str]:
         """Of a part of a word in one script: "slackに送る" says "slack" too."""

@@ -23,6 +23,8 @@ REFINED = 1_024
 SKETCHED = 128
 _SAMPLE = 4_096
 _NOTHING = 1e-9
+_DONE_ALONE = 1 << 18
+"""How many products of numbers a BLAS does not share among threads."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,9 +156,11 @@ def _products(rows: Matrix, vector: Matrix) -> Scores:
 
 
 def products(rows: Matrix, others: Matrix) -> Matrix:
-    """As `rows @ others.T` for a few rows, in this thread."""
-    every: Matrix = np.vecdot(rows[:, None, :], others[None])
-    return every
+    """As `rows @ others.T` for a few rows, in this thread: so few at once that none other is woken."""
+    step = max(1, _DONE_ALONE // max(others.size, 1))
+    if step >= len(rows):
+        return rows @ others.T
+    return np.concatenate([rows[start : start + step] @ others.T for start in range(0, len(rows), step)])
 
 
 def _highest(scores: Scores, most: int) -> Places:
