@@ -125,8 +125,16 @@ def test_the_name_its_author_gave_a_tool_is_known_too() -> None:
     assert named("use files_read_text", tool) == ["files_read_text"]
 
 
-@pytest.mark.parametrize("name", ["Get_User", "Web-Search", "add-to-cart", "S3"])
-def test_an_underscore_a_hyphen_or_a_digit_makes_a_name_telling(name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Get_User", "check_in", "q_4", "Base64", "sha256sum"),
+        *("Web-Search", "add-to-cart", "get-event", "list-shipments", "create-a-page", "delete-many"),
+        *("get-current-time", "API-delete-a-block", "resolve-library-id", "gzip-file-as-resource"),
+        *("collection-schema", "db-stats", "mongodb-logs", "users.list", "files/read.text"),
+    ],
+)
+def test_a_name_that_nobody_writes_by_chance_is_telling(name: str) -> None:
     assert named(f"maybe {name.lower()} helps", made(name)) == [name]
 
 
@@ -141,7 +149,14 @@ def test_a_name_that_only_a_hump_sets_apart_counts_where_it_is_written_with_it(n
 
 
 @pytest.mark.parametrize(
-    "word", ["2026", "24/7", "10am", "2026-01-01", "e.g", "e-mail", "follow-up", "and/or", "covid-19"]
+    "word",
+    [
+        *("2026", "24/7", "10am", "2026-01-01", "q4", "v2", "s3", "b2b", "k8s", "fy2026"),
+        *("e.g", "e-mail", "follow-up", "check-in", "sign-up", "log-in", "add-on", "read-only", "set-up"),
+        *("and/or", "covid-19", "real-time", "long-term", "open-source", "third-party", "user-friendly"),
+        *("step-by-step", "day-to-day", "up-to-date", "state-of-the-art", "point-in-time", "medium-sized"),
+        *("self-service", "non-profit", "multi-step", "wi-fi", "node.js", "donne-moi", "rendez-vous"),
+    ],
 )
 def test_a_number_or_a_figure_of_speech_names_a_tool_only_when_it_is_marked(word: str) -> None:
     tool = replace(made("odd_tool"), original_name=word)

@@ -1,10 +1,11 @@
 """Tools that a message calls by name.
 
-A name that nobody writes by chance (`create_issue`, `web-search`, `s3`) means the tool wherever it stands,
-one that only a hump sets apart (`getUser`) where it is written with that hump. Anything else, an everyday
-word (`process`), a number or a figure of speech (`2026`, `follow-up`), means the tool only when it is
-marked: in backticks, after "use", or before "tool". Names are their authors' to choose, so none can take
-over a conversation by being a word of every message, nor a server by giving many tools one name.
+A name that nobody writes by chance (`create_issue`, `get-event`, `users.list`) means the tool wherever it
+stands, one that only a hump sets apart (`getUser`) where it is written with that hump. Anything else, an
+everyday word (`process`, `check-in`, `real-time`), a number or a figure of speech (`2026`, `q4`, `e.g.`),
+means the tool only when it is marked: in backticks, after "use", or before "tool". Names are their authors'
+to choose, so none can take over a conversation by being a word of every message, nor a server by giving many
+tools one name.
 """
 
 from __future__ import annotations
@@ -25,12 +26,51 @@ _CANDIDATE = re.compile(r"[^\W_][\w.:/-]{0,199}")
 _LATIN = re.compile(r"[A-Za-z0-9][\w.:/-]*", re.A)
 _APART = re.compile(r"[\W_]+")
 _AMOUNT = re.compile(r"\d+[^\W\d_]*")
+_SHORT_CODE = re.compile(r"[^\W\d_]{1,3}\d{1,4}[^\W\d_]{0,2}")
 _HUMP = re.compile(r"[a-z0-9][A-Z]")
 _MARKED_BEFORE = re.compile(
     r"(?:[`'\"“‘]|\b(?:use|using|call|calling|invoke|invoking|run|via|through)\s+(?:the\s+)?)$", re.I
 )
 _MARKED_AFTER = re.compile(r"(?:\s+(?:tool|function|command)\b|\()", re.I)
 _QUOTED_AFTER = re.compile(r"[`'\"”’]")
+
+# How tools are named and people do not write: an order, then what it is about.
+_ORDERS = frozenset(
+    """add analyze append archive assign book build cancel change check clear clone close compare compute
+    convert copy count create delete deploy describe detect disable download drop edit enable execute export
+    extract fetch filter find format generate get import insert inspect install invite invoke list load lock
+    lookup make manage merge move open parse patch pause play publish pull push put query read remove rename
+    replace reply reset resolve respond restart restore resume retrieve run save scan schedule search select
+    send set share show start stop submit subscribe summarize sync toggle track train transfer translate
+    trigger update upgrade upload validate verify view watch write""".split()  # noqa: SIM905
+)
+# What joins an order or another word to one that everybody writes: check-in, real-time, user-friendly.
+_JOINED_LAST = frozenset(
+    """across again ahead along around aside away back based behind by class com day down driven effective
+    efficient end fi fold forward free friendly hoc hour income js known less level like line long made minute
+    month net old only org party profit proof quality ready related resolution round scale side sized specific
+    style term through tier time together under versa wide wise year
+    moi toi tu vous nous je il ils elle ce le la les lui se lo os as lhe""".split()  # noqa: SIM905
+)
+_JOINED_FIRST = frozenset(
+    """ad anti auto best bi brand co cross deep eco eight ex far fast first five four front full half hard
+    high inter last long low mid micro mini mono multi must near new next nine non old part pre pro quasi
+    re real second self semi seven short six slow soft sub ten third three top tri two ultra un under vice
+    wi work year""".split()  # noqa: SIM905
+)
+_LAST_OF_A_TOOL = frozenset("all class day level line many month one style time year".split())  # noqa: SIM905
+_SAYINGS = frozenset(
+    {
+        "check-list",
+        "copy-paste",
+        "open-source",
+        "post-mortem",
+        "read-write",
+        "run-time",
+        "set-top",
+        "stop-gap",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,14 +230,28 @@ def _is_telling(name: str) -> bool:
     if all(map(_AMOUNT.fullmatch, parts)):
         return False  # 2026, 24/7, 10am
     if len(parts) == 1:
-        return not parts[0].isalpha()
+        return not parts[0].isalpha() and not _SHORT_CODE.fullmatch(parts[0])  # q4, v2, s3, b2b, k8s
     if "_" in name.strip("_"):
         return True
-    if min(map(len, parts)) < 2:
-        return False  # e.g., e-mail
-    return len(parts) > 2 or not any(
-        part in COMMON or part.isdigit() for part in parts
-    )  # follow-up, covid-19
+    return "-".join(parts) not in _SAYINGS and _is_no_compound(parts)
+
+
+def _is_no_compound(parts: Sequence[str]) -> bool:
+    """Whether words that are joined, by anything but an underscore, are not such that people join."""
+    first, last = parts[0], parts[-1]
+    if _is_usual(last) or last in _JOINED_LAST:  # check-in, long-term; but delete-many, get-current-time
+        return first in _ORDERS and last in _LAST_OF_A_TOOL
+    if not _ORDERS.isdisjoint(parts[:-1]):
+        return True  # get-event, add-to-cart, api-delete-a-block
+    if len(parts) == 2:
+        return not (_is_usual(first) or first in _JOINED_FIRST or last.endswith(("ed", "ing")))
+    telling = [part for part in parts if not _is_usual(part)]
+    return len(telling) == len(parts) or len(telling) > 2  # not text-to-speech, state-of-the-art
+
+
+def _is_usual(part: str) -> bool:
+    """Whether half of all compound words have such a part."""
+    return len(part) < 2 or part.isdigit() or part in COMMON
 
 
 def _is_marked(text: str, start: int, end: int) -> bool:
