@@ -1,0 +1,189 @@
+"""Rules that name what somebody must see before it happens, and the engine that holds them against a command.
+
+A rule is data: about an effect (`recursive deletion in a system directory`) or about a program's words
+(`git push --force`). The shipped ones are the TOML files beside this module. What a command does is worked
+out elsewhere; here it is only given a name, a severity and a reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import translate
+from typing import Any, Final
+
+from toolfold.approval.rules.globs import Answer, is_glob
+from toolfold.approval.rules.loading import read_program, read_rule, shipped_tables
+from toolfold.approval.rules.programs import Given, Program, bare_names
+from toolfold.approval.rules.rule import AboutEffect, AboutRun, Rule
+from toolfold.approval.shell.runs import Run
+from toolfold.approval.shell.words import Word
+from toolfold.approval.verdict import Effect, Finding, Kind, Severity
+from toolfold.errors import ConfigError
+
+__all__ = ["Rule", "Rules"]
+
+UNTOLD: Final = Rule(
+    name="unknown-subcommand",
+    category="unreadable",
+    severity=Severity.LOW,
+    description="what {program} is told to do cannot be read here, and it can destroy things",
+    about=AboutRun(programs=("*",)),
+)
+
+
+class Rules:
+    """A set of rules, found by program and by kind of effect, never by trying them all."""
+
+    def __init__(self, rules: Iterable[Rule], programs: Mapping[str, Program] | None = None) -> None:
+        self.rules = tuple(rules)
+        _each_name_once(self.rules)
+        self._programs = _with_values(programs or {}, self.rules)
+        self._by_kind = _by_kind(self.rules)
+        self._by_program = _by_program(self.rules)
+        self._globs = [
+            (re.compile(translate(name)), shelf) for name, shelf in self._by_program.items() if is_glob(name)
+        ]
+
+    @classmethod
+    def shipped(cls) -> Rules:
+        """The rules that come with the package. Reads its files each time: keep what it gives."""
+        programs, rules = shipped_tables()
+        return cls((read_rule(table) for table in rules), _programs(programs))
+
+    @classmethod
+    def read(cls, tables: Sequence[Mapping[str, Any]]) -> Rules:
+        """Rules out of a configuration or a plugin; a ConfigError says what cannot be used, and where."""
+        return cls(read_rule(table, number) for number, table in enumerate(tables))
+
+    def plus(self, more: Rules) -> Rules:
+        """These and others; a name can be taken only once."""
+        programs = dict(self._programs)
+        for name, program in more._programs.items():
+            programs[name] = programs[name].merged(program) if name in programs else program
+        return Rules((*self.rules, *more.rules), programs)
+
+    def about_effect(self, effect: Effect) -> Iterator[Finding]:
+        """What the rules say about one effect."""
+        for rule, about in self._by_kind.get(effect.kind, ()):
+            if about.meets(effect):
+                yield rule.found(effect.span, target=effect.target, words=effect.detail)
+
+    def about_run(self, run: Run) -> Iterator[Finding]:
+        """What the rules say about one program and its words."""
+        if not run.name.known:
+            return
+        name, shelves = self._shelves(run.name)
+        if not shelves:
+            return
+        given = self._given(name, run)
+        if given.harmless:
+            return
+        answers = [(rule, about.asked(run, given)) for rule, about in _candidates(shelves, given)]
+        sure = [rule for rule, answer in answers if answer is Answer.YES]
+        for rule in sure:
+            yield _found(rule, run, given)
+        if not sure and any(answer is Answer.PERHAPS for _, answer in answers):
+            yield _found(UNTOLD, run, given)
+
+    def _shelves(self, name: Word) -> tuple[str, list[_Shelf]]:
+        """The rules about this program, and the name it is known by."""
+        names = bare_names(name)
+        known = next((each for each in names if each in self._by_program or each in self._programs), name)
+        shelves = [shelf for glob, shelf in self._globs if any(glob.match(each) for each in names)]
+        if known in self._by_program:
+            shelves.append(self._by_program[known])
+        return known, shelves
+
+    def _given(self, name: str, run: Run) -> Given:
+        program = self._programs.get(name, PLAIN_PROGRAM)
+        return program.read(run)
+
+
+PLAIN_PROGRAM: Final = Program()
+
+
+@dataclass(frozen=True, slots=True)
+class _Shelf:
+    """The rules about one program: those that begin with a certain word, and the others."""
+
+    by_word: Mapping[str, Sequence[tuple[Rule, AboutRun]]]
+    others: Sequence[tuple[Rule, AboutRun]]
+
+    def beginning(self, word: Word | None) -> Iterable[tuple[Rule, AboutRun]]:
+        if word is None or not word.known:
+            return {
+                rule.name: (rule, about) for pairs in self.by_word.values() for rule, about in pairs
+            }.values()
+        return self.by_word.get(word.casefold(), ())
+
+
+def _candidates(shelves: Iterable[_Shelf], given: Given) -> Iterator[tuple[Rule, AboutRun]]:
+    first = given.operands[0] if given.operands else None
+    for shelf in shelves:
+        yield from shelf.beginning(first)
+        yield from shelf.others
+
+
+def _found(rule: Rule, run: Run, given: Given) -> Finding:
+    words = " ".join(word.shown for word in given.operands[:3])
+    target = given.operands[-1] if given.operands else Word("")
+    return rule.found(run.span, program=run.name, target=target, words=words)
+
+
+def _each_name_once(rules: Sequence[Rule]) -> None:
+    seen: set[str] = set()
+    for rule in rules:
+        if rule.name in seen:
+            raise ConfigError(f"two rules have the name {rule.name!r}", key="name", hint="rename one of them")
+        seen.add(rule.name)
+
+
+def _programs(tables: Iterable[Mapping[str, Any]]) -> dict[str, Program]:
+    programs: dict[str, Program] = {}
+    for names, program in map(read_program, tables):
+        for name in names:
+            programs[name] = programs[name].merged(program) if name in programs else program
+    return programs
+
+
+def _with_values(programs: Mapping[str, Program], rules: Iterable[Rule]) -> dict[str, Program]:
+    """The programs, knowing that an option whose value some rule asks for has one."""
+    known = dict(programs)
+    for rule in rules:
+        if isinstance(rule.about, AboutRun) and (valued := rule.about.valued):
+            for name in rule.about.programs:
+                known[name] = known.get(name, PLAIN_PROGRAM).merged(Program(valued=valued))
+    return known
+
+
+def _by_kind(rules: Iterable[Rule]) -> dict[Kind, list[tuple[Rule, AboutEffect]]]:
+    found: defaultdict[Kind, list[tuple[Rule, AboutEffect]]] = defaultdict(list)
+    for rule in rules:
+        if isinstance(rule.about, AboutEffect):
+            found[rule.about.kind].append((rule, rule.about))
+    return dict(found)
+
+
+def _by_program(rules: Iterable[Rule]) -> dict[str, _Shelf]:
+    found: defaultdict[str, list[tuple[Rule, AboutRun]]] = defaultdict(list)
+    for rule in rules:
+        if isinstance(rule.about, AboutRun):
+            for name in rule.about.programs:
+                found[name].append((rule, rule.about))
+    return {name: _shelf(pairs) for name, pairs in found.items()}
+
+
+def _shelf(pairs: Iterable[tuple[Rule, AboutRun]]) -> _Shelf:
+    by_word: defaultdict[str, list[tuple[Rule, AboutRun]]] = defaultdict(list)
+    others: list[tuple[Rule, AboutRun]] = []
+    for rule, about in pairs:
+        firsts = [path.first for path in about.words]
+        if firsts and all(firsts):
+            for word in frozenset().union(*firsts):
+                by_word[word].append((rule, about))
+        else:
+            others.append((rule, about))
+    return _Shelf(dict(by_word), others)

@@ -1,0 +1,140 @@
+"""Patterns as rules spell them: `delete-*`, `rm|rmi`, `system prune`, `--replicas=0`.
+
+They are compiled once and meet words that may have gaps, so the answer is one of three: yes, no, or
+perhaps. Letters' case is never told apart in a word, always in the name of an option.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from fnmatch import translate
+from typing import Final
+
+from toolfold.approval.options import Flag
+from toolfold.approval.shell.words import GAP, Word
+
+__all__ = ["Answer", "Choice", "OptionGlob", "Path", "is_glob"]
+
+ANYTHING: Final = "**"  # any number of words
+
+
+class Answer(IntEnum):
+    """Ordered, so that `min` is "and" and `max` is "or"."""
+
+    NO = 0
+    PERHAPS = 1
+    YES = 2
+
+
+def is_glob(text: str) -> bool:
+    return any(character in text for character in "*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A word that may be one of several: `stop|kill`, `delete-*`."""
+
+    literals: frozenset[str]
+    globs: tuple[re.Pattern[str], ...] = ()
+    heads: tuple[str, ...] = ()  # what each glob begins with, for words of which only the beginning is known
+
+    @classmethod
+    def of(cls, alternatives: Iterable[str]) -> Choice:
+        each = [text.casefold() for text in alternatives]
+        globs = [text for text in each if is_glob(text)]
+        return cls(
+            frozenset(text for text in each if not is_glob(text)),
+            tuple(re.compile(translate(text)) for text in globs),
+            tuple(re.split(r"[*?[]", text, maxsplit=1)[0] for text in globs),
+        )
+
+    def meets(self, word: str) -> bool:
+        """Whether the word is one of these, whatever its gaps stand for."""
+        text = word.casefold()
+        return text in self.literals or any(glob.match(text) for glob in self.globs)
+
+    def asked(self, word: Word) -> Answer:
+        if self.meets(word):
+            return Answer.YES
+        return Answer.PERHAPS if not word.known and self._could_be(Word(word.casefold())) else Answer.NO
+
+    def _could_be(self, word: Word) -> bool:
+        head = word.split(GAP, 1)[0]
+        return any(word.could_be(text) for text in self.literals) or any(
+            head.startswith(known) or known.startswith(head) for known in self.heads
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """The words that choose a subcommand, in order: `volume rm`, `* delete-*`, `** delete`."""
+
+    steps: tuple[Choice, ...]
+    deep: bool = False  # any number of words may stand before the steps
+
+    @classmethod
+    def of(cls, text: str) -> Path:
+        words = text.split()
+        deep = words[:1] == [ANYTHING]
+        return cls(tuple(Choice.of(word.split("|")) for word in words[deep:]), deep)
+
+    @property
+    def first(self) -> frozenset[str]:
+        """The words it can begin with; empty where they cannot be listed."""
+        listed = not self.deep and not self.steps[0].globs
+        return self.steps[0].literals if listed else frozenset()
+
+    def asked(self, operands: Sequence[Word], *, more: bool) -> tuple[Answer, int]:
+        """Whether the operands begin with this path, and how many of them belong to it."""
+        if not self.deep:
+            return self._at(operands, 0, more=more), len(self.steps)
+        for start in range(len(operands) - len(self.steps) + 1):
+            if self._at(operands, start, more=False) is Answer.YES:
+                return Answer.YES, start + len(self.steps)
+        return Answer.NO, 0
+
+    def _at(self, operands: Sequence[Word], start: int, *, more: bool) -> Answer:
+        answer = Answer.YES
+        for offset, step in enumerate(self.steps, start):
+            if offset >= len(operands):
+                return Answer.PERHAPS if more else Answer.NO
+            answer = min(answer, step.asked(operands[offset]))
+            if answer is Answer.NO:
+                break
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class OptionGlob:
+    """An option by name, and by its value where one is given: `--force`, `--allow-*`, `-X=DELETE`."""
+
+    name: str
+    glob: re.Pattern[str] | None = None
+    value: Choice | None = None
+
+    @classmethod
+    def of(cls, text: str) -> OptionGlob:
+        name, equals, value = text.partition("=")
+        glob = re.compile(translate(name)) if is_glob(name) else None
+        return cls(name, glob, Choice.of(value.split("|")) if equals else None)
+
+    def meets(self, flag: Flag, *, abbreviated: bool) -> bool:
+        return self._named(flag.name, abbreviated) and self._valued(flag.value)
+
+    def _named(self, given: str, abbreviated: bool) -> bool:
+        if self.glob is not None:
+            return self.glob.match(given) is not None
+        if given == self.name:
+            return True
+        return abbreviated and len(given) > 4 and given.startswith("--") and self.name.startswith(given)
+
+    def _valued(self, given: Word | None) -> bool:
+        if self.value is not None:
+            return given is not None and self.value.meets(given)
+        return given is None or given.casefold() not in SAYS_NO
+
+
+SAYS_NO: Final = frozenset({"false", "none", "no", "off", "0"})

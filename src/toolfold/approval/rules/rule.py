@@ -1,0 +1,134 @@
+"""A rule: what it looks for, and what a person is told when it is found. Pure data and pure questions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from toolfold.approval.rules.globs import Answer, Choice, OptionGlob, Path
+from toolfold.approval.rules.programs import Given
+from toolfold.approval.shell.runs import Run
+from toolfold.approval.shell.words import EMPTY, Word
+from toolfold.approval.verdict import Effect, Finding, Kind, Severity
+
+__all__ = ["PLACEHOLDER", "AboutEffect", "AboutRun", "Rule"]
+
+PLACEHOLDER: Final = re.compile(r"\{([a-z]+)\}")
+MOST_SHOWN: Final = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AboutEffect:
+    """Asks for one kind of effect, for its traits, and for what it happens to."""
+
+    kind: Kind
+    traits: frozenset[str] = frozenset()
+    any_trait: frozenset[str] = frozenset()
+    no_trait: frozenset[str] = frozenset()
+    target: Choice | None = None
+
+    def meets(self, effect: Effect) -> bool:
+        return (
+            effect.kind is self.kind
+            and self.traits <= effect.traits
+            and (not self.any_trait or not self.any_trait.isdisjoint(effect.traits))
+            and self.no_trait.isdisjoint(effect.traits)
+            and (self.target is None or self.target.meets(effect.target))
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AboutRun:
+    """Asks for a program, for the words that choose what it does, for its options and surroundings."""
+
+    programs: tuple[str, ...]
+    words: tuple[Path, ...] = ()
+    no_words: tuple[Path, ...] = ()
+    any_option: tuple[OptionGlob, ...] = ()
+    all_options: tuple[OptionGlob, ...] = ()
+    no_option: tuple[OptionGlob, ...] = ()
+    operand: Choice | None = None
+    no_operand: Choice | None = None
+    bare: bool | None = None
+    through: frozenset[str] = frozenset()
+    elsewhere: bool | None = None
+    assigned: Mapping[str, Choice] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def valued(self) -> frozenset[str]:
+        """The options whose value it asks for."""
+        options = (*self.any_option, *self.all_options, *self.no_option)
+        return frozenset(each.name for each in options if each.value is not None)
+
+    def asked(self, run: Run, given: Given) -> Answer:
+        if not self._surrounded(run) or given.any(self.no_option):
+            return Answer.NO
+        if not all(given.any((each,)) for each in self.all_options):
+            return Answer.NO
+        optional = Answer.YES if not self.any_option else given.asked(self.any_option)
+        return min(optional, self._worded(run, given)) if optional else Answer.NO
+
+    def _surrounded(self, run: Run) -> bool:
+        return (
+            (self.elsewhere is None or self.elsewhere is run.elsewhere)
+            and (not self.through or not self.through.isdisjoint(run.through))
+            and all(name in run.assigned and c.meets(run.assigned[name]) for name, c in self.assigned.items())
+        )
+
+    def _worded(self, run: Run, given: Given) -> Answer:
+        if any(path.asked(given.operands, more=False)[0] is Answer.YES for path in self.no_words):
+            return Answer.NO
+        if not self.words:
+            return Answer.YES if self._followed(given.operands, run.more_operands) else Answer.NO
+        return max(self._along(path, run, given) for path in self.words)
+
+    def _along(self, path: Path, run: Run, given: Given) -> Answer:
+        answer, length = path.asked(given.operands, more=run.more_operands)
+        if answer is Answer.NO or not self._followed(given.operands[length:], run.more_operands):
+            return Answer.NO
+        return answer
+
+    def _followed(self, rest: Sequence[Word], more: bool) -> bool:
+        return (
+            (self.bare is None or self.bare is not (bool(rest) or more))
+            and (self.operand is None or any(map(self.operand.meets, rest)))
+            and (self.no_operand is None or not any(map(self.no_operand.meets, rest)))
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One thing that somebody must see before it happens."""
+
+    name: str
+    category: str
+    severity: Severity
+    description: str
+    about: AboutEffect | AboutRun
+    blocked: bool = False
+    matches: tuple[str, ...] = ()
+    must_not_match: tuple[str, ...] = ()
+
+    @property
+    def of_run(self) -> bool:
+        """Whether it is about a program's words, not about an effect."""
+        return isinstance(self.about, AboutRun)
+
+    def found(
+        self, span: tuple[int, int], *, program: Word = EMPTY, target: Word = EMPTY, words: str = ""
+    ) -> Finding:
+        filled = {"program": _safe(program.shown), "target": _safe(target.shown), "words": _safe(words)}
+        reason = PLACEHOLDER.sub(lambda m: filled.get(m[1], m[0]) or UNNAMED[m[1]], self.description)
+        return Finding(self.name, self.category, self.severity, reason, span, self.blocked)
+
+
+UNNAMED: Final = {"program": "the program", "target": "something that is not named", "words": "this"}
+
+
+def _safe(text: str) -> str:
+    """Short enough to be read, and without characters that could draw something else."""
+    cut = text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 1] + "…"
+    return "".join(c if c.isprintable() else "\ufffd" for c in cut)
