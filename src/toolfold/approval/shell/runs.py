@@ -8,23 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from types import MappingProxyType
 
-from toolfold.approval.shell.words import EMPTY, Word
+from toolfold.approval.shell.words import EMPTY, Mark, Word
 
 __all__ = ["HERE", "Mark", "Redirect", "Run", "Stream"]
 
 HERE = Word(".")
-
-
-class Mark(StrEnum):
-    """Where the bytes of a stream come from, where that matters."""
-
-    NETWORK = "network"  # fetched from another machine
-    DECODED = "decoded"  # unpacked from a form people cannot read
-    CONFIDENTIAL = "confidential"  # a key, a token, a password
-    UNREAD = "unread"  # a file or program nobody has looked into
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,23 +1,43 @@
 """Words as a shell would see them, with what is not known marked where it stands.
 
-A `Word` is text in which five characters that never occur in real text stand for what reading alone cannot
-settle: a gap (text nobody knows, perhaps empty), and the parts of an unquoted file pattern. It knows nothing
-of grammar: who expands what into a word is the business of the reader.
+A `Word` is text in which a few characters that never occur in real text stand for what reading alone cannot
+settle: a gap (text nobody knows, perhaps empty), marks behind a gap that say where its text comes from, and
+the parts of an unquoted file pattern. It knows nothing of grammar: who expands what into a word is the
+business of the reader.
 """
 
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 
-__all__ = ["ANY", "CLOSE", "EMPTY", "GAP", "OPEN", "STAR", "Word"]
+__all__ = ["ANY", "CLOSE", "EMPTY", "GAP", "OPEN", "STAR", "Mark", "Word", "expression", "gap"]
+
+
+class Mark(StrEnum):
+    """Where text that nobody has read comes from, where that matters."""
+
+    NETWORK = "network"  # fetched from another machine
+    DECODED = "decoded"  # unpacked from a form people cannot read
+    CONFIDENTIAL = "confidential"  # a key, a token, a password
+    UNREAD = "unread"  # a file or program nobody has looked into
+
 
 GAP = "\ufdd0"  # text that nobody knows
 STAR = "\ufdd1"  # an unquoted *
 ANY = "\ufdd2"  # an unquoted ?
 OPEN, CLOSE = "\ufdd3", "\ufdd4"  # an unquoted [ and its ]
 
+_MARK_SIGNS = {
+    Mark.NETWORK: "\ufdd5",
+    Mark.DECODED: "\ufdd6",
+    Mark.CONFIDENTIAL: "\ufdd7",
+    Mark.UNREAD: "\ufdd8",
+}
 _PATTERN = re.compile(f"[{STAR}{ANY}{OPEN}{CLOSE}]")
-_MARKS = {GAP: "…", STAR: "*", ANY: "?", OPEN: "[", CLOSE: "]"}
+_SHOWN = {GAP: "…", STAR: "*", ANY: "?", OPEN: "[", CLOSE: "]"} | dict.fromkeys(_MARK_SIGNS.values(), "")
+_SHOWN_TABLE = str.maketrans(_SHOWN)
+_TYPED_TABLE = str.maketrans({STAR: "*", ANY: "?", OPEN: "[", CLOSE: "]"})
 
 
 class Word(str):
@@ -38,20 +58,37 @@ class Word(str):
     @property
     def shown(self) -> str:
         """The word for a person's eyes: patterns as they were typed, gaps as an ellipsis."""
-        return "".join(_MARKS.get(character, character) for character in self)
+        return self.translate(_SHOWN_TABLE)
+
+    @property
+    def typed(self) -> Word:
+        """The word with its patterns as plain characters, as another shell would be given it."""
+        return Word(self.translate(_TYPED_TABLE))
+
+    @property
+    def marks(self) -> frozenset[Mark]:
+        """Where its unknown parts come from."""
+        if GAP not in self:
+            return frozenset()
+        return frozenset(mark for mark, sign in _MARK_SIGNS.items() if sign in self)
 
     def could_be(self, text: str) -> bool:
         """Whether what is not known could be filled so that the word is `text`."""
-        return self == text or (not self.known and _filled(self).fullmatch(text) is not None)
+        return self == text or (not self.known and expression(self).fullmatch(text) is not None)
 
 
 EMPTY = Word("")
 
 
-def _filled(word: str) -> re.Pattern[str]:
+def gap(marks: frozenset[Mark] = frozenset()) -> Word:
+    """Unknown text with its marks."""
+    return Word(GAP + "".join(_MARK_SIGNS[mark] for mark in sorted(marks)))
+
+
+def expression(word: str) -> re.Pattern[str]:
     """The word as an expression; runs of wild parts are one, so that matching stays linear enough."""
     parts: list[str] = []
-    rest = re.split(f"([{GAP}{STAR}]+|{ANY}|{OPEN}[^{CLOSE}]*{CLOSE})", word)
+    rest = re.split(f"([{GAP}{STAR}\ufdd5-\ufdd8]+|{ANY}|{OPEN}[^{CLOSE}]*{CLOSE})", word)
     for part in rest:
         if part and part[0] in (GAP, STAR):
             parts.append(".*")

@@ -1,0 +1,145 @@
+"""What a shell would remember between two commands, as far as reading can tell.
+
+Where two ways of running leave it different, what differs becomes a gap: later words then say honestly that
+they are not known.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass, field
+
+from toolfold.approval.shell.runs import HERE, Stream
+from toolfold.approval.shell.tree import Node
+from toolfold.approval.shell.words import EMPTY, GAP, Mark, Word, gap
+
+__all__ = ["State", "Value"]
+
+Value = Word | tuple[Word, ...]
+
+SOME_NUMBER = Word("4242")  # a number stays one: it can name a process of the shell's own, never a word
+SECRET_NAMES = (
+    "SECRET",
+    "TOKEN",
+    "PASSWORD",
+    "PASSWD",
+    "API_KEY",
+    "APIKEY",
+    "PRIVATE_KEY",
+    "CREDENTIAL",
+    "ACCESS_KEY",
+)
+
+
+@dataclass(slots=True)
+class State:
+    """One shell's memory. Copies share nothing that changes."""
+
+    home: Word
+    cwd: Word = HERE
+    variables: dict[str, Value] = field(default_factory=dict)
+    references: dict[str, str] = field(default_factory=dict)
+    functions: dict[str, tuple[Node, ...]] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+    arguments: tuple[Word, ...] = ()
+    files: dict[str, Stream] = field(default_factory=dict)  # what the command itself has written
+    programs: dict[str, Word] = field(default_factory=dict)  # copies and links of programs, by their new path
+    fetched: tuple[str, ...] = ()  # folders filled from the network
+    descriptors: dict[str, Stream] = field(default_factory=dict)
+
+    def copy(self) -> State:
+        return State(
+            self.home,
+            self.cwd,
+            dict(self.variables),
+            dict(self.references),
+            dict(self.functions),
+            dict(self.aliases),
+            self.arguments,
+            dict(self.files),
+            dict(self.programs),
+            self.fetched,
+            dict(self.descriptors),
+        )
+
+    def merge(self, other: State) -> None:
+        """Take in that things may also have gone the other way."""
+        for name in self.variables.keys() | other.variables.keys():
+            mine, theirs = self.variables.get(name), other.variables.get(name)
+            if mine != theirs:
+                self.variables[name] = gap()
+        for name in other.functions:
+            mine_too = self.functions.get(name, ())
+            self.functions[name] = mine_too + tuple(f for f in other.functions[name] if f not in mine_too)
+        self.aliases |= {name: text for name, text in other.aliases.items() if name not in self.aliases}
+        self.files |= other.files
+        self.programs |= other.programs
+        self.fetched += tuple(folder for folder in other.fetched if folder not in self.fetched)
+        self.descriptors |= other.descriptors
+        if self.cwd != other.cwd:
+            self.cwd = gap()
+
+    def remembers_the_same(self, other: State) -> bool:
+        return (
+            self.variables == other.variables
+            and self.cwd == other.cwd
+            and self.functions == other.functions
+            and self.aliases == other.aliases
+            and self.files.keys() == other.files.keys()
+        )
+
+    def forget_what_changed(self, before: State) -> None:
+        """After two rounds of a loop: whatever still changes may be anything in the next."""
+        for name, value in self.variables.items():
+            if before.variables.get(name) != value:
+                self.variables[name] = gap()
+        if before.cwd != self.cwd:
+            self.cwd = gap()
+
+    def value(self, name: str) -> Value | None:
+        """A variable's value; None where this command never set it and only the surroundings know."""
+        name = self.references.get(name, name)
+        if name in self.variables:
+            return self.variables[name]
+        if name.isdigit():
+            place = int(name)
+            return Word("bash") if place == 0 else (self.arguments + (EMPTY,) * place)[place - 1]
+        return self._given(name)
+
+    def _given(self, name: str) -> Value | None:
+        match name:
+            case "@" | "*":
+                return self.arguments
+            case "#":
+                return Word(len(self.arguments))
+            case "$" | "!" | "?" | "RANDOM" | "SECONDS" | "UID" | "EUID" | "PPID" | "BASHPID" | "LINENO":
+                return SOME_NUMBER
+            case "HOME":
+                return self.home
+            case "PWD":
+                return self.cwd
+            case "IFS":
+                return Word(" \t\n")
+            case "SHELL" | "BASH":
+                return Word("/bin/bash")
+            case "TMPDIR":
+                return Word("/tmp")  # noqa: S108 - the usual place, named and not used
+        return None
+
+    def unknown(self, name: str) -> Word:
+        """What stands for a variable that only the surroundings know."""
+        secret = any(part in name.upper() for part in SECRET_NAMES)
+        return gap(frozenset({Mark.CONFIDENTIAL} if secret else ()))
+
+    def set(self, name: str, value: Value) -> None:
+        self.variables[self.references.get(name, name)] = value
+
+    def path(self, word: Word) -> str:
+        """A path as a key: joined to the current folder and tidied."""
+        if word.startswith("/") or GAP in word[:1]:
+            return posixpath.normpath(word)
+        return posixpath.normpath(posixpath.join(self.cwd, word))
+
+    def move(self, word: Word) -> None:
+        """`cd`."""
+        self.cwd = Word(self.path(word)) if word != "-" else gap()
