@@ -18,6 +18,7 @@ from toolfold.authoring import ToolFunction, build_tool
 from toolfold.errors import InvalidTool, NameTaken, ReservedName
 from toolfold.model import Tool
 from toolfold.naming import is_accepted, is_reserved, short_forms
+from toolfold.visible import visible, visible_schema
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +153,15 @@ def _value(tool: Tool | ToolFunction[..., Any]) -> Tool:
     value = tool.tool if isinstance(tool, ToolFunction) else tool
     if not isinstance(value, Tool):
         raise InvalidTool(f"expected a Tool or a @tool function, not {type(value).__name__}")
-    return value
+    return _seen(value)
+
+
+def _seen(tool: Tool) -> Tool:
+    """The tool with words that can be seen: a model would read what people who look at it do not."""
+    description, parameters = visible(tool.description), visible_schema(tool.parameters)
+    if description == tool.description and parameters is tool.parameters:
+        return tool
+    return replace(tool, description=description, parameters=parameters)
 
 
 def _place(tools: dict[str, Tool], tool: Tool, override: bool) -> _Placed:

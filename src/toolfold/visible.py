@@ -1,0 +1,93 @@
+"""What is said of a tool, without characters that nobody sees.
+
+A model reads what a person who looks at a tool does not: control characters, marks of direction, fillers of
+no width. Only words are changed, descriptions and titles. Names of parameters and the values they may have
+are sent back as they are, and stay. Knows nothing of where the words come from or go to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from toolfold.model import FrozenDict, FrozenList
+
+DEEPEST = 200
+MOST_PASSES = 4
+
+# Joiners and the mark that colours an emoji have their place between or behind what is not ASCII.
+_UNSEEN = re.compile(
+    "["
+    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
+    "\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ue000-\uf8ff\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U0010ffff"
+    "]"
+    "|(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])|[\u200c\u200d]{2,}"
+    "|(?<![^\x00-\x7f])(?<![#*0-9])\ufe0f|\ufe0f{2,}"
+)
+_JOINING = re.compile("[\u200c\u200d\ufe0f]")
+_BREAKS = re.compile("[\x0b\x0c\x85\u2028\u2029]")
+_WORDS = frozenset({"description", "title", "$comment"})
+_DATA = frozenset({"const", "default", "enum", "examples", "example"})
+_NAMED = frozenset({"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"})
+
+
+def visible(text: str) -> str:
+    """The text without what cannot be seen; a line that ends in an unusual way ends in the usual one."""
+    for _ in range(MOST_PASSES):  # what is left out may have parted two that may not stand side by side
+        if _is_plain(text) or _UNSEEN.search(text) is None:
+            return text
+        text = _UNSEEN.sub("", _BREAKS.sub("\n", text))
+    return _JOINING.sub("", text)
+
+
+def visible_schema(schema: FrozenDict) -> FrozenDict:
+    """The schema with its words so; itself, where nothing is to be changed."""
+    return schema if _says_plain_words(schema) else _seen(schema, 0)
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+def _says_plain_words(schema: FrozenDict) -> bool:
+    """A quick look, which is enough for nearly all of them: every tool that there is passes here."""
+    pending: list[FrozenDict | FrozenList] = [schema]
+    while pending:
+        node = pending.pop()
+        for value in node.values() if isinstance(node, FrozenDict) else node:
+            kind = type(value)
+            if kind is str:
+                if not _is_plain(value):
+                    return False
+            elif kind is FrozenDict or kind is FrozenList:
+                pending.append(value)
+    return True
+
+
+def _seen(schema: FrozenDict, depth: int) -> FrozenDict:
+    changed = {key: new for key, value in schema.items() if (new := _part(key, value, depth)) is not value}
+    return FrozenDict({**schema, **changed}) if changed else schema
+
+
+def _part(key: str, value: Any, depth: int) -> Any:
+    if isinstance(value, str):
+        return visible(value) if key in _WORDS else value
+    if depth > DEEPEST or (key in _DATA and not isinstance(value, dict)):
+        return value
+    if isinstance(value, list):
+        new = [_seen(each, depth + 1) if isinstance(each, FrozenDict) else each for each in value]
+        return FrozenList(new) if any(a is not b for a, b in zip(new, value, strict=True)) else value
+    if not isinstance(value, FrozenDict) or key in _DATA:
+        return value
+    return _named(value, depth) if key in _NAMED else _seen(value, depth + 1)
+
+
+def _named(schemas: Mapping[str, Any], depth: int) -> Any:
+    """Schemas by names of their author's choice, which may be those of keywords."""
+    new = {
+        name: _seen(each, depth + 1) if isinstance(each, FrozenDict) else each
+        for name, each in schemas.items()
+    }
+    return FrozenDict(new) if any(new[name] is not schemas[name] for name in new) else schemas
