@@ -74,7 +74,7 @@ def test_a_second_start_reads_what_the_first_one_kept(tmp_path: Path) -> None:
     assert same_answers(first, second)
     assert first.vectors is not None
     assert second.vectors is not None
-    assert np.array_equal(first.vectors.whole, second.vectors.whole)
+    assert np.array_equal(first.vectors.packed.restored(), second.vectors.packed.restored())
 
 
 def test_an_index_without_a_model_is_kept_too(tmp_path: Path) -> None:
@@ -154,7 +154,9 @@ def test_any_changes_of_a_large_catalog_end_where_a_fresh_index_begins() -> None
     assert index.vectors is not None
     assert fresh.vectors is not None
     for name, place in index.by_name.items():
-        assert np.array_equal(index.vectors.whole[place], fresh.vectors.whole[fresh.by_name[name]])
+        assert np.array_equal(
+            index.vectors.packed.restored()[place], fresh.vectors.packed.restored()[fresh.by_name[name]]
+        )
         assert np.array_equal(
             [index.lexical.scores(m)[0][place] > 0 for m in ("sheep", "stars", "new")],
             [fresh.lexical.scores(m)[0][fresh.by_name[name]] > 0 for m in ("sheep", "stars", "new")],

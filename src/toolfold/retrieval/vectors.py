@@ -22,6 +22,7 @@ MOST_WHOLE = 10_000_000
 REFINED = 1_024
 SKETCHED = 128
 _SAMPLE = 4_096
+_COLUMNS = 384
 _NOTHING = 1e-9
 _DONE_ALONE = 1 << 18
 """How many products of numbers a BLAS does not share among threads."""
@@ -68,6 +69,17 @@ class Packed:
         restored *= self.scales[:, None]
         return restored
 
+    def in_columns(self, most: int) -> tuple[Matrix, ...]:
+        """As vectors again, at most so many of their numbers in each part."""
+        parts = (self.numbers[:, start : start + most] for start in range(0, self.width, most))
+        return tuple(Packed(part, self.scales).restored() for part in parts)
+
+    def near(self, places: Places, vector: Matrix) -> Scores:
+        """How near some of the rows are."""
+        said = _said(vector)
+        rows = self.numbers[:, :said][places].astype(np.float32)
+        return _products(rows, vector[:said]) * self.scales[places]
+
     def with_rows(self, size: int, places: Places, rows: Packed) -> Packed:
         """With other rows at these places, and room for more at the end."""
         changed = Packed.empty(size, self.width)
@@ -108,15 +120,16 @@ class Vectors:
     """The rows of an index, ready to be compared: either whole, or with a sketch."""
 
     packed: Packed
-    whole: Matrix
+    whole: tuple[Matrix, ...]
+    """Side by side, each of so many columns: what a message says nothing in is not even passed by."""
     sketch: Sketch | None
 
     @classmethod
     def of(cls, packed: Packed, sketch: Sketch | None = None) -> Vectors:
         """A sketch that is known is not drawn again."""
         if packed.numbers.size <= MOST_WHOLE:
-            return cls(packed, packed.restored(), None)
-        return cls(packed, np.zeros((0, packed.width), np.float32), sketch or Sketch.of(packed))
+            return cls(packed, packed.in_columns(_COLUMNS), None)
+        return cls(packed, (), sketch or Sketch.of(packed))
 
     @property
     def size(self) -> int:
@@ -137,16 +150,33 @@ class Vectors:
         What is nearest, and what is best in the scores of another leg, is always told exactly.
         """
         if self.sketch is None:
-            said = int(vector.nonzero()[0].max(initial=-1)) + 1  # an English message says nothing in the end
-            scores: Scores = _products(self.whole[:, :said], vector[:said])
+            scores = self._wholly(vector)
             scores[hidden] = NEVER
             return scores
         scores = _products(self.sketch.rows, vector @ self.sketch.directions)
         scores[hidden] = NEVER
-        places = np.union1d(_highest(scores, REFINED), _highest(beside, REFINED // 8))
-        places = places[scores[places] > NEVER]
-        scores[places] = self.packed.taken(places).restored() @ vector
+        telling = np.zeros(self.size, bool)
+        telling[_highest(scores, REFINED)] = True
+        sharing = beside.nonzero()[0]
+        telling[sharing[_highest(beside[sharing], REFINED // 8)]] = True
+        telling[hidden] = False
+        places = telling.nonzero()[0]
+        scores[places] = self.packed.near(places, vector)
         return scores
+
+    def _wholly(self, vector: Matrix) -> Scores:
+        said = _said(vector)
+        scores: Scores = np.zeros(self.size, np.float32)
+        for number, columns in enumerate(self.whole):
+            part = vector[number * _COLUMNS : min((number + 1) * _COLUMNS, said)]
+            if len(part):
+                scores += _products(columns[:, : len(part)], part)
+        return scores
+
+
+def _said(vector: Matrix) -> int:
+    """Up to where a message says anything: an English one says nothing in the end."""
+    return int(vector.nonzero()[0].max(initial=-1)) + 1
 
 
 def _products(rows: Matrix, vector: Matrix) -> Scores:
