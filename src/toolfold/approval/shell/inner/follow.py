@@ -1,0 +1,105 @@
+"""From a run to what it runs, by the tables or by a reader of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+
+from toolfold.approval.shell.inner import git, hosts, lists, shells, snakes
+from toolfold.approval.shell.inner.environment import from_assignments
+from toolfold.approval.shell.inner.generic import follow
+from toolfold.approval.shell.inner.nouns import Inner
+from toolfold.approval.shell.inner.programs import programs
+from toolfold.approval.shell.runs import Run
+from toolfold.approval.shell.words import GAP
+
+__all__ = ["inner"]
+
+Reader = Callable[[Run], Iterator[Inner]]
+
+_READERS: Mapping[str, Reader] = MappingProxyType(
+    {**shells.READERS, **lists.READERS, **hosts.READERS, **snakes.READERS, **git.READERS}
+)
+
+
+def inner(run: Run) -> tuple[Inner, ...]:
+    """Everything a run runs in turn; nothing where it only does its own work.
+
+    Standard input counts as code only where it is known to come from somewhere (`run.stdin`).
+    """
+    return (*from_assignments(run.assigned), *_of_program(run))
+
+
+def _of_program(run: Run) -> Iterator[Inner]:
+    name = program_name(run.name)
+    if reader := _READERS.get(name):
+        yield from reader(run)
+    elif program := programs().get(name):
+        yield from follow(run, program, name)
+
+
+_SAME: Mapping[str, str] = MappingProxyType(
+    {
+        "nodejs": "node",
+        "gawk": "awk",
+        "mawk": "awk",
+        "nawk": "awk",
+        "original-awk": "awk",
+        "gsed": "sed",
+        "gtar": "tar",
+        "bsdtar": "tar",
+        "mariadb": "mysql",
+        "mongo": "mongosh",
+        "sqlite": "sqlite3",
+        "isql-fb": "isql",
+        "r": "R",
+        "rscript": "Rscript",
+        "ripgrep": "rg",
+        "batcat": "bat",
+        "fdfind": "fd",
+        "gfind": "find",
+        "gxargs": "xargs",
+        "genv": "env",
+        "gnice": "nice",
+        "gnohup": "nohup",
+        "gstdbuf": "stdbuf",
+        "gsplit": "split",
+        "gsort": "sort",
+        "gchroot": "chroot",
+        "kubecolor": "kubectl",
+        "openshift-cli": "oc",
+        "gpsql": "psql",
+        "x86_64": "linux64",
+        "uname26": "linux64",
+        "ppc64": "linux64",
+        "proxychains4": "proxychains",
+        "clickhouse": "clickhouse-client",
+        "clickhouse-local": "clickhouse-client",
+        "red": "ed",
+        "setuidgid": "setuidgid",
+        "strace64": "strace",
+        "fakeroot-ng": "fakeroot",
+        "npm-exec": "npx",
+        "cmd.exe": "cmd",
+        "micromamba": "micromamba",
+        "dotenv-cli": "dotenv",
+    }
+)
+
+
+def program_name(name: str) -> str:
+    """The name a program is known by: without the version, the ending, or a distribution's prefix."""
+    if GAP in name:
+        return ""
+    name = name.removesuffix(".exe")
+    for spelled in (name, name.lower()):
+        spelled = _SAME.get(spelled, spelled)
+        if spelled in _READERS or spelled in programs():
+            return spelled
+        bare = spelled.rstrip("0123456789.-")
+        bare = _SAME.get(bare, bare)
+        if bare != spelled and (bare in _READERS or bare in programs()):
+            return bare
+    if name.startswith(("ld-linux", "ld-musl", "ld.so", "ld64.so", "ld-2")):
+        return "ld.so"
+    return name

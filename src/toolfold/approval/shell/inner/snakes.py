@@ -1,0 +1,193 @@
+"""Interpreters and editors whose options follow no common grammar: Python, Vim, tar's check points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from toolfold.approval.shell.inner.generic import follow, script, standard_input
+from toolfold.approval.shell.inner.nouns import Inner, as_typed, joined
+from toolfold.approval.shell.inner.options import read, spec
+from toolfold.approval.shell.inner.programs import programs
+from toolfold.approval.shell.runs import Run
+from toolfold.approval.shell.words import Word
+
+__all__ = ["READERS"]
+
+_PYTHON_FLAGS_WITH_VALUE = frozenset("WXQ")
+_PYTHON_LONG_WITH_VALUE = frozenset({"--check-hash-based-pycs"})
+_RUNS_A_SCRIPT = frozenset(
+    {"pdb", "cProfile", "profile", "trace", "runpy", "ipdb", "debugpy", "coverage", "viztracer"}
+)
+
+
+def _python(run: Run) -> Iterator[Inner]:
+    """-c and -m end the options: everything behind their value belongs to the code."""
+    words, at = run.argv[1:], 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if word.startswith("--"):
+            if word in ("--help", "--version"):
+                return
+            at += word in _PYTHON_LONG_WITH_VALUE
+        elif len(word) > 1 and word[0] == "-":
+            for place, letter in enumerate(word[1:], 2):
+                attached = word[place:] if letter in "cmWXQ" else ""
+                value = Word(attached) if attached else (words[at] if at < len(words) else None)
+                if letter == "c":
+                    yield from _python_code(run, value, words[at + (not attached) :])
+                    return
+                if letter == "m":
+                    yield from _python_module(run, value, words[at + (not attached) :])
+                    return
+                if letter in _PYTHON_FLAGS_WITH_VALUE:
+                    at += not attached
+                    break
+                if letter in "hV?":
+                    return
+        else:
+            at -= 1
+            break
+    yield from script(run, words[at:], "python", "")
+
+
+def _python_code(run: Run, code: Word | None, arguments: tuple[Word, ...]) -> Iterator[Inner]:
+    if code is not None:
+        yield Inner(code=as_typed(code), language="python", arguments=arguments)
+    elif run.more_operands:
+        yield Inner(source="stdin", language="python")
+
+
+def _python_module(run: Run, module: Word | None, words: tuple[Word, ...]) -> Iterator[Inner]:
+    if module == "timeit":
+        for word in words:
+            if word[:1] != "-":
+                yield Inner(code=as_typed(word), language="python")
+    elif module in _RUNS_A_SCRIPT:
+        operands = tuple(word for word in words if word[:1] != "-" and word != "run")
+        yield from script(run, operands, "python", "")
+    elif module in ("IPython", "ipython"):
+        yield from _ipython(run)
+
+
+def _ipython(run: Run) -> Iterator[Inner]:
+    reading = read(run.argv[1:], spec("-c>python -i= -m= --profile="))
+    for code in reading.values("-c"):
+        yield Inner(code=as_typed(code), language="python")
+
+
+def _django(run: Run) -> Iterator[Inner]:
+    words = run.argv[1:]
+    if words[:1] == (Word("shell"),):
+        for code in read(words[1:], spec("-c>python --command>python -i= --interface=")).values(
+            "-c", "--command"
+        ):
+            yield Inner(code=as_typed(code), language="python")
+
+
+_VIM = spec(
+    "-c>vim --cmd>vim -S@vim -u= -U= -i= -t= -T= -w= -W= -r? -o? -O? -p? -V? --servername= --remote-send>vim "
+    "--remote-expr>vim --startuptime= -e -E -h! -v -y -n -N -R -m -M -b -d -D -Z -es"
+)
+
+
+def _vim(run: Run) -> Iterator[Inner]:
+    words = run.argv[1:]
+    commands = run.name.startswith("ex") or any(
+        w[:1] == "-" and w[:2] != "--" and "e" in w[:4].lower() for w in words
+    )
+    reading = read([w for w in words if w[:1] != "+"], _VIM, stop=False)
+    if reading.quits:
+        return
+    for option in reading.options:
+        if option.value is not None and option.name in ("-c", "--cmd", "--remote-send", "--remote-expr"):
+            yield Inner(code=as_typed(option.value), language="vim")
+        elif option.value is not None and option.name == "-S":
+            yield Inner(source="file", file=option.value, language="vim")
+    for word in words:
+        if word[:1] == "+" and len(word) > 1:
+            yield Inner(code=as_typed(word[1:]), language="vim")
+    if commands:
+        yield from standard_input(run, "vim")
+
+
+def _tar(run: Run) -> Iterator[Inner]:
+    yield from follow(run, programs()["tar"], "tar")
+    for place, word in enumerate(run.argv):
+        if word.startswith("--checkpoint-action"):
+            _, equals, value = word.partition("=")
+            value = value if equals else str(run.argv[place + 1]) if place + 1 < len(run.argv) else ""
+            if value.startswith("exec"):
+                yield Inner(code=as_typed(value.partition("=")[2]), through="tar")
+    yield from _old_style(run.argv[1:])
+
+
+def _old_style(words: Sequence[Word]) -> Iterator[Inner]:
+    """`tar xIf program file`: letters without a dash take their values in order."""
+    if not words or words[0][:1] == "-":
+        return
+    values = iter(words[1:])
+    for letter in words[0][:32]:
+        if letter in "fCTXbgKLNVFI":
+            value = next(values, None)
+            if value is not None and letter in "IF":
+                yield Inner(code=as_typed(value), through="tar")
+
+
+def _rsync(run: Run) -> Iterator[Inner]:
+    yield from follow(run, programs()["rsync"], "rsync")
+
+
+def _clickhouse(run: Run) -> Iterator[Inner]:
+    yield from follow(run, programs()["clickhouse-client"], "clickhouse")
+
+
+def _bsd_gdb(run: Run) -> Iterator[Inner]:
+    """gdb: with --args the rest is a command; its own commands may come from standard input."""
+    yield from follow(run, programs()["gdb"], "gdb")
+
+
+def _php_artisan(run: Run) -> Iterator[Inner]:
+    if run.argv[1:3] == (Word("artisan"), Word("tinker")):
+        for code in read(run.argv[3:], spec("--execute>php")).values("--execute"):
+            yield Inner(code=as_typed(code), language="php")
+        yield from standard_input(run, "php")
+    else:
+        yield from follow(run, programs()["php"], "php")
+
+
+def _git_shell(run: Run) -> Iterator[Inner]:
+    words = run.argv[1:]
+    if words[:1] == (Word("-c"),):
+        yield Inner(code=joined(words[1:]))
+
+
+Reader = Callable[[Run], Iterator[Inner]]
+READERS: Mapping[str, Reader] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            [
+                "python",
+                "pypy",
+                "python3",
+                "pypy3",
+                "pythonw",
+                "micropython",
+                "circuitpython",
+                "graalpy",
+                "jython",
+            ],
+            _python,
+        ),
+        "ipython": _ipython,
+        "django-admin": _django,
+        "manage.py": _django,
+        **dict.fromkeys(
+            ["vi", "vim", "ex", "view", "nvim", "gvim", "rvim", "vimdiff", "rview", "exim", "vimx"], _vim
+        ),
+        "tar": _tar,
+        "php": _php_artisan,
+        "git-shell": _git_shell,
+    }
+)

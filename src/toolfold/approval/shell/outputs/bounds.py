@@ -1,0 +1,31 @@
+"""How much text is kept, and how bytes and text become each other without loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from toolfold.approval.shell.runs import Mark, Stream
+from toolfold.approval.shell.words import GAP, Word
+
+__all__ = ["MOST", "as_bytes", "as_stream", "as_text", "unknown"]
+
+MOST = 65_536
+
+
+def as_text(data: bytes) -> str:
+    """Bytes as text; what is no UTF-8 survives the way back."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def as_bytes(text: str) -> bytes | None:
+    """The bytes of a text in which nothing is unknown."""
+    return None if GAP in text else text.encode("utf-8", "surrogateescape")
+
+
+def as_stream(text: str, marks: Iterable[Mark] = ()) -> Stream:
+    """A stream of this text; of what is too long only a beginning with a gap behind it."""
+    return Stream(Word(text if len(text) <= MOST else text[:MOST] + GAP), frozenset(marks))
+
+
+def unknown(*marks: Mark, also: Stream | None = None) -> Stream:
+    return Stream(None, frozenset(marks) | (also.marks if also else frozenset()))
