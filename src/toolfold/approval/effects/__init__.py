@@ -1,0 +1,46 @@
+"""What one program does to the world, told from its words.
+
+`effects_of` asks the family of programs that a name belongs to. Effects are facts with plain traits; whether
+they matter is for the rules. The class of the place that is touched is among the traits, as `in:system`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from toolfold.approval.effects.disks import DISKS, disk_effects
+from toolfold.approval.effects.files import FILES, redirect_effects
+from toolfold.approval.effects.permissions import PERMISSIONS
+from toolfold.approval.effects.processes import PROCESSES, process_effects
+from toolfold.approval.effects.scene import Family, Scene
+from toolfold.approval.effects.secrets import confidential, payloads, secret_effects, secret_name
+from toolfold.approval.landmarks import fits
+from toolfold.approval.places import Places
+from toolfold.approval.shell.runs import Run
+from toolfold.approval.verdict import Effect
+
+__all__ = ["confidential", "effects_of", "payloads", "secret_name"]
+
+_FAMILIES: tuple[Family, ...] = (FILES, DISKS, PERMISSIONS, PROCESSES)
+
+
+def effects_of(run: Run, places: Places) -> Iterator[Effect]:
+    """Everything that can be told of this run, in no particular order."""
+    scene = Scene(run, places.away() if run.elsewhere else places)
+    yield from redirect_effects(scene)
+    for name in _known_as(run):
+        for family in _FAMILIES:
+            if name in family:
+                yield from family[name](scene)
+        yield from disk_effects(name, scene)
+    yield from process_effects(scene)
+    yield from secret_effects(scene)
+
+
+def _known_as(run: Run) -> Iterator[str]:
+    """The program's name; where it is a pattern (`/bin/r?`), every name it could be."""
+    name = run.name.lower().removesuffix(".exe")
+    if run.name.pattern:
+        yield from (each for family in _FAMILIES for each in family if fits(name, each))
+    else:
+        yield name

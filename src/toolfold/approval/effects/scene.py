@@ -1,0 +1,84 @@
+"""One program with the places it can reach: what every family of effects is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from toolfold.approval.options import Options
+from toolfold.approval.places import Place, Places, Where
+from toolfold.approval.shell.runs import Run
+from toolfold.approval.shell.words import EMPTY, GAP, Word
+from toolfold.approval.verdict import Effect, Kind
+
+__all__ = ["UNKNOWN", "Family", "Scene", "names"]
+
+UNKNOWN = Word(GAP)
+MOST_OPERANDS = 400  # looked at one by one; no person types more
+AS_ROOT = frozenset(
+    ("sudo", "doas", "pkexec", "su", "runuser", "sudoedit", "please", "run0", "gosu", "su-exec")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A run, and the places as seen from where it runs."""
+
+    run: Run
+    places: Places
+
+    @property
+    def as_root(self) -> bool:
+        return not AS_ROOT.isdisjoint(self.run.through)
+
+    def options(self, takes_value: frozenset[str] = frozenset(), **how: bool) -> Options:
+        return Options.read(self.run.argv, takes_value, attached=frozenset(), **how)
+
+    def effect(self, kind: Kind, *traits: str, target: Word = EMPTY, detail: str = "") -> Effect:
+        return Effect(kind, target, frozenset(traits) | self._surroundings(), self.run.span, detail)
+
+    def where(self, word: Word, *, follow: bool = True, whole: bool = False) -> Where:
+        return self.places.of(word, self.run.cwd, follow=follow, whole=whole)
+
+    def write(self, word: Word, *traits: str, kind: Kind = Kind.OVERWRITE) -> Effect:
+        """Something is put at `word`. A home is only written into, never replaced."""
+        where = self.where(word)
+        found = set(where.traits)
+        if Place.HOME in where:
+            found ^= {f"in:{Place.HOME}", f"in:{Place.INSIDE_HOME}"}
+        return self.effect(kind, *traits, *found, target=where.path or word)
+
+    def delete(self, word: Word, *traits: str, recursive: bool = False) -> Effect:
+        where = self.where(word, follow=False, whole=recursive)
+        return self.destroy(Kind.DELETE, word, where, *traits, *(("recursive",) if recursive else ()))
+
+    def destroy(self, kind: Kind, word: Word, where: Where, *traits: str) -> Effect:
+        """What cannot be taken back: a gap that may be empty counts."""
+        everything = ("everything",) if where.everything else ()
+        return self.effect(kind, *traits, *everything, *where.worst_traits, target=where.path or word)
+
+    def each(self, operands: Iterable[Word]) -> Iterator[Word]:
+        """The operands, those added later as one unknown; what is too much to look at counts as unknown."""
+        for count, word in enumerate(operands):
+            if count == MOST_OPERANDS:
+                yield UNKNOWN
+                return
+            yield word
+        if self.run.more_operands:
+            yield UNKNOWN
+
+    def _surroundings(self) -> frozenset[str]:
+        found = {"as-root"} if self.as_root else set()
+        if self.run.elsewhere:
+            found.add("elsewhere")
+        if self.run.more_operands:
+            found.add("more-operands")
+        return frozenset(found)
+
+
+Family = Mapping[str, Callable[[Scene], Iterator[Effect]]]
+
+
+def names(text: str) -> frozenset[str]:
+    """Names written in one line."""
+    return frozenset(text.split())

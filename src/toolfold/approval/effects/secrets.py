@@ -1,0 +1,302 @@
+"""Keys, tokens and passwords read, and sent away.
+
+`confidential` says that what a run prints is secret, so that whoever follows the pipe can mark it;
+`payloads` says which words a run hands to another machine, so that whoever knows where a word comes from can
+judge it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from toolfold.approval.effects.scene import Scene, names
+from toolfold.approval.options import Options
+from toolfold.approval.places import Place, Places
+from toolfold.approval.shell.runs import Mark, Run
+from toolfold.approval.shell.words import Word
+from toolfold.approval.verdict import Effect, Kind
+
+__all__ = ["confidential", "payloads", "secret_effects", "secret_name"]
+
+_ANYWHERE = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "APIKEY", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY")
+_LAST_WORDS = names("TOKEN KEY PASS PAT DSN CREDENTIAL CREDENTIALS COOKIE AUTH")
+_WHOLE_NAMES = names("DATABASE_URL REDIS_URL MONGO_URI MONGO_URL MONGODB_URI MONGODB_URL PGPASS MYSQL_PWD")
+
+
+def secret_name(name: str) -> bool:
+    """Whether a variable of this name holds what nobody else should know."""
+    upper = name[:128].upper()
+    if upper in _WHOLE_NAMES or any(part in upper for part in _ANYWHERE):
+        return True
+    return upper.rpartition("_")[2] in _LAST_WORDS
+
+
+# --- what is read ----------------------------------------------------------------------------------------
+
+_READERS = names(
+    "cat tac head tail less more most bat batcat nl strings xxd od hexdump hd base64 base32 base58 basenc "
+    "gzip zcat bzip2 xz zstd cut sort uniq rev tr fold fmt pr paste join column expand jq yq dasel "
+    "openssl gpg age uuencode ascii85 view vi vim nano emacs code diff cmp comm sdiff iconv split dd pv "
+    "tee source mapfile cp scp install"
+)
+_SEARCHERS = names("grep egrep fgrep rg ag ack sed gsed awk gawk mawk perl zgrep")
+_PACKERS = names("tar gtar bsdtar zip 7z 7za cpio rar zstd gzip xz")
+_NOT_PRINTED = names("vi vim nano emacs code view cp scp install source mapfile diff cmp")
+_COUNTERS = names(
+    "wc md5sum sha1sum sha256sum sha512sum cksum sum b2sum true false test [ : ls stat file chmod chown"
+)
+
+
+def _read_files(scene: Scene) -> Iterator[Word]:
+    """The files whose content a program takes in."""
+    run = scene.run
+    name = run.name.lower()
+    for redirect in run.redirects:
+        if redirect.operator == "<":
+            yield redirect.target
+    if name in _READERS or name in _PACKERS:
+        yield from (word for word in run.argv[1:200] if not word.startswith("-"))
+        yield from (Word(w.split("=", 1)[1]) for w in run.argv[1:50] if w.startswith("if="))
+    elif name in _SEARCHERS:
+        yield from [word for word in run.argv[1:200] if not word.startswith("-")][1:]
+
+
+def _secret_files(scene: Scene) -> Iterator[Word]:
+    for word in _read_files(scene):
+        if Place.SECRET in scene.where(word):
+            yield word
+
+
+_TELLS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("gh", ("auth", "token")),
+    ("glab", ("auth", "token")),
+    ("aws", ("configure", "get")),
+    ("aws", ("configure", "export-credentials")),
+    ("aws", ("secretsmanager", "get-secret-value")),
+    ("aws", ("ssm", "get-parameter")),
+    ("aws", ("ssm", "get-parameters")),
+    ("aws", ("ecr", "get-login-password")),
+    ("aws", ("sts", "get-session-token")),
+    ("aws", ("iam", "create-access-key")),
+    ("gcloud", ("auth", "print-access-token")),
+    ("gcloud", ("auth", "print-identity-token")),
+    ("gcloud", ("secrets", "versions", "access")),
+    ("az", ("account", "get-access-token")),
+    ("az", ("keyvault", "secret", "show")),
+    ("security", ("find-generic-password",)),
+    ("security", ("find-internet-password",)),
+    ("security", ("dump-keychain",)),
+    ("security", ("export",)),
+    ("pass", ("show",)),
+    ("gopass", ("show",)),
+    ("op", ("read",)),
+    ("op", ("item", "get")),
+    ("bw", ("get",)),
+    ("lpass", ("show",)),
+    ("vault", ("read",)),
+    ("vault", ("kv", "get")),
+    ("doppler", ("secrets",)),
+    ("heroku", ("config",)),
+    ("heroku", ("auth:token",)),
+    ("kubectl", ("get", "secret")),
+    ("kubectl", ("get", "secrets")),
+    ("oc", ("get", "secret")),
+    ("oc", ("whoami", "-t")),
+    ("kubectl", ("config", "view", "--raw")),
+    ("secret-tool", ("lookup",)),
+    ("npm", ("token",)),
+    ("docker-credential-desktop", ("get",)),
+    ("git", ("credential", "fill")),
+    ("keyring", ("get",)),
+    ("terraform", ("output",)),
+    ("terraform", ("state", "pull")),
+    ("sops", ("-d",)),
+    ("sops", ("--decrypt",)),
+    ("ansible-vault", ("view",)),
+    ("ansible-vault", ("decrypt",)),
+    ("getent", ("shadow",)),
+)
+_DUMPS = names(
+    "mysqldump mariadb-dump pg_dump pg_dumpall mongodump mongoexport redis-dump sqlcmd expdp slapcat"
+)
+
+
+def confidential(run: Run, places: Places) -> bool:
+    """Whether what this run prints is a secret, as far as its words tell."""
+    scene = Scene(run, places.away() if run.elsewhere else places)
+    name = run.name.lower()
+    if name in _COUNTERS or name in _NOT_PRINTED:
+        return False
+    if _taken_in(run):
+        return not _SENDERS_ONLY & {name}
+    return _tells_secrets(run, name) or any(True for _ in _secret_files(scene))
+
+
+def _taken_in(run: Run) -> bool:
+    return run.stdin is not None and Mark.CONFIDENTIAL in run.stdin.marks
+
+
+def _tells_secrets(run: Run, name: str) -> bool:
+    words = run.argv[1:]
+    if name in _DUMPS:
+        return True
+    if name == "printenv":
+        return not words or any(secret_name(word) for word in words)
+    if name in ("env", "set", "compgen"):
+        return not words
+    if name in ("export", "declare", "typeset"):
+        return not words or words[0] in ("-p", "-x", "-px", "-xp")
+    if name in ("gpg", "gpg2"):
+        return any(word.startswith("--export-secret") for word in words)
+    if name == "ssh-keygen":
+        return "-y" in words
+    return any(name == program and _begins(words, verbs) for program, verbs in _TELLS)
+
+
+def _begins(words: tuple[Word, ...], verbs: tuple[str, ...]) -> bool:
+    """The verbs in order among the first words, options between them skipped."""
+    wanted = iter(verbs)
+    verb = next(wanted)
+    for word in words[:12]:
+        if word == verb or word.startswith(verb + "/"):
+            following = next(wanted, None)
+            if following is None:
+                return True
+            verb = following
+    return False
+
+
+# --- what is sent ----------------------------------------------------------------------------------------
+
+_SENDERS_ONLY = names(
+    "nc ncat netcat socat telnet mail mailx sendmail mutt msmtp ssmtp swaks s-nail curl wget http https "
+    "xh httpie ftp tftp sftp lftp ssh aws gsutil gh websocat croc wormhole"
+)
+_PIPES_OUT = names(
+    "nc ncat netcat socat telnet mail mailx sendmail mutt msmtp ssmtp swaks s-nail ftp websocat ssh"
+)
+_LOOKUPS = names("dig nslookup host drill ping ping6 traceroute")
+_CURL_BODIES = names(
+    "-d --data --data-ascii --data-binary --data-raw --data-urlencode -F --form --form-string --json "
+    "--url-query"
+)
+_CURL_VALUES = _CURL_BODIES | names(
+    "-T --upload-file -H --header -X --request -o --output -u --user -A --user-agent -e --referer -b "
+    "--cookie -c --cookie-jar -K --config -x --proxy -m --max-time --connect-timeout -w --write-out "
+    "--retry --output-dir --cacert -E --cert --key --resolve --interface --url -r --range -D "
+    "--dump-header --stderr --trace --trace-ascii"
+)
+_STDIN = ("-", ".", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+_METADATA = re.compile(
+    r"169\.254\.169\.254|169\.254\.170\.2|100\.100\.100\.200|metadata\.google\.internal|metadata\.azure|"
+    r"fd00:ec2::254|::ffff:a9fe:a9fe|(?:^|//)(?:2852039166|0xa9fea9fe|0xa9\.0xfe|0251\.0376|169\.254\.43518)",
+    re.IGNORECASE,
+)
+_FETCHERS = names("curl wget http https xh httpie fetch nc ncat lynx w3m links aria2c lwp-request GET POST")
+
+
+def payloads(run: Run) -> Iterator[Word]:
+    """The words of a run that another machine receives as content: bodies, addresses, names looked up.
+
+    Headers and logins are left out: a token sent there is what tokens are for.
+    """
+    name = run.name.lower()
+    if name == "curl":
+        options = Options.read(run.argv, _CURL_VALUES, abbreviated=False)
+        yield from options.values(*_CURL_BODIES, "-T", "--upload-file", "--url")
+        yield from options.operands
+    elif name == "wget":
+        options = Options.read(
+            run.argv, names("-O -o -P --header --post-data --post-file --body-data --body-file")
+        )
+        yield from options.values("--post-data", "--body-data", "--post-file", "--body-file")
+        yield from options.operands
+    elif name in _LOOKUPS or name in ("mail", "mailx", "http", "https", "xh", "httpie", "telnet"):
+        yield from run.argv[1:]
+
+
+def _files_sent(scene: Scene) -> Iterator[Word]:
+    """The files whose content leaves, `-` for what flows in."""
+    run = scene.run
+    name = run.name.lower()
+    if name == "curl":
+        yield from _sent_by_curl(run)
+    elif name == "wget":
+        options = Options.read(
+            run.argv, names("-O -o -P --header --post-data --post-file --body-data --body-file")
+        )
+        yield from options.values("--post-file", "--body-file")
+    elif name in ("http", "https", "xh", "httpie"):
+        yield from (Word(word.rpartition("@")[2]) for word in run.argv[1:] if "@" in word)
+        yield Word("-")
+    elif name in ("scp", "rsync", "sftp", "rclone", "gsutil", "docker", "kubectl", "podman"):
+        yield from _copied_away(run)
+    elif name in ("aws", "s3cmd", "mc", "az", "gcloud", "s5cmd", "b2"):
+        yield from _uploaded(run)
+    elif name in ("gh", "glab") and len(run.argv) > 2 and run.argv[1] in ("gist", "snippet", "release"):
+        yield from run.argv[2:]
+    elif name in ("mail", "mailx", "mutt", "s-nail", "swaks"):
+        yield from Options.read(run.argv, names("-a -A -s -c -b -r -S --attach")).values(
+            "-a", "-A", "--attach"
+        )
+        yield Word("-")
+    elif name in ("croc", "wormhole", "magic-wormhole", "ffsend", "transfer"):
+        yield from run.argv[1:]
+    elif name in _PIPES_OUT:
+        yield Word("-")
+    if any(Place.NETWORK in scene.where(r.target) for r in run.redirects[:64] if r.writes):
+        yield Word("-")
+        yield from _read_files(scene)
+
+
+def _sent_by_curl(run: Run) -> Iterator[Word]:
+    options = Options.read(run.argv, _CURL_VALUES, abbreviated=False)
+    for value in options.values(*(_CURL_BODIES - {"--data-raw", "--form-string"})):
+        _, at, path = value.partition("@")
+        if at:
+            yield Word(path.partition(";")[0])
+        elif "=<" in value:
+            yield Word(value.partition("=<")[2])
+    yield from options.values("-T", "--upload-file")
+
+
+def _copied_away(run: Run) -> Iterator[Word]:
+    words = [word for word in run.argv[1:] if not word.startswith("-")]
+    if words and (":" in words[-1] or run.name == "sftp"):
+        yield from words[:-1]
+
+
+def _uploaded(run: Run) -> Iterator[Word]:
+    words = run.argv[1:]
+    away = (
+        any(re.match(r"(?:s3|gs|b2)://", word) for word in words[-2:])
+        or "upload" in words
+        or "put-object" in words
+    )
+    if away:
+        yield from (word for word in words if not word.startswith("s3://"))
+
+
+def secret_effects(scene: Scene) -> Iterator[Effect]:
+    """Secrets read, secrets sent, and the address at which clouds hand out secrets."""
+    run = scene.run
+    sent = list(_files_sent(scene))[:400]
+    flows_in = any(word in _STDIN for word in sent)
+    redirected = [r.target for r in run.redirects if r.operator == "<" and flows_in]
+    for word in (*sent, *redirected):
+        if word in _STDIN:
+            if _taken_in(run):
+                yield scene.effect(Kind.EXFILTRATE, "network", "in:secret")
+            continue
+        where = scene.where(word)
+        if Place.SECRET in where:
+            yield scene.effect(Kind.EXFILTRATE, "network", *where.traits, target=where.path)
+    if not sent:
+        for word in _secret_files(scene):
+            where = scene.where(word)
+            yield scene.effect(Kind.DISCLOSE, *where.traits, target=where.path)
+        if _tells_secrets(run, run.name.lower()) and run.name not in _DUMPS:
+            yield scene.effect(Kind.DISCLOSE, "told")
+    if run.name.lower() in _FETCHERS and any(_METADATA.search(word) for word in run.argv[1:64]):
+        yield scene.effect(Kind.DISCLOSE, "metadata", "network", "in:secret")
