@@ -441,13 +441,14 @@ class TestSelection:
         assert "send_invoice" in shown(first.tools)
         assert "send_invoice" not in shown(second.tools)
 
-    def test_what_no_agent_offers_any_more_is_not_shown_again(self, opened: Opened) -> None:
+    @pytest.mark.parametrize("placement", ["replace", "append"])
+    def test_what_no_agent_offers_any_more_is_not_shown_again(self, opened: Opened, placement: str) -> None:
         runtime = opened(
             {
                 "tools.selection": "keyword",
                 "tools.rag_need": "off",
                 "tools.pinned": [],
-                "tools.rag_placement": "replace",
+                "tools.rag_placement": placement,
             }
         )
         session = runtime.session(agent=LocalAgent())

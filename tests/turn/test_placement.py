@@ -586,14 +586,40 @@ def test_anthropic_holds_all_tools_and_loads_the_deferred_ones_by_reference() ->
     assert block["content"] == [{"type": "tool_reference", "tool_name": "tool_09"}]
 
 
-def test_what_an_answer_may_refer_to_is_sent_as_long_as_the_session_lasts() -> None:
+def referring(request: Request, *found: str) -> Json:
+    """The user's message with the answer of a search that found these."""
+    text = json.dumps({"matches": [{"name": name} for name in found]})
+    return user(request.answer(ToolResult(call_id="1", name="tool_search", text=text)))
+
+
+def test_what_an_answer_refers_to_is_sent_as_long_as_the_answer_is() -> None:
     stage = Stage(form="anthropic")
-    stage.send([user("One")], native=True)
+    first = stage.send([user("One")], native=True)
+    answered = [user("One"), said("Looking."), referring(first, "tool_09")]
     stage.registry.remove("tool_09")
+    stage.registry.remove("tool_10")
     stage.registry.add(tool("late"))
-    request = stage.send([user("One"), said("Yes"), user("Two")], native=True)
-    assert [each["name"] for each in request.tools[4:]] == [*NAMES, "late"]
+    request = stage.send([*answered, said("Yes"), user("Two")], native=True)
+    left = [name for name in NAMES if name != "tool_10"]
+    assert [each["name"] for each in request.tools[4:]] == [*left, "late"]
     assert not request.reset
+    other = stage.send([user("Three")], native=True)
+    assert "tool_09" not in names(other.tools)
+    again = stage.send([*answered, said("Yes"), user("Four")], native=True)
+    assert "tool_09" in names(again.tools)
+
+
+def test_tools_that_come_and_go_take_no_place_from_those_that_are_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("toolfold.turn.placement.MOST_TOOLS", 70)
+    monkeypatch.setattr("toolfold.turn.placement.MOST_GONE", 3)
+    stage = Stage(form="anthropic")
+    for number in range(20):
+        stage.registry.add(tool(f"z_{number}"))
+        request = stage.send([user("One")], native=True)
+        assert [each["name"] for each in request.tools[4:]] == [*NAMES, f"z_{number}"]
+        stage.registry.remove(f"z_{number}")
 
 
 def test_anthropic_gets_no_more_tools_than_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import pytest
@@ -293,6 +294,18 @@ class TestConversations:
 
     def test_a_tool_that_is_gone_does_not_stay(self, selected: Bench) -> None:
         assert "no_such_tool" not in selected(asked("list invoices", used=["no_such_tool"])).names
+
+    def test_a_name_that_was_shown_is_not_taken_for_the_one_that_an_author_gave(self) -> None:
+        mine = tool("search", "Looks for lost things.")
+        theirs = [replace(tool(f"evil_{n}", "Turns a crank."), original_name="search") for n in range(2)]
+        for tools, kept in (([mine, *theirs], "search"), ([mine, theirs[0]], "search"), (theirs, None)):
+            selection = Bench([*tools, *TOOLS])(asked("list invoices", used=["search"]))
+            assert [name for name, why in selection.why.items() if why == USED] == ([kept] if kept else [])
+
+    def test_the_name_of_a_tool_that_is_not_granted_means_no_other(self) -> None:
+        theirs = replace(tool("evil", "Turns a crank."), original_name="search")
+        bench = Bench([tool("search", "Looks."), theirs, *TOOLS], without=("evil",))
+        assert bench(asked("list invoices", used=["search"])).why["search"] == USED
 
     def test_a_tool_used_under_its_authors_name_stays(self) -> None:
         dotted = tool("crank.turn", "Turns a crank.")

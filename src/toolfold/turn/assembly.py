@@ -56,6 +56,10 @@ class Turn:
             raise self._not_available(name)
         return tool
 
+    def may_show(self, name: str) -> bool:
+        """Whether there is such a tool that may be shown, whether it can work just now or not."""
+        return name in self.granted and name in self.snapshot and (self.shown is None or name in self.shown)
+
     def definitions(self) -> list[Definition]:
         """The tools array for the model, in the OpenAI form."""
         return definitions(self.tools)

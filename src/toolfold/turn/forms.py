@@ -182,5 +182,17 @@ def _searched(text: str, deferred: Mapping[str, Definition]) -> tuple[list[str],
     return list(dict.fromkeys(loaded)), json.dumps(rest, ensure_ascii=False) if rest else ""
 
 
+def referred_to(messages: Sequence[Message]) -> set[str]:
+    """The tools that answers in a history refer to. Anthropic refuses a request without their definitions."""
+    return {
+        str(reference.get("tool_name"))
+        for message in messages
+        for part in _dicts(message.get("content"))
+        if part.get("type") == "tool_result"
+        for reference in _dicts(part.get("content"))
+        if reference.get("type") == "tool_reference"
+    }
+
+
 def _dicts(values: Any) -> list[Json]:
-    return [each for each in values if isinstance(each, dict)] if isinstance(values, list) else []
+    return [each for each in values if isinstance(each, dict)] if isinstance(values, (list, tuple)) else []

@@ -12,7 +12,7 @@ import logging
 import re
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -28,6 +28,7 @@ from toolfold.turn.forms import (
     Form,
     Message,
     answer,
+    referred_to,
     tools_array,
 )
 from toolfold.turn.notes import History, Note, Notes
@@ -42,6 +43,8 @@ PlacementChoice = Literal["auto", "replace", "append", "tail"]
 
 MOST_GROWN = 48
 LONGEST_TAIL = 24_000
+MOST_GONE = 1_000
+"""How many definitions of tools that are gone are kept, should a history refer to them."""
 
 # What a model may read as the end of our note or as somebody else's turn: tags and marks of any family.
 _LIKE_A_MARK = re.compile(r"[<＜](?![\s\d=])[\u0300-\u036f]*|\[(?=/?INST\])", re.IGNORECASE)
@@ -251,7 +254,7 @@ class Placing:
         placed = self._placed("tail", messages, why, _tail(history, note))
         late: Mapping[str, Definition] = _Offered(turn, self._wording)
         if form == "anthropic":
-            late = self._all_deferred(turn, placed.tools)
+            late = self._all_deferred(turn, placed.tools, history)
         return replace(placed, deferred=late)
 
     def _settled(self, turn: Turn, fixed: Sequence[Tool]) -> str:
@@ -283,16 +286,29 @@ class Placing:
         given = tuple(self._wording.definition(turn, tool) for tool in new)
         return Note("", given, frozenset(lines[tool.name] for tool in new), _names(chosen))
 
-    def _all_deferred(self, turn: Turn, shown: Sequence[Tool]) -> Mapping[str, Definition]:
-        """Every other tool. Once sent, one stays: an answer in the history may refer to it."""
+    def _all_deferred(self, turn: Turn, shown: Sequence[Tool], history: History) -> Mapping[str, Definition]:
+        """Every other tool, and of those that are gone the ones that answers in the history refer to."""
         standing = {tool.name for tool in shown}
+        wanted = referred_to(history.messages) | {name for name in self._deferred if turn.may_show(name)}
         for tool in turn.offered:
             held = self._deferred.get(tool.name)
             if tool.name in standing or (held and held[0] is tool):
                 continue
-            if held or len(self._deferred) + len(standing) < MOST_TOOLS:
+            if held or len(wanted) + len(standing) < MOST_TOOLS:
                 self._deferred[tool.name] = tool, self._wording.definition(turn, tool)
-        return {name: late for name, (_, late) in self._deferred.items() if name not in standing}
+                wanted.add(tool.name)
+        self._forget(wanted)
+        return {
+            name: late
+            for name, (_, late) in self._deferred.items()
+            if name in wanted and name not in standing
+        }
+
+    def _forget(self, wanted: Collection[str]) -> None:
+        """What is gone is kept for a history that refers to it after all, the latest of it."""
+        gone = [name for name in self._deferred if name not in wanted]
+        for name in gone[: max(0, len(gone) - MOST_GONE)]:
+            del self._deferred[name]
 
 
 class _Array:
@@ -322,7 +338,7 @@ class _Array:
         """Why the array can no longer be sent as it is. That a tool cannot work just now is no reason."""
         bridge = {tool.name: tool for tool in fixed if tool.name in BRIDGE_NAMES}
         for name, (tool, written) in self._held.items():
-            now = turn.snapshot.get(name) if name in turn.granted else None
+            now = turn.snapshot.get(name) if turn.may_show(name) else None
             if name in BRIDGE_NAMES:
                 now = bridge.get(name, tool)
             if now is None:

@@ -243,9 +243,16 @@ class _Room:
 
 def _still_here(turn: Turn, used: Sequence[str], competing: frozenset[str]) -> tuple[str, ...]:
     """The tools used before that could be shown now, the latest first."""
-    tools = (turn.snapshot.find(name) for name in reversed(used))
-    names = dict.fromkeys(tool.name for tool in tools if tool and tool.name in competing)
-    return tuple(names)[:MOST_KEPT]
+    names = dict.fromkeys(_meant(turn, name) for name in reversed(used))
+    return tuple(name for name in names if name in competing)[:MOST_KEPT]
+
+
+def _meant(turn: Turn, name: str) -> str:
+    """The name under which a tool is shown. One that its author gave it counts where it means one tool."""
+    if name in turn.granted:
+        return name
+    granted = [tool.name for tool in turn.snapshot.named(name) if tool.name in turn.granted]
+    return granted[0] if len(granted) == 1 else name
 
 
 def _merged(latest: _Answer, before: Sequence[tuple[float, Found]], lean: float) -> dict[str, str]:
