@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from toolfold.agent import (
         LocalAgent,
     )
+    from toolfold.approval.judge import (
+        detect_dangerous_command,
+    )
+    from toolfold.approval.verdict import (
+        Verdict,
+    )
     from toolfold.authoring import (
         ToolFunction,
         build_tool,
@@ -132,8 +138,10 @@ __all__ = [
     "Toolsets",
     "Turn",
     "UnknownToolset",
+    "Verdict",
     "build_tool",
     "count_tokens",
+    "detect_dangerous_command",
     "load_catalog",
     "load_config",
     "open_runtime",
@@ -143,6 +151,8 @@ __all__ = [
 
 _HOMES = {
     "toolfold.agent": ("LocalAgent",),
+    "toolfold.approval.judge": ("detect_dangerous_command",),
+    "toolfold.approval.verdict": ("Verdict",),
     "toolfold.authoring": (
         "ToolFunction",
         "build_tool",

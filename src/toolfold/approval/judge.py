@@ -1,0 +1,133 @@
+"""The verdict on a command: read it, see what it would do, let the rules speak.
+
+A failure on the way is a verdict too: what could not be judged is asked about.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from toolfold.approval.effects import confidential, effects_of
+from toolfold.approval.places import Places
+from toolfold.approval.rules import Rules
+from toolfold.approval.shell.reader import Reading, read_command
+from toolfold.approval.shell.runs import HERE, Run
+from toolfold.approval.spoof import spoofed_text, spoofed_words
+from toolfold.approval.verdict import Effect, Finding, Kind, Severity, Verdict
+
+log = logging.getLogger(__name__)
+
+__all__ = ["Judge", "detect_dangerous_command"]
+
+TOO_LONG = Finding(
+    "too-long",
+    "unreadable",
+    Severity.HIGH,
+    "it is too long or too tangled to be read in full, so that nobody can say what it would do",
+)
+LONGEST_SHAPE = 4_000
+TOUCHING = frozenset({Kind.DELETE, Kind.OVERWRITE, Kind.WRITE, Kind.PERMISSIONS, Kind.DISCLOSE})
+
+
+class Judge:
+    """Judges commands by one set of rules, on one machine."""
+
+    def __init__(self, rules: Rules, places: Places) -> None:
+        self._rules, self._places = rules, places
+
+    def __call__(self, command: str, *, cwd: str | None = None) -> Verdict:
+        """What a person should know before this runs. Raises nothing."""
+        places = self._places.again()
+        reading = self._read(command, places, cwd or HERE)
+        if reading is None:
+            return Verdict(command, (_failed(command),), unread=True)
+        findings = list(self._findings(command, reading, places))
+        if reading.unread:
+            findings.append(replace(TOO_LONG, span=(0, len(command))))
+        shape = "" if reading.unread else _shape(reading.runs)
+        return Verdict(command, _each_once(findings), shape, reading.unread)
+
+    def _read(self, command: str, places: Places, cwd: str) -> Reading | None:
+        try:
+            return read_command(
+                command, home=places.home, cwd=cwd, confidential=lambda run: confidential(run, places)
+            )
+        except Exception:
+            log.exception("reading a command failed; it is asked about")
+            return None
+
+    def _findings(self, command: str, reading: Reading, places: Places) -> Iterator[Finding]:
+        try:
+            for effect in spoofed_text(command):
+                yield from self._rules.about_effect(effect)
+            for effect in spoofed_words(reading.runs):
+                yield from self._rules.about_effect(effect)
+            for effect in reading.effects:
+                yield from self._rules.about_effect(_located(effect, places))
+            for run in reading.runs:
+                yield from self._rules.about_run(run)
+                for effect in effects_of(run, places):
+                    yield from self._rules.about_effect(effect)
+        except Exception:
+            log.exception("judging a command failed; it is asked about")
+            yield _failed(command)
+
+
+def detect_dangerous_command(command: str) -> Verdict:
+    """Judge a shell command by the shipped rules, for the person and the folder this process has.
+
+    A runtime judges by its own configuration instead; see `Judge`.
+    """
+    return _shipped(os.path.expanduser("~"), os.getcwd())(command)  # noqa: PTH109, PTH111 - plain text
+
+
+@functools.lru_cache(maxsize=8)  # what is kept is read-only and as long-lived as the package's files
+def _shipped(home: str, cwd: str) -> Judge:
+    return Judge(Rules.shipped(), Places(home=home, cwd=cwd))
+
+
+def _located(effect: Effect, places: Places) -> Effect:
+    """An effect seen in code, with the place it touches."""
+    if effect.kind not in TOUCHING or not effect.target:
+        return effect
+    where = places.of(effect.target, whole="recursive" in effect.traits)
+    everything = frozenset({"everything"} if where.everything else ())
+    return replace(effect, traits=effect.traits | where.worst_traits | everything)
+
+
+def _failed(command: str) -> Finding:
+    reason = "judging it failed, so that nobody can say what it would do; the log says why"
+    return Finding("failed", "unreadable", Severity.HIGH, reason, (0, len(command)))
+
+
+def _each_once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(dict.fromkeys(findings))
+
+
+def _shape(runs: Iterable[Run]) -> str:
+    """The command spelled one way; empty where something in it is not known or it is too long to show."""
+    parts: list[str] = []
+    for run in runs:
+        words = (*run.argv, *(redirect.target for redirect in run.redirects), *run.assigned.values())
+        if any("\ufdd0" in word for word in words):
+            return ""
+        parts.append(_spelled(run))
+    shape = "; ".join(parts)
+    return shape if len(shape) <= LONGEST_SHAPE else ""
+
+
+def _spelled(run: Run) -> str:
+    assigned = [f"{name}={shlex.quote(value.shown)}" for name, value in run.assigned.items()]
+    argv = [shlex.quote(word) if word.known else word.shown for word in run.argv]
+    redirects = [f"{r.descriptor}{r.operator} {shlex.quote(r.target.shown)}" for r in run.redirects]
+    fed = []
+    if run.stdin is not None and run.stdin.text:
+        fed = [f"<<< {shlex.quote(run.stdin.text.shown)}"]
+    elif run.stdin is not None:
+        fed = ["< …"]
+    return " ".join([*assigned, *argv, *redirects, *fed])

@@ -1,0 +1,116 @@
+"""Files and folders that a command brings into being itself: downloads, copies, links, unpacked archives.
+
+A command that fetches something and then runs it runs what nobody has read. The reader asks here what each
+program leaves behind; only paths written in the command are known.
+"""
+
+from __future__ import annotations
+
+import posixpath
+
+from toolfold.approval.shell.runs import Run, Stream
+from toolfold.approval.shell.state import State
+from toolfold.approval.shell.words import Mark, Word
+
+__all__ = ["holds", "remember"]
+
+FROM_NETWORK = Stream(None, frozenset({Mark.NETWORK}))
+PROGRAM_FOLDERS = ("/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/")
+UNPACKERS = frozenset({"tar", "bsdtar", "unzip", "7z", "cpio", "unrar", "ar", "gunzip", "xz", "bunzip2"})
+
+
+def holds(state: State, path: str) -> bool:
+    """Whether a path lies in a folder that the network filled."""
+    return any(path == folder or path.startswith(f"{folder}/") or folder == "." for folder in state.fetched)
+
+
+def remember(run: Run, state: State) -> None:
+    """Note what this program leaves on disk."""
+    if run.elsewhere:
+        return
+    match run.name:
+        case "curl":
+            _fetch(run, state, ("-o", "--output"), ("-O", "--remote-name"))
+        case "wget" | "wget2" | "aria2c" | "axel":
+            _fetch(run, state, ("-O", "--output-document", "-o", "--out"), None)
+        case "git" | "hg" | "svn" | "gh":
+            _clone(run, state)
+        case "cp" | "mv" | "install" | "ln":
+            _copy(run, state)
+        case "tee":
+            for word in _operands(run):
+                state.files[state.path(word)] = run.stdin or Stream()
+        case name if name in UNPACKERS:
+            _unpack(run, state)
+        case "scp" | "rsync" | "sftp" | "ftp" | "aws" | "gsutil":
+            _copied_from_afar(run, state)
+
+
+def _operands(run: Run) -> list[Word]:
+    return [word for word in run.argv[1:] if not word.startswith("-")]
+
+
+def _fetch(run: Run, state: State, to: tuple[str, ...], own_name: tuple[str, ...] | None) -> None:
+    words = run.argv
+    urls = [word for word in words[1:] if "/" in word or "." in word]
+    for place, word in enumerate(words):
+        short = next((option for option in to if option == word), None)
+        joined = next(
+            (option for option in to if option.startswith("--") and word.startswith(f"{option}=")), None
+        )
+        if short and place + 1 < len(words):
+            state.files[state.path(words[place + 1])] = FROM_NETWORK
+        elif joined:
+            state.files[state.path(Word(word.partition("=")[2]))] = FROM_NETWORK
+    clusters = any(word.startswith("-") and not word.startswith("--") and "O" in word for word in words[1:])
+    if own_name is None or clusters or any(word in own_name for word in words):
+        for url in urls:
+            name = url.partition("?")[0].rstrip("/").rpartition("/")[2]
+            if name:
+                state.files.setdefault(state.path(Word(name)), FROM_NETWORK)
+
+
+def _clone(run: Run, state: State) -> None:
+    operands = _operands(run)
+    if "clone" not in operands[:2] and "checkout" not in operands[:1]:
+        return
+    rest = operands[operands.index(Word("clone")) + 1 :] if "clone" in operands else operands[1:]
+    if not rest:
+        return
+    named = rest[1] if len(rest) > 1 else Word(rest[0].rstrip("/").rpartition("/")[2].removesuffix(".git"))
+    state.fetched = (*state.fetched, state.path(named))
+
+
+def _copy(run: Run, state: State) -> None:
+    operands = _operands(run)
+    if len(operands) < 2:
+        return
+    *sources, target = operands
+    for source in sources:
+        place = state.path(target)
+        into = posixpath.join(place, source.rpartition("/")[2])
+        stream = state.files.get(state.path(source))
+        if stream is not None:
+            state.files[place] = state.files[into] = stream
+        program = source.rpartition("/")[2]
+        if source.startswith(PROGRAM_FOLDERS) or state.path(source) in state.programs:
+            known = state.programs.get(state.path(source), Word(program))
+            state.programs[place] = state.programs[into] = known
+
+
+def _unpack(run: Run, state: State) -> None:
+    """An archive from the network fills the folder it is unpacked in."""
+    fetched = run.stdin is not None and Mark.NETWORK in run.stdin.marks
+    for word in run.argv[1:]:
+        stream = state.files.get(state.path(word))
+        fetched = fetched or (stream is not None and Mark.NETWORK in stream.marks)
+    if fetched:
+        state.fetched = (*state.fetched, posixpath.normpath(state.cwd))
+
+
+def _copied_from_afar(run: Run, state: State) -> None:
+    operands = _operands(run)
+    if len(operands) >= 2 and any(":" in word for word in operands[:-1]) and ":" not in operands[-1]:
+        source, target = operands[-2], state.path(operands[-1])
+        state.files[target] = FROM_NETWORK
+        state.files[posixpath.join(target, source.rpartition("/")[2])] = FROM_NETWORK

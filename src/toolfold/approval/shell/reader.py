@@ -1,0 +1,738 @@
+"""Walking through a command as a shell would, without running it.
+
+The reader follows every way a command can take: variables, functions, aliases, pipes, here-documents, files
+the command itself writes, and code inside code. It yields one `Run` for every program that would be started,
+and the few effects that only the walk can see. It judges nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from toolfold.approval.foreign import read_foreign
+from toolfold.approval.shell import fetched
+from toolfold.approval.shell.builtins import BUILTINS
+from toolfold.approval.shell.expansion import Expansion
+from toolfold.approval.shell.grammar import Budget, TooMuch, Unreadable, parse
+from toolfold.approval.shell.inner import Inner, inner
+from toolfold.approval.shell.outputs import output
+from toolfold.approval.shell.runs import Redirect, Run, Stream
+from toolfold.approval.shell.state import State, Value
+from toolfold.approval.shell.tree import (
+    And,
+    Assignment,
+    Branch,
+    Case,
+    For,
+    Function,
+    Group,
+    Literal,
+    Loop,
+    Node,
+    Part,
+    Pipeline,
+    Redirection,
+    Script,
+    Simple,
+    Statement,
+    Substitution,
+    Variable,
+    WordNode,
+)
+from toolfold.approval.shell.words import EMPTY, GAP, Mark, Word, gap
+from toolfold.approval.verdict import Effect, Kind
+
+__all__ = ["Reading", "read_command"]
+
+LONGEST = 65_536
+DEEPEST_CODE = 12
+MOST_ROUNDS = 32
+SILENT = Stream(EMPTY)
+UNKNOWN = Stream(None)
+SHELLS = frozenset(
+    {"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh", "rbash", "pwsh"}
+)
+NETWORK_FILES = ("/dev/tcp/", "/dev/udp/")
+ENDLESS = frozenset({":", "true", "1"})
+# Programs whose name a file pattern in the place of a command could be spelling.
+WORTH_HIDING = frozenset(
+    {
+        "rm",
+        "dd",
+        "mkfs",
+        "shred",
+        "wipefs",
+        "shutdown",
+        "reboot",
+        "poweroff",
+        "halt",
+        "chmod",
+        "chown",
+        "mv",
+        "cp",
+    }
+    | {
+        "tee",
+        "sh",
+        "bash",
+        "dash",
+        "zsh",
+        "nc",
+        "curl",
+        "wget",
+        "python",
+        "python3",
+        "perl",
+        "ruby",
+        "node",
+        "php",
+    }
+    | {
+        "kill",
+        "killall",
+        "pkill",
+        "find",
+        "xargs",
+        "sudo",
+        "su",
+        "passwd",
+        "crontab",
+        "systemctl",
+        "cat",
+        "ssh",
+    }
+)
+WHERE_PROGRAMS_ARE = ("", "/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/")
+
+DECLARES = frozenset({"declare", "export", "local", "readonly", "typeset", "alias"})
+KEEPING = DECLARES | {"unset", "exec", "eval", ":"}  # builtins after which `X=1` in front of them lasts
+SAME_SHELL = frozenset({"eval", "source", ".", "command", "builtin", "exec", "trap", "time", "coproc"})
+# What these print is what they run prints.
+SEEN_THROUGH = (
+    SHELLS | SAME_SHELL | {"sudo", "env", "nice", "timeout", "nohup", "doas", "stdbuf", "busybox", "time"}
+)
+
+
+@dataclass(slots=True)
+class Reading:
+    """All that was seen in one command."""
+
+    runs: list[Run] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    unread: bool = False
+
+
+def read_command(
+    command: str, *, home: str, cwd: str, confidential: Callable[[Run], bool] = lambda _: False
+) -> Reading:
+    """Follow the command. Whatever it is, this ends soon and raises nothing."""
+    reading = Reading()
+    if len(command.encode(errors="surrogatepass")) > LONGEST:
+        reading.unread = True
+        return reading
+    walk = _Walk(reading, Budget(), confidential, (0, len(command)))
+    try:
+        walk.text(command, State(home=Word(home), cwd=Word(cwd)), top=True)
+    except (TooMuch, RecursionError):
+        reading.unread = True
+    return reading
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What surrounds a command: everything a run inherits."""
+
+    stdin: Stream | None = None
+    through: tuple[str, ...] = ()
+    more_operands: bool = False
+    background: bool = False
+    repeated: bool = False
+    calls: tuple[str, ...] = ()  # the functions being run
+    depth: int = 0
+
+
+TOP = _Around()
+
+
+class _Walk:
+    """One walk through one command."""
+
+    def __init__(
+        self, reading: Reading, budget: Budget, confidential: Callable[[Run], bool], span: tuple[int, int]
+    ) -> None:
+        self._reading, self._budget, self._confidential = reading, budget, confidential
+        self._span, self._own_text = span, True
+        self._processes = 0
+
+    # Scripts
+
+    def text(self, text: str, state: State, around: _Around = TOP, *, top: bool = False) -> Stream:
+        """A text of shell code; code inside code is shown to a person as the part that holds it."""
+        if around.depth > DEEPEST_CODE:
+            raise TooMuch
+        own, self._own_text = self._own_text, top
+        try:
+            try:
+                script = parse(text, self._budget)
+            except Unreadable as problem:
+                self._see(Kind.UNREADABLE, detail=str(problem))
+                script = problem.script or Script()
+            return self._script(script, state, around)
+        finally:
+            self._own_text = own
+
+    def _script(self, script: Script, state: State, around: _Around) -> Stream:
+        printed = SILENT
+        for statement in script.statements:
+            printed = _after(printed, self._statement(statement, state, around))
+        return printed
+
+    def _statement(self, statement: Statement, state: State, around: _Around) -> Stream:
+        self._budget.spend()
+        if not statement.background:
+            return self._node(statement.node, state, around)
+        if around.repeated:
+            self._see(Kind.FORK_BOMB, detail="an endless loop starts processes and does not wait for them")
+        return self._node(statement.node, state.copy(), replace(around, background=True))
+
+    def _node(self, node: Node, state: State, around: _Around) -> Stream:
+        match node:
+            case Simple():
+                return self._simple(node, state, around)
+            case Pipeline():
+                return self._pipeline(node, state, around)
+            case And():
+                return self._and(node, state, around)
+            case Group():
+                return self._group(node, state, around)
+            case Branch():
+                return self._branch(node, state, around)
+            case Loop():
+                return self._loop(node, state, around)
+            case For():
+                return self._for(node, state, around)
+            case Case():
+                return self._case(node, state, around)
+            case Function():
+                state.functions[node.name] = (node.body,)
+                return SILENT
+
+    def _pipeline(self, node: Pipeline, state: State, around: _Around) -> Stream:
+        stream = around.stdin
+        for place, stage in enumerate(node.stages):
+            last = place == len(node.stages) - 1
+            own = state if last else state.copy()  # zsh and lastpipe run the last stage in the shell itself
+            stream = self._node(
+                stage, own, replace(around, stdin=stream, background=around.background or not last)
+            )
+        return stream or UNKNOWN
+
+    def _and(self, node: And, state: State, around: _Around) -> Stream:
+        first = self._node(node.left, state, around)
+        if node.operator == "&&":
+            return _after(first, self._node(node.right, state, around))
+        before = state.copy()
+        second = self._node(node.right, state, around)
+        state.merge(before)
+        return _after(first, second)
+
+    def _group(self, node: Group, state: State, around: _Around) -> Stream:
+        inside = state.copy() if node.own_shell else state
+        for word in node.words:
+            self._expansion(state, around).text(word.parts)
+        redirects, stdin = self._redirects(node.redirects, state, around)
+        printed = self._script(node.body, inside, replace(around, stdin=stdin))
+        if any(redirect.writes for redirect in redirects):
+            run = Run(argv=(), redirects=redirects, cwd=state.cwd, through=around.through, span=self._span)
+            self._reading.runs.append(run)
+        return self._sent(printed, redirects, state)
+
+    def _branch(self, node: Branch, state: State, around: _Around) -> Stream:
+        printed, ends = SILENT, []
+        for condition, body in node.arms:
+            if condition is not None:
+                printed = _after(printed, self._script(condition, state, around))
+            arm = state.copy()
+            printed = _either(printed, self._script(body, arm, around))
+            ends.append(arm)
+        for end in ends:
+            state.merge(end)
+        return printed
+
+    def _case(self, node: Case, state: State, around: _Around) -> Stream:
+        self._expansion(state, around).text(node.subject.parts)
+        printed, before = SILENT, state.copy()
+        for patterns, body in node.arms:
+            for pattern in patterns:
+                self._expansion(state, around).text(pattern.parts)
+            arm = before.copy()
+            printed = _either(printed, self._script(body, arm, around))
+            state.merge(arm)
+        return printed
+
+    def _loop(self, node: Loop, state: State, around: _Around) -> Stream:
+        for word in node.words:
+            self._expansion(state, around).text(word.parts)
+        endless = not node.words and _first_word(node.condition) in ENDLESS
+        inside = replace(around, repeated=around.repeated or endless)
+        stdin = around.stdin
+        lines = _lines(stdin) if _first_word(node.condition) == "read" else None
+        if lines is not None:
+            return self._each_line(node, lines, state, inside)
+        return self._rounds(lambda: self._round(node, state, inside), state)
+
+    def _each_line(self, node: Loop, lines: Sequence[str], state: State, around: _Around) -> Stream:
+        printed = SILENT
+        for line in lines:
+            printed = _after(printed, self._round(node, state, replace(around, stdin=Stream(Word(line)))))
+        return printed
+
+    def _round(self, node: Loop, state: State, around: _Around) -> Stream:
+        return _after(self._script(node.condition, state, around), self._script(node.body, state, around))
+
+    def _rounds(self, once: Callable[[], Stream], state: State) -> Stream:
+        """A loop of unknown length: until nothing new can happen."""
+        before = state.copy()
+        printed = once()
+        if not state.remembers_the_same(before):
+            middle = state.copy()
+            once()
+            if not state.remembers_the_same(middle):
+                state.forget_what_changed(middle)
+                once()
+        state.merge(before)
+        return _forever(printed)
+
+    def _for(self, node: For, state: State, around: _Around) -> Stream:
+        values: list[Word]
+        if node.words is None:
+            values = list(state.arguments)
+        else:
+            values = self._expansion(state, around).fields(node.words)
+        if len(values) > MOST_ROUNDS:
+            values = [*values[:MOST_ROUNDS], gap()]
+        printed = SILENT
+        for value in values:
+            state.set(node.name, value)
+            printed = _after(printed, self._script(node.body, state, around))
+        return printed
+
+    # Simple commands
+
+    def _simple(self, node: Simple, state: State, around: _Around) -> Stream:
+        if self._own_text:
+            self._span = (node.start, node.end)
+        expansion = self._expansion(state, around)
+        words = self._dealiased(node, state)
+        if words is None:
+            return UNKNOWN
+        typed = [w if isinstance(w, WordNode) else _declared(w) for w in words]
+        argv = tuple(expansion.fields(typed))
+        redirects, stdin = self._redirects(node.redirects, state, around)
+        if not argv:
+            for assignment in node.assignments:
+                self._assign(assignment, state, expansion)
+            if redirects:
+                self._start(Run(argv=(), redirects=redirects, cwd=state.cwd, span=self._span), around)
+            return self._sent(SILENT, redirects, state)
+        values = {
+            a.name: expansion.plain_text(a.value) for a in node.assignments if isinstance(a.value, tuple)
+        }
+        if words and isinstance(words[0], WordNode) and words[0].plain in DECLARES:
+            self._declare(words, argv, state, expansion)
+        inside = replace(around, stdin=stdin)
+        own = state
+        if values and argv[0] not in KEEPING:
+            own = state.copy()
+            own.variables |= values
+        printed = self._invoke(argv, own, inside, assigned=values, redirects=redirects)
+        if own is not state:
+            _keep_what_lasts(state, own)
+        return self._sent(printed, redirects, state)
+
+    def _dealiased(self, node: Simple, state: State) -> Sequence[WordNode | Assignment] | None:
+        """The words with an alias in front written out; None where it was read as a text of its own."""
+        first = node.words[0] if node.words else None
+        name = first.plain if isinstance(first, WordNode) else None
+        if name is None or name not in state.aliases:
+            return node.words
+        text = state.aliases[name]
+        without = state.copy()
+        del without.aliases[name]
+        script = parse(text, self._budget)
+        if len(script.statements) == 1 and isinstance(script.statements[0].node, Simple):
+            return (*script.statements[0].node.words, *node.words[1:])
+        self._script(script, without, TOP)
+        return None
+
+    def _invoke(
+        self,
+        argv: tuple[Word, ...],
+        state: State,
+        around: _Around,
+        *,
+        assigned: dict[str, Word] | None = None,
+        redirects: tuple[Redirect, ...] = (),
+        functions: bool = True,
+    ) -> Stream:
+        """One command with its words known: a function, a builtin that changes the shell, or a program."""
+        self._budget.spend(6)  # the rules will look at it too
+        if functions and argv[0] in state.functions:
+            return self._call(argv, state, around)
+        name = _program(argv[0], state)
+        run = Run(
+            argv=(name, *argv[1:]),
+            path=argv[0],
+            span=self._span,
+            assigned=MappingProxyType(dict(assigned or {})),
+            redirects=redirects,
+            stdin=around.stdin,
+            cwd=state.cwd,
+            through=around.through,
+            more_operands=around.more_operands,
+            background=around.background,
+            repeated=around.repeated,
+        )
+        builtin = BUILTINS.get(name)
+        if builtin is not None:
+            builtin(run, state)
+        return self._start(run, around, state)
+
+    def _start(self, run: Run, around: _Around, state: State | None = None) -> Stream:
+        """Note a program that would be started, and follow what it starts in turn."""
+        self._reading.runs.append(run)
+        self._look_at_connections(run)
+        if state is None:
+            return SILENT
+        if not run.name.known:
+            self._see(Kind.UNREADABLE, run.path, run.path.marks, detail="what would be run is not known")
+        self._own_program(run, state, around)
+        printed: Stream | None = None
+        for one in inner(run):
+            seen = self._inside(one, run, state, around)
+            printed = seen if printed is None or one.through else printed
+        fetched.remember(run, state)
+        if printed is None or run.name not in SEEN_THROUGH:
+            printed = _with_marks(output(run))
+        if self._confidential(run):
+            printed = Stream(printed.text, printed.marks | {Mark.CONFIDENTIAL})
+        return printed
+
+    def _own_program(self, run: Run, state: State, around: _Around) -> None:
+        """A program that this very command has written or fetched."""
+        if "/" not in run.path:
+            return
+        path = state.path(run.path)
+        stream = state.files.get(path)
+        if stream is not None:
+            self._code(stream, "sh", run, state, around)
+        elif fetched.holds(state, path):
+            self._see(Kind.RUN_UNREAD, run.path, frozenset({Mark.NETWORK}))
+
+    def _look_at_connections(self, run: Run) -> None:
+        for redirect in run.redirects:
+            if redirect.target.startswith(NETWORK_FILES) and (run.name in SHELLS or run.name == "exec"):
+                self._see(Kind.REVERSE_SHELL, redirect.target)
+
+    # Code inside code
+
+    def _inside(self, one: Inner, run: Run, state: State, around: _Around) -> Stream:
+        through = (*around.through, one.through) if one.through else around.through
+        around = replace(
+            around,
+            through=through,
+            more_operands=around.more_operands or one.more_operands,
+            depth=around.depth + 1,
+            stdin=run.stdin,
+        )
+        if one.argv is not None:
+            return self._inner_argv(one.argv, run, state, around)
+        if one.code is not None:
+            return self._typed_code(one, run, state, around)
+        if one.source == "stdin":
+            if run.stdin is None and not one.more_operands:
+                return UNKNOWN
+            return self._code(run.stdin or UNKNOWN, one.language, run, state, around)
+        if one.source == "file" and one.file is not None:
+            return self._file(one.file, one.language, run, state, around)
+        return UNKNOWN
+
+    def _inner_argv(self, argv: tuple[Word, ...], run: Run, state: State, around: _Around) -> Stream:
+        if not argv:
+            return UNKNOWN
+        if around.depth > DEEPEST_CODE * 2:
+            raise TooMuch
+        own = state if run.name in SAME_SHELL else state.copy()
+        return self._invoke(argv, own, around, redirects=run.redirects, functions=run.name in SAME_SHELL)
+
+    def _typed_code(self, one: Inner, run: Run, state: State, around: _Around) -> Stream:
+        code = (one.code or EMPTY).typed
+        unread = code.marks & {Mark.NETWORK, Mark.DECODED}
+        if unread:
+            self._see(Kind.RUN_UNREAD, code, frozenset(unread))
+        if one.language != "sh":
+            return self._foreign(code, one.language, state, around)
+        own = state if run.name in SAME_SHELL else state.copy()
+        if run.name not in SAME_SHELL:
+            own.arguments = tuple(gap() if "{}" in word else word for word in one.arguments[1:])
+            if one.more_operands and not own.arguments:
+                own.arguments = (gap(),)
+        if around.through and around.through[-1] in ("ssh", "docker", "podman", "kubectl"):
+            own = State(home=state.home, cwd=gap())
+        return self.text(code, own, around)
+
+    def _code(self, stream: Stream, language: str, run: Run, state: State, around: _Around) -> Stream:
+        """Code that flows into an interpreter, or stands in a file this command wrote."""
+        text = stream.text
+        if text is None:
+            marks = stream.marks - {Mark.CONFIDENTIAL} or {Mark.UNREAD}
+            self._see(Kind.RUN_UNREAD, run.path, frozenset(marks))
+            return UNKNOWN
+        if Mark.DECODED in stream.marks:
+            self._see(Kind.RUN_UNREAD, run.path, frozenset({Mark.DECODED}), detail=text.shown[:200])
+        if text.marks & {Mark.NETWORK, Mark.DECODED, Mark.UNREAD}:
+            self._see(Kind.RUN_UNREAD, run.path, text.marks)
+        text = text.typed
+        if language != "sh":
+            return self._foreign(text, language, state, around)
+        inside = replace(around, depth=around.depth + 1)
+        return self.text(text, state if run.name in SAME_SHELL else state.copy(), inside)
+
+    def _file(self, file: Word, language: str, run: Run, state: State, around: _Around) -> Stream:
+        if file in ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"):
+            return self._code(run.stdin or UNKNOWN, language, run, state, around)
+        path = state.path(file)
+        stream = state.files.get(path)
+        if stream is not None:
+            return self._code(stream, language, run, state, around)
+        if language == "binary" or fetched.holds(state, path):
+            marks = {Mark.NETWORK} if fetched.holds(state, path) else {Mark.UNREAD}
+            self._see(Kind.RUN_UNREAD, file, frozenset(marks))
+        return UNKNOWN
+
+    def _foreign(self, code: Word, language: str, state: State, around: _Around) -> Stream:
+        found = read_foreign(code, language)
+        for effect in found.effects:
+            self._reading.effects.append(replace(effect, span=self._span))
+        for script in found.scripts:
+            self.text(script.typed, state.copy(), replace(around, depth=around.depth + 1))
+        return UNKNOWN
+
+    def _call(self, argv: tuple[Word, ...], state: State, around: _Around) -> Stream:
+        """A function, with its arguments; one that calls itself twice over is a bomb."""
+        name = argv[0]
+        if name in around.calls:
+            if around.background:
+                self._see(Kind.FORK_BOMB, name, detail="a function starts itself again and again")
+            return UNKNOWN
+        outer, state.arguments = state.arguments, argv[1:]
+        printed = SILENT
+        for body in state.functions[name]:
+            inside = replace(around, calls=(*around.calls, name), background=False)
+            printed = _either(printed, self._node(body, state, inside))
+        state.arguments = outer
+        return printed
+
+    # Words, values, redirections
+
+    def _expansion(self, state: State, around: _Around) -> Expansion:
+        def captured(script: Script) -> Stream:
+            return self._script(script, state.copy(), replace(around, background=False))
+
+        def process(script: Script, writes: bool) -> Word:
+            printed = self._script(script, state.copy(), around)
+            self._processes += 1
+            path = f"/dev/fd/{62 + self._processes}"
+            if not writes:
+                state.files[path] = printed
+            return Word(path)
+
+        return Expansion(state, self._budget, captured, process)
+
+    def _assign(self, assignment: Assignment, state: State, expansion: Expansion) -> None:
+        value = expansion.value(assignment.value)
+        old = state.value(assignment.name)
+        if assignment.index is not None:
+            value = _with_item(old, expansion.text(assignment.index), value)
+        elif assignment.adds:
+            value = _added(old, value)
+        state.set(assignment.name, value)
+
+    def _declare(
+        self,
+        words: Sequence[WordNode | Assignment],
+        argv: tuple[Word, ...],
+        state: State,
+        expansion: Expansion,
+    ) -> None:
+        flags = "".join(word for word in argv[1:] if word.startswith("-"))
+        for word in words:
+            if not isinstance(word, Assignment):
+                continue
+            if argv[0] == "alias":
+                state.aliases[word.name] = (
+                    expansion.plain_text(word.value) if isinstance(word.value, tuple) else ""
+                )
+            elif "n" in flags and argv[0] != "export" and isinstance(word.value, tuple):
+                state.references[word.name] = expansion.plain_text(word.value)
+            else:
+                self._assign(word, state, expansion)
+
+    def _redirects(
+        self, redirections: Iterable[Redirection], state: State, around: _Around
+    ) -> tuple[tuple[Redirect, ...], Stream | None]:
+        expansion = self._expansion(state, around)
+        found: list[Redirect] = []
+        stdin = around.stdin
+        for redirection in redirections:
+            sign = redirection.operator
+            text = expansion.text(redirection.target, tilde=sign not in ("<<", "<<-"))
+            if sign in ("<<<", "<<", "<<-"):
+                text = text.typed
+                stdin = Stream(Word(text + "\n") if sign == "<<<" else text, text.marks)
+                continue
+            if sign in ("<", "<>") and redirection.descriptor in ("", "0"):
+                stdin = self._opened(text, state)
+            elif sign == "<&" and text in state.descriptors:
+                stdin = state.descriptors[text]
+            if redirection.descriptor.isdigit() and text.startswith(NETWORK_FILES):
+                state.descriptors[redirection.descriptor] = Stream(None, frozenset({Mark.NETWORK}))
+            found.append(Redirect(sign, text, redirection.descriptor))
+        return tuple(found), stdin
+
+    def _opened(self, path: Word, state: State) -> Stream:
+        if path.startswith(NETWORK_FILES):
+            return Stream(None, frozenset({Mark.NETWORK}))
+        if path == "/dev/null":
+            return SILENT
+        return state.files.get(state.path(path), Stream(None, frozenset({Mark.UNREAD})))
+
+    def _sent(self, printed: Stream, redirects: tuple[Redirect, ...], state: State) -> Stream:
+        """What is left for the next program after output went into files."""
+        for redirect in redirects:
+            if not redirect.writes or redirect.descriptor not in ("", "1"):
+                continue
+            if redirect.operator == ">&" and (redirect.target.isdigit() or redirect.target == "-"):
+                if redirect.target in ("1",):
+                    continue
+            elif redirect.target in ("/dev/stdout", "/dev/fd/1"):
+                continue
+            else:
+                path = state.path(redirect.target)
+                before = state.files.get(path) if ">>" in redirect.operator else None
+                state.files[path] = _after(before, printed) if before else printed
+            printed = SILENT
+        return printed
+
+    def _see(self, kind: Kind, target: Word = EMPTY, marks: Iterable[Mark] = (), *, detail: str = "") -> None:
+        traits = frozenset(str(mark) for mark in marks)
+        self._reading.effects.append(Effect(kind, target, traits, self._span, detail))
+
+
+# Streams
+
+
+def _after(first: Stream, second: Stream) -> Stream:
+    if first.text == "" and not first.marks:
+        return second
+    text = None if first.text is None or second.text is None else Word(first.text + second.text)
+    if text is not None and len(text) > LONGEST:
+        text = None
+    return Stream(text, first.marks | second.marks)
+
+
+def _either(first: Stream, second: Stream) -> Stream:
+    if first == second or (first.text == "" and not first.marks):
+        return second
+    return Stream(None, first.marks | second.marks)
+
+
+def _forever(printed: Stream) -> Stream:
+    return printed if printed.text == "" else Stream(None, printed.marks)
+
+
+def _with_marks(stream: Stream) -> Stream:
+    if stream.text is None:
+        return stream
+    return Stream(stream.text, stream.marks | stream.text.marks)
+
+
+def _lines(stream: Stream | None) -> list[str] | None:
+    if stream is None or stream.text is None:
+        return None
+    lines = stream.text.splitlines(keepends=True)
+    return lines if len(lines) <= MOST_ROUNDS else None
+
+
+def _first_word(script: Script) -> str | None:
+    node = script.statements[0].node if script.statements else None
+    if isinstance(node, Simple) and node.words and isinstance(node.words[0], WordNode):
+        return node.words[0].plain
+    if isinstance(node, Group) and node.words:
+        parts = node.words[0].parts
+        return parts[0].text.strip() if len(parts) == 1 and isinstance(parts[0], Literal) else None
+    return None
+
+
+# Values
+
+
+def _with_item(
+    old: Word | tuple[Word, ...] | None, index: Word, value: Word | tuple[Word, ...]
+) -> tuple[Word, ...]:
+    items = list(old if isinstance(old, tuple) else (old,) if old is not None else ())
+    if not index.isdigit() or int(index) > 256 or isinstance(value, tuple):
+        return (*items, gap())
+    items += [EMPTY] * (int(index) + 1 - len(items))
+    items[int(index)] = value
+    return tuple(items)
+
+
+def _added(old: Value | None, value: Value) -> Value:
+    if isinstance(value, tuple):
+        return (*(old if isinstance(old, tuple) else (old,) if old is not None else ()), *value)
+    if isinstance(old, tuple):
+        return (*old[:-1], Word(old[-1] + value)) if old else (value,)
+    return Word((old if old is not None else GAP) + value)
+
+
+def _declared(assignment: Assignment) -> WordNode:
+    """`export A=b` as the words a judge may look at."""
+    value: tuple[Part, ...] = assignment.value if isinstance(assignment.value, tuple) else ()
+    return WordNode((Literal(f"{assignment.name}=", quoted=True), *_quoted(value)), 0, 0)
+
+
+def _quoted(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """An assignment's value is never split."""
+    return tuple(
+        replace(part, quoted=True) if isinstance(part, Literal | Variable | Substitution) else part
+        for part in parts
+    )
+
+
+# Programs
+
+
+def _program(word: Word, state: State) -> Word:
+    """The bare name of the program behind a word: links, copies and patterns seen through."""
+    if word in state.programs:
+        return state.programs[word]
+    if "/" in word and state.path(word) in state.programs:
+        return state.programs[state.path(word)]
+    if word.pattern and GAP not in word:
+        for name in sorted(WORTH_HIDING):
+            if any(word.could_be(folder + name) for folder in WHERE_PROGRAMS_ARE):
+                return Word(name)
+        return gap()
+    if not word.known:
+        return gap(word.marks) if GAP in word.rpartition("/")[2] else Word(word.rpartition("/")[2])
+    return Word(word.rstrip("/").rpartition("/")[2] or word)
+
+
+def _keep_what_lasts(state: State, inside: State) -> None:
+    """After `X=1 cmd`: all that the command changed, but not X."""
+    state.cwd, state.functions, state.aliases = inside.cwd, inside.functions, inside.aliases
+    state.files, state.programs, state.fetched = inside.files, inside.programs, inside.fetched
+    state.descriptors = inside.descriptors
