@@ -170,7 +170,8 @@ class Light:
         rows, scales, pieces = self._model()
         vectors: Matrix = np.zeros((len(texts), rows.shape[1]), np.float32)
         for place, text in enumerate(texts):
-            if ids := pieces.ids(text, LIGHT_TOKENS):
+            ids = np.array(pieces.ids(text, LIGHT_TOKENS), np.intp)
+            if len(ids):
                 vectors[place] = (rows[ids] * scales[ids]).sum(0)
         return unit(vectors)
 
@@ -430,7 +431,8 @@ def shipped_weights() -> Traversable:
 
 def unit(vectors: Matrix) -> Matrix:
     """Scaled to length one; what has no direction stays zero."""
-    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)  # squares may be huge
+    exactly = vectors.astype(np.float64)  # squares may be huge
+    lengths = np.sqrt(np.vecdot(exactly, exactly))[:, None]
     scaled: Matrix = (vectors / np.maximum(lengths, 1e-9)).astype(np.float32)
     return scaled
 

@@ -151,12 +151,12 @@ class Lexical:
 
     def name_coverage(self, query: str, places: Numbers) -> Weights:
         """How much of each of these tools' own names the query says."""
-        said = np.zeros(len(self.terms) + 1, np.float32)
-        said[[self.terms.get(piece, -1) for piece in self.words.said(query).every]] = 1
-        said[-1] = 0  # what no tool has, and the end of every name
-        names = self.names[places]
-        each = np.ones(LONGEST_NAME, np.float32)
-        covered: Weights = (said[names] @ each) / np.maximum((names >= 0).astype(np.float32) @ each, 1)
+        said = np.zeros(len(self.terms) + 1, bool)
+        said[[self.terms.get(piece, -1) for piece in self.words.said(query).every]] = True
+        said[-1] = False  # what no tool has, and the end of every name
+        names, one = self.names[places], np.ones(LONGEST_NAME, np.float32)
+        covered: Weights = said[names].astype(np.float32) @ one
+        covered /= np.maximum((names >= 0).astype(np.float32) @ one, 1)
         return covered
 
     def without(self, gone: Iterable[int], size: int) -> Lexical:

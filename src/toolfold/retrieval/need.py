@@ -19,11 +19,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from toolfold.retrieval.ranking import Legs, Scores, real
+from toolfold.retrieval.ranking import Legs, Places, Scores, distinct, real
 from toolfold.retrieval.vectors import products
 
 Head = Literal["encoder", "light", "text"]
-Places = NDArray[np.int64]
 
 LETTERS = 1 << 15  # buckets for runs of characters
 WORDS = 1 << 14  # buckets for words and pairs of words
@@ -63,7 +62,7 @@ class Need:
         else:
             said = self._said(text, "alone")
         weigh, shift = self._weights[f"{head}.weigh"].tolist(), float(self._weights[f"{head}.shift"])
-        row = [said, *nearness(legs, dense=head != "text").tolist()]
+        row = [said, *_nearness(legs, dense=head != "text")]
         score = sum(each * weight for each, weight in zip(row, weigh, strict=True)) + shift
         return 1.0 / (1.0 + math.exp(-min(max(score, -30.0), 30.0)))
 
@@ -75,8 +74,8 @@ class Need:
     def _said(self, text: str, part: str) -> float:
         weights = self._weights
         places, shares = _traits(text)
-        table = weights[f"{part}.table"][places] * weights[f"{part}.scale"]
-        return float(table @ shares + weights[f"{part}.shift"])
+        told = float(weights[f"{part}.table"][places] @ shares)
+        return told * float(weights[f"{part}.scale"]) + float(weights[f"{part}.shift"])
 
     def _meant(self, states: Scores) -> float:
         weights = self._weights
@@ -102,13 +101,17 @@ def _traits(text: str) -> tuple[Places, Scores]:
 
 def nearness(legs: Legs, *, dense: bool) -> Scores:
     """What the legs say of the catalog as a whole: is anything in it near the message?"""
+    return np.asarray(_nearness(legs, dense=dense), np.float32)
+
+
+def _nearness(legs: Legs, *, dense: bool) -> list[float]:
     # In words that no tool knows: a word's weight grows with the catalog, a small one must not look far away.
-    unknown = np.log(2.0 * len(legs.lexical) + 2.0)
+    unknown = math.log(2.0 * len(legs.lexical) + 2.0)
     lexical, best = float(legs.lexical.max(initial=0.0)) / unknown, legs.best_lexical / unknown
     row = [lexical / max(best, 1e-6), lexical, min(best / 5.0, 2.0)]
     if dense:
         row += _dense_nearness(next(iter(legs.dense.values())))
-    return np.asarray(row, np.float32)
+    return row
 
 
 def _dense_nearness(scores: Scores) -> list[float]:
@@ -133,13 +136,12 @@ def _runs(text: str) -> Places:
     for length in range(1, LONGEST_RUN + 1):
         if length > 1:
             rolled = rolled[:-1] * np.uint32(0x01000193) + letters[length - 1 :]
-        mixed = rolled + np.uint32(length * 0x9E3779B1 & 0xFFFFFFFF)
-        mixed = (mixed ^ (mixed >> np.uint32(15))) * np.uint32(0x85EBCA6B)
-        found.append(mixed >> np.uint32(17))
-    buckets = np.concatenate(found)
-    buckets.sort()
-    different: Places = buckets[np.append(True, buckets[1:] != buckets[:-1])].astype(np.int64)
-    return different
+        found.append(rolled + np.uint32(length * 0x9E3779B1 & 0xFFFFFFFF))
+    mixed = np.concatenate(found)
+    mixed ^= mixed >> np.uint32(15)
+    mixed *= np.uint32(0x85EBCA6B)
+    mixed >>= np.uint32(17)
+    return distinct(mixed.astype(np.int64))
 
 
 def _words(text: str) -> Places:

@@ -46,6 +46,12 @@ def best_places(scores: Scores, depth: int) -> Places:
     return some[(-scores[some]).argsort(kind="stable")[:depth]]
 
 
+def distinct(places: Places) -> Places:
+    """Each of them once, in ascending order."""
+    ordered = np.sort(places)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
+
+
 def real(scores: Scores) -> Scores:
     """The scores of what may be found: what is not granted says nothing about what is usual."""
     return scores if scores.min(initial=0) > NEVER else scores[scores > NEVER]

@@ -30,6 +30,7 @@ from toolfold.retrieval.ranking import (
     Ranker,
     Scores,
     best_places,
+    distinct,
     features,
     reciprocal_ranks,
 )
@@ -224,7 +225,7 @@ class Searcher:
             fused = reciprocal_ranks([lexical, *dense], len(legs.lexical))
             order = best_places(fused, DEPTH)
             return order[fused[order] > 0]
-        candidates = _distinct(np.concatenate((lexical, *dense)))
+        candidates = distinct(np.concatenate((lexical, *dense)))
         if not len(candidates):
             return candidates
         named = index.lexical.name_coverage(asked.text, candidates)
@@ -263,12 +264,6 @@ def _sharing_words(lexical: Scores, count: int) -> Places:
     """The tools that share most with the message, of those that share anything."""
     sharing = (lexical > 0).nonzero()[0]
     return sharing[best_places(lexical[sharing], count)]
-
-
-def _distinct(places: Places) -> Places:
-    """Each of them once, in ascending order."""
-    places.sort()
-    return places[np.append(True, places[1:] != places[:-1])] if len(places) else places
 
 
 def _by_part_of_name(index: Index, message: str, mask: Mask) -> list[int]:
