@@ -35,7 +35,17 @@ OF_RUN: Final = (
     "elsewhere",
     "assigned",
 )
-OF_PROGRAM: Final = ("names", "valued", "harmless", "inner", "exact", "leading", "abbreviated", "slashes")
+OF_PROGRAM: Final = (
+    "names",
+    "valued",
+    "harmless",
+    "not_help",
+    "inner",
+    "exact",
+    "leading",
+    "abbreviated",
+    "slashes",
+)
 
 
 def shipped_tables() -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
@@ -73,6 +83,7 @@ def read_program(table: Mapping[str, Any]) -> tuple[tuple[str, ...], Program]:
     return keys.texts("names"), Program(
         valued=frozenset(keys.texts("valued")),
         harmless=frozenset(keys.texts("harmless")),
+        not_help=frozenset(keys.texts("not_help")),
         inner=frozenset(tuple(path.split()) for path in keys.texts("inner")),
         exact=keys.flag("exact") or False,
         leading=keys.flag("leading") or False,

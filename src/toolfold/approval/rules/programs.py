@@ -18,7 +18,7 @@ from toolfold.approval.shell.words import Word
 
 __all__ = ["Given", "Program", "bare_names"]
 
-HELP: Final = frozenset({"--help", "-help", "/?"})
+HELP: Final = frozenset({"--help", "-help", "-h", "/?"})
 REHEARSAL: Final = frozenset(
     {"--dry-run", "--dryrun", "--what-if", "--whatif", "-whatif", "--no-act", "--simulate", "--just-print"}
 )
@@ -63,11 +63,13 @@ class Program:
     `valued` are the options whose value may be the next word. `exact` says that `-name` is one option, not
     four letters. `leading` says that the first operand ends the options, `inner` after which subcommands it
     does, because another program's words follow. `slashes` reads options as Windows does. `harmless` are
-    the options, beside the usual ones, with which the program only shows what it would do.
+    the options, beside the usual ones, with which the program only shows what it would do, `not_help` those of
+    the usual ones that mean something else to it.
     """
 
     valued: frozenset[str] = frozenset()
     harmless: frozenset[str] = frozenset()
+    not_help: frozenset[str] = frozenset()
     inner: frozenset[tuple[str, ...]] = frozenset()
     exact: bool = False
     leading: bool = False
@@ -78,6 +80,7 @@ class Program:
         return Program(
             valued=self.valued | other.valued,
             harmless=self.harmless | other.harmless,
+            not_help=self.not_help | other.not_help,
             inner=self.inner | other.inner,
             exact=self.exact or other.exact,
             leading=self.leading or other.leading,
@@ -129,7 +132,7 @@ class Program:
 
     def _harmless(self, options: Options, argv: Sequence[Word]) -> bool:
         names = {flag.name for flag in options.flags}
-        if not names.isdisjoint(HELP) or ("-h" in names and "-h" not in self.valued):
+        if not names.isdisjoint(HELP - self.not_help - self.valued):
             return True
         if len(argv) > 1 and argv[1] in VERSION:
             return True
