@@ -18,6 +18,9 @@ UNSEEN = re.compile(
 )
 # A joiner is part of many scripts and of emoji; between plain letters it only hides.
 JOINER = re.compile("(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])")
+# Cyrillic, and the Greek letters that look Latin, inside a Latin name.
+FOREIGN = "\u0400-\u04ff\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03bf"
+MIXED = re.compile(f"[A-Za-z][{FOREIGN}]|[{FOREIGN}][A-Za-z]")
 MARKS = re.compile("[\ufdd0-\ufddf]")  # gaps and patterns of words, which nobody typed
 DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d\u02d7\u2796\u30fc"
 
@@ -41,9 +44,14 @@ def spoofed_words(runs: Iterable[Run]) -> Iterator[Effect]:
                 Kind.SPOOF, run.path, span=run.span, detail="the program's name is not in plain letters"
             )
         for word in run.argv[1:]:
-            if word[:1] and word[0] in DASHES:
+            if word.isascii():
+                continue
+            if word[0] in DASHES:
                 yield Effect(Kind.SPOOF, word, span=run.span, detail="an option begins with a false dash")
-                break
+            elif MIXED.search(word):
+                yield Effect(
+                    Kind.SPOOF, word, span=run.span, detail="letters of two scripts look alike in it"
+                )
 
 
 def _lookalike(path: str) -> bool:

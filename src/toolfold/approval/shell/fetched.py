@@ -10,7 +10,7 @@ import posixpath
 
 from toolfold.approval.shell.runs import Run, Stream
 from toolfold.approval.shell.state import State
-from toolfold.approval.shell.words import Mark, Word
+from toolfold.approval.shell.words import GAP, Mark, Word
 
 __all__ = ["holds", "remember"]
 
@@ -93,7 +93,8 @@ def _copy(run: Run, state: State) -> None:
         if stream is not None:
             state.files[place] = state.files[into] = stream
         program = source.rpartition("/")[2]
-        if source.startswith(PROGRAM_FOLDERS) or state.path(source) in state.programs:
+        found = source.startswith(PROGRAM_FOLDERS) or (source[:1] == GAP and Word(program).known)
+        if found or state.path(source) in state.programs:
             known = state.programs.get(state.path(source), Word(program))
             state.programs[place] = state.programs[into] = known
 

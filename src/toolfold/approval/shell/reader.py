@@ -55,6 +55,7 @@ SHELLS = frozenset(
     {"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh", "rbash", "pwsh"}
 )
 NETWORK_FILES = ("/dev/tcp/", "/dev/udp/")
+LOOPBACK = tuple(f"{folder}{host}/" for folder in NETWORK_FILES for host in ("127.0.0.1", "localhost", "::1"))
 ENDLESS = frozenset({":", "true", "1"})
 # Programs whose name a file pattern in the place of a command could be spelling.
 WORTH_HIDING = frozenset(
@@ -165,6 +166,7 @@ class _Walk:
         self._reading, self._budget, self._confidential = reading, budget, confidential
         self._span, self._own_text = span, True
         self._processes = 0
+        self._traps: list[Callable[[], Stream]] = []  # code that runs when all the rest has
 
     # Scripts
 
@@ -179,9 +181,12 @@ class _Walk:
             except Unreadable as problem:
                 self._see(Kind.UNREADABLE, detail=str(problem))
                 script = problem.script or Script()
-            return self._script(script, state, around)
+            printed = self._script(script, state, around)
         finally:
             self._own_text = own
+        while top and self._traps:
+            self._traps.pop(0)()
+        return printed
 
     def _script(self, script: Script, state: State, around: _Around) -> Stream:
         printed = SILENT
@@ -275,7 +280,7 @@ class _Walk:
     def _loop(self, node: Loop, state: State, around: _Around) -> Stream:
         for word in node.words:
             self._expansion(state, around).text(word.parts)
-        endless = not node.words and _first_word(node.condition) in ENDLESS
+        endless = _first_word(node.condition) in ENDLESS or any(_never_ends(word) for word in node.words)
         inside = replace(around, repeated=around.repeated or endless)
         stdin = around.stdin
         lines = _lines(stdin) if _first_word(node.condition) == "read" else None
@@ -433,7 +438,8 @@ class _Walk:
 
     def _look_at_connections(self, run: Run) -> None:
         for redirect in run.redirects:
-            if redirect.target.startswith(NETWORK_FILES) and (run.name in SHELLS or run.name == "exec"):
+            far = redirect.target.startswith(NETWORK_FILES) and not redirect.target.startswith(LOOPBACK)
+            if far and (run.name in SHELLS or run.name == "exec"):
                 self._see(Kind.REVERSE_SHELL, redirect.target)
 
     # Code inside code
@@ -449,6 +455,9 @@ class _Walk:
         )
         if one.argv is not None:
             return self._inner_argv(one.argv, run, state, around)
+        if one.code is not None and run.name == "trap":
+            self._traps.append(lambda: self._typed_code(one, run, state, around))
+            return SILENT
         if one.code is not None:
             return self._typed_code(one, run, state, around)
         if one.source == "stdin":
@@ -476,7 +485,8 @@ class _Walk:
             return self._foreign(code, one.language, state, around)
         own = state if run.name in SAME_SHELL else state.copy()
         if run.name not in SAME_SHELL:
-            own.arguments = tuple(gap() if "{}" in word else word for word in one.arguments[1:])
+            words = tuple(gap() if "{}" in word else word for word in one.arguments)
+            own.zero, own.arguments = words[0] if words else own.zero, words[1:]
             if one.more_operands and not own.arguments:
                 own.arguments = (gap(),)
         if around.through and around.through[-1] in ("ssh", "docker", "podman", "kubectl"):
@@ -664,6 +674,12 @@ def _lines(stream: Stream | None) -> list[str] | None:
         return None
     lines = stream.text.splitlines(keepends=True)
     return lines if len(lines) <= MOST_ROUNDS else None
+
+
+def _never_ends(head: WordNode) -> bool:
+    """`for ((;;))`: a loop whose middle part is empty."""
+    text = "".join(part.text for part in head.parts if isinstance(part, Literal))
+    return len(text.split(";")) == 3 and not text.split(";")[1].strip()
 
 
 def _first_word(script: Script) -> str | None:

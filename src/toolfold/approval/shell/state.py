@@ -17,7 +17,9 @@ __all__ = ["State", "Value"]
 
 Value = Word | tuple[Word, ...]
 
-SOME_NUMBER = Word("4242")  # a number stays one: it can name a process of the shell's own, never a word
+SHELL = Word("bash")
+SOME_NUMBER = Word("4242")  # a number stays one, never a word
+OWN_JOB = Word("%1")  # `$!` names what the shell itself has started
 SECRET_NAMES = (
     "SECRET",
     "TOKEN",
@@ -42,6 +44,7 @@ class State:
     functions: dict[str, tuple[Node, ...]] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
     arguments: tuple[Word, ...] = ()
+    zero: Word = SHELL
     files: dict[str, Stream] = field(default_factory=dict)  # what the command itself has written
     programs: dict[str, Word] = field(default_factory=dict)  # copies and links of programs, by their new path
     fetched: tuple[str, ...] = ()  # folders filled from the network
@@ -56,6 +59,7 @@ class State:
             dict(self.functions),
             dict(self.aliases),
             self.arguments,
+            self.zero,
             dict(self.files),
             dict(self.programs),
             self.fetched,
@@ -103,7 +107,7 @@ class State:
             return self.variables[name]
         if name.isdigit():
             place = int(name)
-            return Word("bash") if place == 0 else (self.arguments + (EMPTY,) * place)[place - 1]
+            return self.zero if place == 0 else (self.arguments + (EMPTY,) * place)[place - 1]
         return self._given(name)
 
     def _given(self, name: str) -> Value | None:
@@ -112,7 +116,9 @@ class State:
                 return self.arguments
             case "#":
                 return Word(len(self.arguments))
-            case "$" | "!" | "?" | "RANDOM" | "SECONDS" | "UID" | "EUID" | "PPID" | "BASHPID" | "LINENO":
+            case "!":
+                return OWN_JOB
+            case "$" | "?" | "RANDOM" | "SECONDS" | "UID" | "EUID" | "PPID" | "BASHPID" | "LINENO":
                 return SOME_NUMBER
             case "HOME":
                 return self.home
