@@ -18,6 +18,7 @@ import pytest
 from toolfold.authoring import build_tool
 from toolfold.availability import Availability, Status
 from toolfold.model import Check, Tool
+from toolfold.redaction import Redaction
 
 
 class Clock:
@@ -529,3 +530,15 @@ def test_a_check_that_no_tool_has_any_more_is_forgotten(availability: Availabili
     del check
     gc.collect()
     assert watched() is None
+
+
+def test_a_reason_is_freed_of_secrets_where_it_arises() -> None:
+    def check() -> bool:
+        raise OSError("401 for key pr0d-Zx81-Qw77")
+
+    probed = build_tool(name="probed", toolset="t", schema={}, handler=lambda args: args, check_fn=check)
+    availability = Availability(grace=0, redact=Redaction(["pr0d-Zx81-Qw77"]))
+    reasons = [availability.unavailable([probed])["probed"], availability.statuses([probed])["probed"].reason]
+    for reason in reasons:
+        assert "Zx81" not in reason
+        assert "401 for key" in reason

@@ -586,6 +586,9 @@ def test_a_secret_in_the_reason_of_a_check_is_shown_to_nobody(opened: Opened, ho
     with open_runtime(config) as runtime:
         runtime.registry.add(recording("probed", "alpha", [], check_fn=check))
         told = runtime.statuses(["probed"])["probed"].reason + runtime.handle_function_call("probed")
+        session = runtime.session()
+        told += session.assemble().unavailable["probed"]
+        told += session.call_sync("tool_describe", {"names": ["probed", "read_file"]}).text
     assert "Zx81" not in told
     assert "GET https://api.example/" in told
 

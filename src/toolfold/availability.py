@@ -72,9 +72,14 @@ class Availability:
     """Remembers, between builds, when each check last passed and which of them still run."""
 
     def __init__(
-        self, *, timeout: float = 5.0, grace: float = 30.0, clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        timeout: float = 5.0,
+        grace: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+        redact: Callable[[str], str] = str,
     ) -> None:
-        self._timeout, self._grace, self._clock = timeout, grace, clock
+        self._timeout, self._grace, self._clock, self._redact = timeout, grace, clock, redact
         self._lock = threading.Lock()
         self._last_good: weakref.WeakKeyDictionary[object, float] = weakref.WeakKeyDictionary()
         self._probes: weakref.WeakKeyDictionary[object, _Probe] = weakref.WeakKeyDictionary()
@@ -117,7 +122,7 @@ class Availability:
             return probe
 
     def _judge(self, key: object, probe: _Probe) -> Status:
-        failure = probe.failure()
+        failure = self._redact(probe.failure())  # a check may raise with a secret, and anyone may read why
         now = self._clock()
         with self._lock:
             if not failure:

@@ -11,7 +11,6 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from toolfold.approval import Approval
@@ -95,7 +94,9 @@ class Runtime:
         self.retriever = retriever
         self._registry, self._dispatch, self._declared = registry, dispatch, tuple(toolsets)
         self._availability = Availability(
-            timeout=config.availability.timeout_seconds, grace=config.availability.grace_seconds
+            timeout=config.availability.timeout_seconds,
+            grace=config.availability.grace_seconds,
+            redact=dispatch.redact,
         )
         self._toolsets = Toolsets(registry.snapshot(), self._declared)
         self._nameless = _Nameless(config.tools.synonyms)
@@ -192,9 +193,7 @@ class Runtime:
         snapshot = self._registry.snapshot()
         tools = [snapshot[name] for name in (snapshot if names is None else names) if name in snapshot]
         checked = self._availability.statuses(tools)
-        redact = self._dispatch.redact
-        told = {name: replace(status, reason=redact(status.reason)) for name, status in checked.items()}
-        return {tool.name: told.get(tool.name, Status(True)) for tool in tools}
+        return {tool.name: checked.get(tool.name, Status(True)) for tool in tools}
 
     def switched_off(self) -> frozenset[str]:
         """Tools that exist but that the configuration grants to no session."""

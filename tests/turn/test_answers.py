@@ -218,7 +218,7 @@ def test_very_many_sources_are_told_in_part() -> None:
 def test_a_description_is_cut_and_does_nothing_to_a_prompt_or_a_terminal() -> None:
     odd = tool("odd_thing", "An odd\x1b[31m\n\n\u202ething " + "with many words " * 100)
     description = Asked([odd]).search("odd thing")["matches"][0]["description"]
-    assert description.startswith("An odd [31m thing with many words")
+    assert description.startswith("An odd[31m thing with many words")
     assert description.isprintable()
     assert len(description) <= 400
     assert description.endswith("…")
@@ -364,14 +364,11 @@ def test_what_cannot_work_now_says_why(asked: Asked) -> None:
         asked.describe("broken_invoice")
 
 
-def test_among_several_the_reason_of_a_check_which_may_hold_a_secret_is_not_told() -> None:
-    def check() -> bool:
-        raise RuntimeError("login failed with hunter2")
-
-    asked = Asked([*TOOLS, tool("locked_invoice", "Locked.", check_fn=check)])
-    answer = asked.describe(names=["locked_invoice", "invoice_list"])
-    assert "'locked_invoice' cannot be used right now" in answer["errors"]["locked_invoice"]
-    assert "hunter2" not in json.dumps(answer)
+def test_among_several_what_cannot_work_now_says_why(asked: Asked) -> None:
+    answer = asked.describe(names=["broken_invoice", "invoice_list"])
+    assert answer["errors"] == {
+        "broken_invoice": "'broken_invoice' cannot be used right now: its check said no."
+    }
 
 
 @pytest.mark.parametrize("name", ["tool_search", "tool_describe", "tool_call"])

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from toolfold.config.settings import Tools
-from toolfold.errors import BridgeMisuse, CallError, InvalidArguments, OutOfScope, nearest, said, shown
+from toolfold.errors import BridgeMisuse, CallError, InvalidArguments, nearest, said, shown
 from toolfold.model import BRIDGE_DESCRIBE, BRIDGE_NAMES, BRIDGE_SEARCH, Json, Tool, freeze
 from toolfold.retrieval.search import Hit, Mode, Retriever
 from toolfold.turn.assembly import Turn
@@ -91,7 +91,7 @@ class Answers:
             try:
                 description = _described(turn, _named(turn, name))
             except CallError as error:
-                failed[shown(name)] = _problem(name, error)
+                failed[shown(name)] = said(error)
                 continue
             room -= len(json.dumps(description, ensure_ascii=False))
             if room < 0 and told:
@@ -177,14 +177,6 @@ def _named(turn: Turn, name: str) -> Tool:
     if name in BRIDGE_NAMES:
         raise BridgeMisuse(f"{name!r} is a bridge tool: your list of tools describes it.")
     return turn.told(name)
-
-
-def _problem(name: str, error: CallError) -> str:
-    """What is wrong with one of several. Only an answer that is an error as a whole is freed of secrets,
-    and the reason of a check may hold one."""
-    if isinstance(error, (OutOfScope, BridgeMisuse)):
-        return said(error)
-    return f"{shown(name)!r} cannot be used right now: describe it alone to see why."
 
 
 def _described(turn: Turn, tool: Tool) -> Json:
