@@ -20,7 +20,7 @@ from toolfold.errors import ConfigError, nearest, shown
 __all__ = ["read_program", "read_rule", "shipped_tables"]
 
 PLAIN: Final = ("name", "category", "severity", "description", "blocked", "matches", "must_not_match")
-OF_EFFECT: Final = ("effect", "traits", "any_trait", "no_trait", "target")
+OF_EFFECT: Final = ("effect", "traits", "any_trait", "no_trait", "target", "known")
 OF_RUN: Final = (
     "programs",
     "words",
@@ -122,6 +122,7 @@ def _about_effect(keys: _Keys) -> AboutEffect:
         any_trait=frozenset(keys.texts("any_trait")),
         no_trait=frozenset(keys.texts("no_trait")),
         target=keys.choice("target"),
+        known=keys.flag("known"),
     )
 
 

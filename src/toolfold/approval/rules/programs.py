@@ -63,8 +63,8 @@ class Program:
     `valued` are the options whose value may be the next word. `exact` says that `-name` is one option, not
     four letters. `leading` says that the first operand ends the options, `inner` after which subcommands it
     does, because another program's words follow. `slashes` reads options as Windows does. `harmless` are
-    the options, beside the usual ones, with which the program only shows what it would do, `not_help` those of
-    the usual ones that mean something else to it.
+    the options, beside the usual ones, with which the program only shows what it would do, `not_help` the
+    usual ones that mean something else to it.
     """
 
     valued: frozenset[str] = frozenset()

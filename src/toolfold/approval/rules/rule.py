@@ -11,7 +11,7 @@ from typing import Final
 from toolfold.approval.rules.globs import Answer, Choice, OptionGlob, Path
 from toolfold.approval.rules.programs import Given
 from toolfold.approval.shell.runs import Run
-from toolfold.approval.shell.words import EMPTY, Word
+from toolfold.approval.shell.words import EMPTY, GAP, Word
 from toolfold.approval.verdict import Effect, Finding, Kind, Severity
 
 __all__ = ["PLACEHOLDER", "AboutEffect", "AboutRun", "Rule"]
@@ -22,13 +22,17 @@ MOST_SHOWN: Final = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AboutEffect:
-    """Asks for one kind of effect, for its traits, and for what it happens to."""
+    """Asks for one kind of effect, for its traits, and for what it happens to.
+
+    `known` asks that the whole name of the target can be read from the command.
+    """
 
     kind: Kind
     traits: frozenset[str] = frozenset()
     any_trait: frozenset[str] = frozenset()
     no_trait: frozenset[str] = frozenset()
     target: Choice | None = None
+    known: bool | None = None
 
     def meets(self, effect: Effect) -> bool:
         return (
@@ -37,6 +41,7 @@ class AboutEffect:
             and (not self.any_trait or not self.any_trait.isdisjoint(effect.traits))
             and self.no_trait.isdisjoint(effect.traits)
             and (self.target is None or self.target.meets(effect.target))
+            and (self.known is None or self.known is (GAP not in effect.target))
         )
 
 
