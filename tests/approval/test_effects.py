@@ -98,10 +98,10 @@ DISCLOSE, EXFILTRATE = Kind.DISCLOSE, Kind.EXFILTRATE
         case("find . -name x -delete", DELETE, "recursive", "narrowed"),
         case("find / -fprint /etc/passwd", OVERWRITE, "in:system"),
         case("del /s /q C:\\Users", DELETE, "recursive", "in:home"),
-        case("mv ~/Documents /dev/null", DELETE, "moved", "discarded"),
-        case("mv * /tmp/", DELETE, "moved", "everything"),
-        case("mv /lib /lib.old", DELETE, "moved", "in:system-root"),
-        case("mv -t /tmp /usr/bin/python3", DELETE, "moved", "in:system"),
+        case("mv ~/Documents /dev/null", OVERWRITE, "moved", "lost"),
+        case("mv * /tmp/", OVERWRITE, "moved", "everything"),
+        case("mv /lib /lib.old", OVERWRITE, "moved", "in:system-root"),
+        case("mv -t /tmp /usr/bin/python3", OVERWRITE, "moved", "in:system"),
         case("mv evil /etc/nginx/nginx.conf", OVERWRITE, "in:system"),
         case("cp /dev/null prod.db", OVERWRITE, "empty", "in:data"),
         case("cp -t /etc evil", OVERWRITE, "in:system"),
@@ -109,9 +109,9 @@ DISCLOSE, EXFILTRATE = Kind.DISCLOSE, Kind.EXFILTRATE
         case("cp image.iso /dev/sdb", OVERWRITE, "in:device"),
         case("install -m 4755 sh /usr/local/bin/x", PERMISSIONS, "setuid"),
         case("ln -sfn /tmp/x /usr/local/bin/git", OVERWRITE, "in:system", "linked"),
-        case("rsync -a --delete empty/ /home/", DELETE, "mirrored", "recursive", "in:home"),
-        case("rsync -a --delete-after ./ web:/etc/", DELETE, "mirrored", "network", "in:system"),
-        case("rclone sync empty remote:bucket", DELETE, "mirrored"),
+        case("rsync -a --delete empty/ /home/", OVERWRITE, "mirrored", "recursive", "in:home"),
+        case("rsync -a --delete-after ./ web:/etc/", OVERWRITE, "mirrored", "network", "in:system"),
+        case("rclone sync empty remote:bucket", OVERWRITE, "mirrored"),
         case("scp evil root@localhost:/etc/passwd", OVERWRITE, "network", "in:system"),
         case("tar -C / -xf evil.tar", OVERWRITE, "extracted", "in:root"),
         case("tar xfC evil.tar /etc", OVERWRITE, "extracted", "in:system"),
@@ -184,7 +184,7 @@ def test_what_is_done_to_files_is_told(line: str, kind: Kind, traits: tuple[str,
 )
 def test_what_is_done_to_disks_is_told(line: str) -> None:
     found = effects(line)
-    assert has(found, FORMAT, "in:device") or has(found, FORMAT, "in:unknown")
+    assert any(has(found, FORMAT, trait) for trait in ("in:device", "in:unknown", "volume"))
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_looking_at_disks_does_nothing_to_them(line: str) -> None:
         case("chmod +s /usr/bin/find", PERMISSIONS, "setuid"),
         case("chmod 4755 x", PERMISSIONS, "setuid"),
         case("chmod u=rwxs x", PERMISSIONS, "setuid"),
-        case("chmod 000 ~/.agent/policy.yaml", PERMISSIONS, "locked", "in:agent"),
+        case("chmod 000 ~/.agent/policy.yaml", PERMISSIONS, "no-access", "in:agent"),
         case("chmod -rwx /etc", PERMISSIONS, "in:system-root"),
         case("chmod --reference=/tmp/x /etc/shadow", PERMISSIONS, "in:secret"),
         case("chmod … /etc/shadow", PERMISSIONS, "unknown-mode"),
@@ -253,7 +253,7 @@ def test_what_is_done_to_permissions_is_told(line: str, kind: Kind, traits: tupl
 def test_ordinary_modes_open_nothing(line: str) -> None:
     found = effects(line)
     assert has(found, PERMISSIONS, "in:project")
-    assert not any(e.traits & {"world-writable", "setuid", "locked", "recursive"} for e in found)
+    assert not any(e.traits & {"world-writable", "setuid", "no-access", "recursive"} for e in found)
 
 
 @pytest.mark.parametrize(
@@ -452,7 +452,7 @@ def test_a_program_that_never_ends_is_told_only_where_nobody_stops_it() -> None:
 
 
 def test_words_added_later_are_unknown_targets() -> None:
-    assert has(effects("rm", more_operands=True), DELETE, "in:unknown", "more-operands")
+    assert has(effects("rm", more_operands=True), DELETE, "in:unknown", "more")
     assert has(effects("truncate -s 0", more_operands=True), OVERWRITE, "empty", "in:unknown")
     assert has(effects("chmod 777", more_operands=True), PERMISSIONS, "world-writable", "in:unknown")
 

@@ -258,7 +258,7 @@ FILES: Mapping[str, frozenset[Place]] = {
 }
 ENDINGS: Mapping[str, frozenset[Place]] = {
     **_each(".pem .key .p12 .pfx .jks .keystore .kdbx .ppk .keytab .ovpn .mobileprovision", _SECRET),
-    **_each(".db .db3 .sqlite .sqlite3 .sqlitedb .mdb .accdb .mdf .ibd .myd .frm .rdb .dump .ldb", _DATA),
+    **_each(".db .db3 .sqlite .sqlite3 .sqlitedb .mdb .accdb .mdf .ibd .myd .frm .ldb", _DATA),
     **_each(".duckdb .realm .fdb .h2.db .tfstate", _DATA),
     **_each(".pth", _STARTUP),
 }

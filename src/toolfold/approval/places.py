@@ -255,11 +255,12 @@ class Places:
 
     def _if_empty(self, path: _Path) -> frozenset[Place]:
         """What is meant where a variable in front or at the end turns out to be empty."""
-        parts = path.parts
-        while parts and unknown(parts[-1]):
-            parts = parts[:-1]
-        if len(parts) == len(path.parts):
+        known = len(path.parts)
+        while known and unknown(path.parts[known - 1]):
+            known -= 1
+        if known == len(path.parts):
             return frozenset()
+        parts = path.parts[:known]
         if path.anchor == "?":
             return frozenset({Place.ROOT} if not parts else ())
         return self._by_tree(replace(path, parts=parts)) & _WHOLE

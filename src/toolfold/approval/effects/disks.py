@@ -46,7 +46,7 @@ def _formatted(scene: Scene, *devices: Word, detail: str = "") -> Iterator[Effec
 
 def _volume(scene: Scene, *traits: str) -> Effect:
     """Something named, not by a path: a pool, a volume group, a data set."""
-    return scene.effect(Kind.FORMAT, "volume", "in:device", *traits)
+    return scene.effect(Kind.FORMAT, "volume", *traits, target=scene.run.argv[-1])
 
 
 def _wipefs(scene: Scene) -> Iterator[Effect]:
@@ -153,9 +153,8 @@ def _badblocks(scene: Scene) -> Iterator[Effect]:
         yield from _formatted(scene, options.operands[0])
 
 
-_CRYPT = names(
-    "luksformat lukserase erase reencrypt lukskillslot luksremovekey luksheaderrestore plainformat"
-)
+_CRYPT = names("luksformat lukserase erase plainformat")
+_CRYPT_KEYS = names("reencrypt lukskillslot luksremovekey luksheaderrestore")
 
 
 def _cryptsetup(scene: Scene) -> Iterator[Effect]:
@@ -165,6 +164,8 @@ def _cryptsetup(scene: Scene) -> Iterator[Effect]:
     words = operands.operands
     if words and words[0].lower() in _CRYPT:
         yield from _formatted(scene, *words[1:2])
+    elif words and words[0].lower() in _CRYPT_KEYS:
+        yield _volume(scene)
 
 
 def _zfs(scene: Scene) -> Iterator[Effect]:
@@ -190,7 +191,9 @@ def _lvm(scene: Scene) -> Iterator[Effect]:
 
 def _mdadm(scene: Scene) -> Iterator[Effect]:
     options = scene.options(abbreviated=False)
-    if options.has("--zero-superblock", "--stop", "-S", "--create", "-C", "--remove", "-r", "--fail", "-f"):
+    if options.has("--stop", "-S", "--remove", "-r", "--fail", "-f"):
+        yield _volume(scene)
+    if options.has("--zero-superblock", "--create", "-C"):
         yield from _formatted(scene, *(word for word in options.operands if word.startswith("/")))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from toolfold.approval.effects.scene import UNKNOWN, Family, Scene, names
 from toolfold.approval.options import Options
@@ -47,7 +48,7 @@ def _shred(scene: Scene) -> Iterator[Effect]:
 
 def _trash(scene: Scene) -> Iterator[Effect]:
     if scene.run.name == "trash-empty" or scene.options().has("--empty"):
-        yield scene.effect(Kind.DELETE, "trash", "everything", "recursive")
+        yield scene.effect(Kind.DELETE, "trash", "everything", "recursive", "shredded")
 
 
 def _dos_delete(scene: Scene) -> Iterator[Effect]:
@@ -56,6 +57,7 @@ def _dos_delete(scene: Scene) -> Iterator[Effect]:
         yield scene.delete(word, *(("forced",) if "/f" in switches else ()), recursive="/s" in switches)
 
 
+MOST_LOOKED_AT = 400
 _FIND_WRITES = names("-fprint -fprint0 -fprintf -fls")
 _FIND_TESTS = names(
     "-name -iname -path -ipath -wholename -regex -iregex -mtime -mmin -atime -amin -ctime -cmin -newer "
@@ -71,7 +73,7 @@ def _find(scene: Scene) -> Iterator[Effect]:
         for word in scene.each(starts or (Word("."),)):
             yield scene.delete(word, *narrowed, recursive=True)
     for at, word in enumerate(words[:-1]):
-        if word in _FIND_WRITES:
+        if word in _FIND_WRITES and at < MOST_LOOKED_AT:
             yield scene.write(words[at + 1])
 
 
@@ -144,11 +146,17 @@ def _mv(scene: Scene) -> Iterator[Effect]:
     sources, destination = _copied(scene, options)
     if destination is None:
         return
-    lost = ("discarded",) if Place.STREAM in scene.where(destination) else ()
+    lost = Place.STREAM in scene.where(destination)
     for word in scene.each(sources):
-        where = scene.where(word, follow=False, whole=True)
-        yield scene.destroy(Kind.DELETE, word, where, "moved", *lost)
-    yield from _put(scene, sources, destination, "moved")
+        yield _moved_away(scene, word, lost)
+    yield from _put(scene, sources, destination)
+
+
+def _moved_away(scene: Scene, word: Word, lost: bool) -> Effect:
+    """What is renamed is still there, so that only the place it leaves matters."""
+    where = scene.where(word, follow=False, whole=True)
+    left = replace(where, places=where.places if lost else where.places - {Place.SECRET, Place.DATA})
+    return scene.destroy(Kind.OVERWRITE, word, left, "moved", *(("lost",) if lost else ()))
 
 
 def _install(scene: Scene) -> Iterator[Effect]:
@@ -193,7 +201,7 @@ def _rsync(scene: Scene) -> Iterator[Effect]:
         yield _mirror(scene, destination)
     if options.has("--remove-source-files", "--remove-sent-files"):
         for word in scene.each(sources):
-            yield scene.delete(word, "moved", recursive=True)
+            yield scene.delete(word, "copied-first", recursive=True)
     if remote(destination):
         yield _write_remotely(scene, destination)
     else:
@@ -203,9 +211,11 @@ def _rsync(scene: Scene) -> Iterator[Effect]:
 def _mirror(scene: Scene, destination: Word) -> Effect:
     """Everything at the destination that the source lacks is deleted."""
     if not remote(destination):
-        return scene.delete(destination, "mirrored", recursive=True)
-    away = Scene(scene.run, scene.places.away())
-    return away.delete(Word(destination.partition(":")[2]), "mirrored", "network", recursive=True)
+        where = scene.where(destination, whole=True)
+        return scene.destroy(Kind.OVERWRITE, destination, where, "mirrored", "recursive")
+    there = Word(destination.partition(":")[2])
+    where = scene.places.away().of(there, whole=True)
+    return scene.destroy(Kind.OVERWRITE, there, where, "mirrored", "recursive", "network")
 
 
 def _write_remotely(scene: Scene, destination: Word) -> Effect:
@@ -260,12 +270,12 @@ def _tar(scene: Scene) -> Iterator[Effect]:
         yield scene.write(archive)
     if options.has("--remove-files"):
         for word in scene.each(options.operands):
-            yield scene.delete(word, "moved", recursive=True)
+            yield scene.delete(word, "copied-first", recursive=True)
 
 
 def _with_dashes(argv: Sequence[Word]) -> list[Word]:
     """`tar xfC a.tar /` as `tar -x -f a.tar -C /`: in the old style the values follow in order."""
-    if len(argv) < 2 or argv[1].startswith("-") or not argv[1].isalnum():
+    if len(argv) < 2 or argv[1].startswith("-") or not argv[1].isalnum() or len(argv[1]) > 32:
         return list(argv)
     words = iter(argv[2:])
     spelled = [argv[0]]
@@ -555,7 +565,7 @@ FILES: Family = {
     "patch": _patch,
     "crontab": _crontab,
     **dict.fromkeys(names("at batch atrm"), _at),
-    **dict.fromkeys(names("touch mkdir mkfifo mknod"), _created),
+    **dict.fromkeys(names("touch mkfifo mknod"), _created),
     **dict.fromkeys(names("uniq xxd ddrescue"), _last_operand),
     **dict.fromkeys(names("split csplit"), _split),
     **dict.fromkeys(names("sponge script"), _operands_written),

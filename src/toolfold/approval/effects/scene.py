@@ -15,6 +15,8 @@ __all__ = ["UNKNOWN", "Family", "Scene", "names"]
 
 UNKNOWN = Word(GAP)
 MOST_OPERANDS = 400  # looked at one by one; no person types more
+# A key or an `.env` is made in a project every day; elsewhere somebody else's is replaced.
+_USUAL = frozenset({Place.PROJECT, Place.TEMP, Place.UNKNOWN})
 AS_ROOT = frozenset(
     ("sudo", "doas", "pkexec", "su", "runuser", "sudoedit", "please", "run0", "gosu", "su-exec")
 )
@@ -46,6 +48,9 @@ class Scene:
         found = set(where.traits)
         if Place.HOME in where:
             found ^= {f"in:{Place.HOME}", f"in:{Place.INSIDE_HOME}"}
+        if "empty" not in traits and _USUAL & where.places:
+            found -= {f"in:{Place.SECRET}"}
+            found -= {f"in:{Place.DATA}"} if where.path.endswith((".env", ".local")) else set()
         return self.effect(kind, *traits, *found, target=where.path or word)
 
     def delete(self, word: Word, *traits: str, recursive: bool = False) -> Effect:
@@ -72,7 +77,7 @@ class Scene:
         if self.run.elsewhere:
             found.add("elsewhere")
         if self.run.more_operands:
-            found.add("more-operands")
+            found.add("more")
         return frozenset(found)
 
 

@@ -36,13 +36,12 @@ def secret_name(name: str) -> bool:
 
 _READERS = names(
     "cat tac head tail less more most bat batcat nl strings xxd od hexdump hd base64 base32 base58 basenc "
-    "gzip zcat bzip2 xz zstd cut sort uniq rev tr fold fmt pr paste join column expand jq yq dasel "
-    "openssl gpg age uuencode ascii85 view vi vim nano emacs code diff cmp comm sdiff iconv split dd pv "
-    "tee source mapfile cp scp install"
+    "zcat cut sort uniq rev fold fmt pr paste join column expand jq yq dasel uuencode ascii85 comm sdiff "
+    "iconv pv dd"
 )
 _SEARCHERS = names("grep egrep fgrep rg ag ack sed gsed awk gawk mawk perl zgrep")
 _PACKERS = names("tar gtar bsdtar zip 7z 7za cpio rar zstd gzip xz")
-_NOT_PRINTED = names("vi vim nano emacs code view cp scp install source mapfile diff cmp")
+_COPIERS = names("cp gcp install ditto")
 _COUNTERS = names(
     "wc md5sum sha1sum sha256sum sha512sum cksum sum b2sum true false test [ : ls stat file chmod chown"
 )
@@ -58,8 +57,25 @@ def _read_files(scene: Scene) -> Iterator[Word]:
     if name in _READERS or name in _PACKERS:
         yield from (word for word in run.argv[1:200] if not word.startswith("-"))
         yield from (Word(w.split("=", 1)[1]) for w in run.argv[1:50] if w.startswith("if="))
-    elif name in _SEARCHERS:
+    elif name in _SEARCHERS and not any(
+        re.match("-i|--in-place|-[a-z]*i$", word) for word in _edits(run, name)
+    ):
         yield from [word for word in run.argv[1:200] if not word.startswith("-")][1:]
+
+
+def _edits(run: Run, name: str) -> tuple[Word, ...]:
+    """The options among which an in-place one would be; for others `-i` means upper and lower case."""
+    return run.argv[1:20] if name in ("sed", "gsed", "perl") else ()
+
+
+def _copied_elsewhere(scene: Scene) -> Iterator[Word]:
+    """Secrets that leave the place where they belong; an `.env` is copied within a project every day."""
+    if scene.run.name.lower() not in _COPIERS:
+        return
+    for word in [w for w in scene.run.argv[1:200] if not w.startswith("-")][:-1]:
+        where = scene.where(word)
+        if Place.SECRET in where and Place.PROJECT not in where:
+            yield word
 
 
 def _secret_files(scene: Scene) -> Iterator[Word]:
@@ -122,11 +138,15 @@ _DUMPS = names(
 )
 
 
+# Everybody looks at these; only where the words go can make it wrong.
+_SURROUNDINGS = names("env set printenv export declare typeset compgen terraform")
+
+
 def confidential(run: Run, places: Places) -> bool:
     """Whether what this run prints is a secret, as far as its words tell."""
     scene = Scene(run, places.away() if run.elsewhere else places)
     name = run.name.lower()
-    if name in _COUNTERS or name in _NOT_PRINTED:
+    if name in _COUNTERS:
         return False
     if _taken_in(run):
         return not _SENDERS_ONLY & {name}
@@ -293,10 +313,10 @@ def secret_effects(scene: Scene) -> Iterator[Effect]:
         if Place.SECRET in where:
             yield scene.effect(Kind.EXFILTRATE, "network", *where.traits, target=where.path)
     if not sent:
-        for word in _secret_files(scene):
+        for word in (*_secret_files(scene), *_copied_elsewhere(scene)):
             where = scene.where(word)
             yield scene.effect(Kind.DISCLOSE, *where.traits, target=where.path)
-        if _tells_secrets(run, run.name.lower()) and run.name not in _DUMPS:
+        if _tells_secrets(run, run.name.lower()) and run.name not in _DUMPS | _SURROUNDINGS:
             yield scene.effect(Kind.DISCLOSE, "told")
     if run.name.lower() in _FETCHERS and any(_METADATA.search(word) for word in run.argv[1:64]):
         yield scene.effect(Kind.DISCLOSE, "metadata", "network", "in:secret")
