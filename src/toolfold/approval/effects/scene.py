@@ -77,7 +77,7 @@ class Scene:
         if self.run.elsewhere:
             found.add("elsewhere")
         if self.run.more_operands:
-            found.add("more")
+            found.add("more-operands")
         return frozenset(found)
 
 
