@@ -231,7 +231,7 @@ def test_looking_at_disks_does_nothing_to_them(line: str) -> None:
         case("chmod +s /usr/bin/find", PERMISSIONS, "setuid"),
         case("chmod 4755 x", PERMISSIONS, "setuid"),
         case("chmod u=rwxs x", PERMISSIONS, "setuid"),
-        case("chmod 000 ~/.agent/policy.yaml", PERMISSIONS, "no-access", "in:agent"),
+        case("chmod 000 ~/.agent/policy.yaml", PERMISSIONS, "locked", "in:agent"),
         case("chmod -rwx /etc", PERMISSIONS, "in:system-root"),
         case("chmod --reference=/tmp/x /etc/shadow", PERMISSIONS, "in:secret"),
         case("chmod … /etc/shadow", PERMISSIONS, "unknown-mode"),
@@ -253,7 +253,7 @@ def test_what_is_done_to_permissions_is_told(line: str, kind: Kind, traits: tupl
 def test_ordinary_modes_open_nothing(line: str) -> None:
     found = effects(line)
     assert has(found, PERMISSIONS, "in:project")
-    assert not any(e.traits & {"world-writable", "setuid", "no-access", "recursive"} for e in found)
+    assert not any(e.traits & {"world-writable", "setuid", "locked", "recursive"} for e in found)
 
 
 @pytest.mark.parametrize(
@@ -452,7 +452,7 @@ def test_a_program_that_never_ends_is_told_only_where_nobody_stops_it() -> None:
 
 
 def test_words_added_later_are_unknown_targets() -> None:
-    assert has(effects("rm", more_operands=True), DELETE, "in:unknown", "more")
+    assert has(effects("rm", more_operands=True), DELETE, "in:unknown", "more-operands")
     assert has(effects("truncate -s 0", more_operands=True), OVERWRITE, "empty", "in:unknown")
     assert has(effects("chmod 777", more_operands=True), PERMISSIONS, "world-writable", "in:unknown")
 

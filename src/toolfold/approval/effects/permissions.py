@@ -39,8 +39,7 @@ def _octal_traits(mode: str) -> frozenset[str]:
         "setgid": bits & 0o2000,
         "world-writable": bits & 0o002 and not bits & 0o1000,
         "world-readable": bits & 0o004,
-        "no-access": not bits & 0o777,
-        "narrowing": bits & 0o777 and not bits & 0o7077,
+        "locked": not bits & 0o777,
     }
     return frozenset(trait for trait, holds in found.items() if holds)
 
@@ -51,16 +50,10 @@ def _clause_traits(clause: str) -> set[str]:
     if match is None:
         return found
     who = match[1]
-    if (
-        "+" not in match[2]
-        and not (set(who) & set("oa") and "=" in match[2])
-        and who in ("g", "o", "go", "og")
-    ):
-        found.add("narrowing")
     for sign, what in _CHANGE.findall(match[2]):
         found |= _taken(who, what) if sign == "-" else _given(who, what)
         if sign == "=" and not what and ("u" in who or "a" in who):
-            found.add("no-access")
+            found.add("locked")
     return found
 
 
@@ -78,7 +71,7 @@ def _given(who: str, what: str) -> set[str]:
 
 def _taken(who: str, what: str) -> set[str]:
     whole = "r" in what and "w" in what
-    return {"no-access"} if whole and (not who or "a" in who or "u" in who) else set()
+    return {"locked"} if whole and (not who or "a" in who or "u" in who) else set()
 
 
 def _chmod(scene: Scene) -> Iterator[Effect]:
@@ -105,8 +98,7 @@ def _changed(scene: Scene, targets: Sequence[Word], recursive: bool, *traits: st
 def _chown(scene: Scene) -> Iterator[Effect]:
     options = scene.options(names("--reference --from"))
     files = options.operands if options.has("--reference") else options.operands[1:]
-    recursive = options.has("-R", "--recursive")
-    yield from _changed(scene, files, recursive, "owner", *(("owner-recursive",) if recursive else ()))
+    yield from _changed(scene, files, options.has("-R", "--recursive"), "owner")
 
 
 def _setfacl(scene: Scene) -> Iterator[Effect]:
@@ -136,12 +128,7 @@ def _setcap(scene: Scene) -> Iterator[Effect]:
 def _chattr(scene: Scene) -> Iterator[Effect]:
     words = [word for word in scene.run.argv[1:] if not word.startswith(("-", "+", "="))]
     recursive = any(re.fullmatch("-[RVf]*R[RVf]*", word) for word in scene.run.argv[1:])
-    fixed = (
-        ("immutable",)
-        if any(re.fullmatch(r"\+[A-Za-z]*[ia][A-Za-z]*", w) for w in scene.run.argv[1:])
-        else ()
-    )
-    yield from _changed(scene, words, recursive, "attributes", *fixed)
+    yield from _changed(scene, words, recursive, "attributes")
 
 
 def _chflags(scene: Scene) -> Iterator[Effect]:
