@@ -290,9 +290,10 @@ class Indexer:
 
     def _checksums(self, tools: Sequence[Tool]) -> list[bytes]:
         """The tools' checksums. Those of the tools that were here before are known."""
-        known = self._sums
-        self._sums = {id(tool): known.get(id(tool)) or (tool, checksum(tool)) for tool in tools}
-        return [self._sums[id(tool)][1] for tool in tools]
+        known = self._sums.get
+        pairs = [known(id(tool)) or (tool, checksum(tool)) for tool in tools]
+        self._sums = {id(pair[0]): pair for pair in pairs}
+        return [pair[1] for pair in pairs]
 
     def _load(self, sums: Sequence[bytes]) -> _Known | None:
         for file in self._candidates(sums):
@@ -343,7 +344,8 @@ class Indexer:
         return f"{re.sub(r'[^A-Za-z0-9]+', '-', model)[:32]}-{exactly}-"
 
     def _file(self, sums: Sequence[bytes]) -> Path:
-        whole = hashlib.blake2b(b"".join(sorted(s for s in sums if s)), digest_size=12).hexdigest()
+        every = np.sort(np.frombuffer(b"".join(sums), f"S{len(_NO_SUM)}"))  # in any order the same file
+        whole = hashlib.blake2b(every.tobytes(), digest_size=12).hexdigest()
         return (self._folder or Path()) / f"{self._prefix()}{whole}.npz"
 
 

@@ -23,7 +23,6 @@ from toolfold.retrieval.postings import (
     Vocabulary,
     Weights,
     joined,
-    keys_of,
     starts_of,
 )
 from toolfold.retrieval.schemas import listed_values, nested
@@ -184,7 +183,7 @@ class Lexical:
         averages = [self.lengths[name] for name in FIELDS]
         more, places, weights = joined(list(texts.postings(list(FIELDS.values()), averages)), terms)
         starts = np.append(self.starts, np.full(terms - len(self.terms), self.starts[-1]))
-        at = _keys(starts, self.places).searchsorted(_keys(more, places))
+        at = _between(self.places, starts, places, more)
         names = self.names.copy()
         names[sorted(new)] = added
         return replace(
@@ -217,5 +216,11 @@ def _cut(tools: Mapping[int, Tool], words: Words, vocabulary: Vocabulary) -> tup
     return texts, names
 
 
-def _keys(starts: Numbers, places: Few) -> Numbers:
-    return keys_of(np.repeat(np.arange(len(starts) - 1), np.diff(starts)), places)
+def _between(places: Few, starts: Numbers, new: Few, new_starts: Numbers) -> Numbers:
+    """Where the new postings of each term belong among those it has."""
+    at = np.empty(len(new), np.int64)
+    for term in np.diff(new_starts).nonzero()[0].tolist():
+        first, after = new_starts[term : term + 2].tolist()
+        start, end = starts[term : term + 2].tolist()
+        at[first:after] = start + places[start:end].searchsorted(new[first:after])
+    return at

@@ -109,10 +109,7 @@ class Sketch:
         return cls(telling, rows)
 
     def with_rows(self, size: int, places: Places, rows: Packed) -> Sketch:
-        changed: Matrix = np.zeros((size, self.rows.shape[1]), np.float32)
-        changed[: len(self.rows)] = self.rows
-        changed[places] = rows.restored() @ self.directions
-        return replace(self, rows=changed)
+        return replace(self, rows=_with_rows(self.rows, size, places, rows.restored() @ self.directions))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,7 +139,11 @@ class Vectors:
     def with_rows(self, size: int, places: Places, rows: Packed) -> Vectors:
         """With other rows at these places, and room for more at the end."""
         packed = self.packed.with_rows(size, places, rows)
-        return Vectors.of(packed, self.sketch and self.sketch.with_rows(size, places, rows))
+        if not self.whole or packed.numbers.size > MOST_WHOLE:
+            return Vectors.of(packed, self.sketch and self.sketch.with_rows(size, places, rows))
+        fresh = rows.in_columns(_COLUMNS)
+        whole = (_with_rows(before, size, places, new) for before, new in zip(self.whole, fresh, strict=True))
+        return Vectors(packed, tuple(whole), None)
 
     def near(self, vector: Matrix, hidden: Places, beside: Scores) -> Scores:
         """How near each row is; NEVER for those hidden.
@@ -172,6 +173,14 @@ class Vectors:
             if len(part):
                 scores += _products(columns[:, : len(part)], part)
         return scores
+
+
+def _with_rows(before: Matrix, size: int, places: Places, rows: Matrix) -> Matrix:
+    """A copy with other rows at these places, and room for more at the end."""
+    changed: Matrix = np.zeros((size, before.shape[1]), np.float32)
+    changed[: len(before)] = before
+    changed[places] = rows
+    return changed
 
 
 def _said(vector: Matrix) -> int:
