@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolfold.approval.places import Place, Places, Where
-from toolfold.approval.shell.words import ANY, CLOSE, GAP, OPEN, STAR, Word
+from toolfold.approval.shell.words import ANY, CLOSE, GAP, OPEN, STAR, Mark, Word, gap
 
 HOME, WORK = "/home/ann", "/home/ann/work/shop"
 OWN = ("/home/ann/.config/toolfold/config.yaml", f"{WORK}/toolfold.lock", "/home/ann/.hooks")
@@ -416,6 +416,19 @@ class TestLinks:
 
     def test_nothing_is_looked_up_where_links_are_not_ours(self, work: Path) -> None:
         assert Place.SYSTEM not in self.seen(work).away().of(Word(str(work / "work" / "etc" / "passwd")))
+
+
+def test_too_many_patterns_could_be_anywhere() -> None:
+    seen = places()
+    for n in range(400):
+        seen.of(word(f".a{n}*"))
+    assert Place.UNKNOWN in seen.of(word(".ss*/x"))
+    assert Place.SECRET in seen.again().of(word(".ss*/x"))
+
+
+def test_where_unknown_text_comes_from_changes_nothing() -> None:
+    marked = Word(gap(frozenset(Mark)) + "/" + STAR)
+    assert places().of(marked) == places().of(word("…/*"))
 
 
 _PARTS = st.sampled_from(

@@ -14,13 +14,16 @@ from dataclasses import dataclass, replace
 
 from toolfold.approval.landmarks import Place, broad, fits, landmarks, located, on_drive, unknown, wild
 from toolfold.approval.shell.runs import HERE
-from toolfold.approval.shell.words import GAP, Word
+from toolfold.approval.shell.words import GAP, Mark, Word, gap
 
 __all__ = ["Place", "Places", "Where"]
 
 MOST_LOOKED_UP = 256  # paths followed through links for one command
+MOST_PATTERNS = 256  # patterns held against the names everybody knows
+MOST_KEPT = 1024
 LONGEST_PATH = 4096  # what a kernel takes
 
+_MARKS = {ord(sign): None for mark in Mark for sign in gap(frozenset({mark}))[1:]}
 _DRIVE = re.compile(r"[A-Za-z]:(?=[\\/]|$)|[A-Z]:(?=Windows|Users|Program)")
 _WHOLE = frozenset({Place.ROOT, Place.HOME, Place.SYSTEM_ROOT, Place.SYSTEM})
 # A session may well work below these; everywhere else in the system, its files are the system's.
@@ -70,17 +73,22 @@ class _Path:
         return start + "/".join(self.parts)
 
 
-class _Lookups:
-    """How many paths may still be followed through links."""
+class _Allowance:
+    """What may still be spent on one command, and what was found out so far."""
 
-    __slots__ = ("left",)
+    __slots__ = ("found", "lookups", "patterns")
 
-    def __init__(self, left: int) -> None:
-        self.left = left
+    def __init__(self, lookups: int) -> None:
+        self.lookups, self.patterns = lookups, MOST_PATTERNS
+        self.found: dict[tuple[Word, Word, bool, bool], Where] = {}
 
-    def take(self) -> bool:
-        self.left -= 1
-        return self.left >= 0
+    def look_up(self) -> bool:
+        self.lookups -= 1
+        return self.lookups >= 0
+
+    def match(self) -> bool:
+        self.patterns -= 1
+        return self.patterns >= 0
 
 
 class Places:
@@ -100,7 +108,7 @@ class Places:
         links: bool = True,
     ) -> None:
         self._links = links
-        self._lookups = _Lookups(MOST_LOOKED_UP if links else 0)
+        self._allowance = _Allowance(MOST_LOOKED_UP if links else 0)
         self._users = users
         self._home = _parts(home) if home else None
         self._real_home = self._real_parts(home) if home else None
@@ -108,7 +116,7 @@ class Places:
         self._protected = frozenset(self._own(protected))
         self._above_protected = frozenset(own[:n] for own in self._protected for n in range(1, len(own)))
         self._works_here = self._session is not None and _workable(self._session, self._homes)
-        self._lookups = _Lookups(MOST_LOOKED_UP if links else 0)
+        self._allowance = _Allowance(MOST_LOOKED_UP if links else 0)
 
     @property
     def home(self) -> Word:
@@ -119,7 +127,7 @@ class Places:
         """The same places for another command."""
         fresh = object.__new__(Places)
         fresh.__dict__.update(self.__dict__)
-        fresh._lookups = _Lookups(MOST_LOOKED_UP if self._links else 0)
+        fresh._allowance = _Allowance(MOST_LOOKED_UP if self._links else 0)
         return fresh
 
     def away(self) -> Places:
@@ -132,9 +140,20 @@ class Places:
         `follow` means that the last part is followed if it is a link, as writing does and deleting does not.
         `whole` means that all below the path counts too, as for recursive deletion.
         """
+        asked = (word, cwd, follow, whole)
+        found = self._allowance.found.get(asked)
+        if found is None:
+            found = self._find(_unmarked(word), _unmarked(cwd), follow, whole)
+            if len(self._allowance.found) < MOST_KEPT:
+                self._allowance.found[asked] = found
+        return found
+
+    def _find(self, word: Word, cwd: Word, follow: bool, whole: bool) -> Where:
         path = self._resolve(word, cwd)
         everything = bool(path.parts) and broad(path.parts[-1])
         base = replace(path, parts=path.parts[:-1]) if everything else path
+        if any(map(wild, base.parts)) and not self._allowance.match():
+            return Where(Word(path.text), frozenset({Place.UNKNOWN}), everything, frozenset({Place.ROOT}))
         places = self._classes(base, whole or everything)
         if everything:
             places |= landmarks(path.parts, path.anchor == "/")
@@ -208,7 +227,7 @@ class Places:
         return f"{base.text}/{word}" if base.anchor == "/" else None
 
     def _real_parts(self, path: str) -> tuple[str, ...] | None:
-        if len(path) > LONGEST_PATH or not self._lookups.take():
+        if len(path) > LONGEST_PATH or not self._allowance.look_up():
             return None
         try:
             return _parts(os.path.realpath(path))
@@ -288,6 +307,11 @@ def _could_be_own(path: _Path, own: tuple[str, ...], whole: bool) -> bool:
     if len(parts) < len(own) and not whole:
         return False
     return all(fits(part, name) or broad(part) for part, name in zip(parts[:shared], own, strict=False))
+
+
+def _unmarked(word: Word) -> Word:
+    """Where the text of a gap comes from tells nothing about the place."""
+    return Word(word.translate(_MARKS)) if GAP in word else word
 
 
 def _parts(path: str) -> tuple[str, ...]:

@@ -246,7 +246,36 @@ def _efibootmgr(scene: Scene) -> Iterator[Effect]:
         yield _volume(scene, "firmware")
 
 
+_VERBS: dict[str, frozenset[str]] = {
+    "gpart": names("destroy delete create bootcode restore undo"),
+    "gpt": names("destroy remove create"),
+    "geli": names("init kill delkey clear"),
+    "camcontrol": names("format sanitize security"),
+    "asr": names("restore partition"),
+    "rbd": names("rm remove purge trash"),
+    "ceph-volume": names("zap"),
+    "drbdadm": names("invalidate wipe-md create-md down"),
+    "tmutil": names("delete deletelocalsnapshots disable"),
+    "vmkfstools": names("-U"),
+}
+
+
+def _verbs(scene: Scene) -> Iterator[Effect]:
+    """Keepers of volumes that say what they do in a word."""
+    if any(word in _VERBS[scene.run.name.lower()] for word in scene.run.argv[1:8]):
+        yield _volume(scene)
+
+
+def _repair(scene: Scene) -> Iterator[Effect]:
+    """Repairs that throw data away, or write to a file system past the kernel."""
+    letter = "-L" if scene.run.name == "xfs_repair" else "-w"
+    if scene.options(names("-f -l -o -r")).has(letter):
+        yield _volume(scene)
+
+
 DISKS: Family = {
+    **dict.fromkeys(_VERBS, _verbs),
+    **dict.fromkeys(names("xfs_repair debugfs"), _repair),
     "wipefs": _wipefs,
     **dict.fromkeys(names("parted"), _parted),
     **dict.fromkeys(names("fdisk"), _fdisk),

@@ -181,7 +181,10 @@ def _ln(scene: Scene) -> Iterator[Effect]:
     if destination is not None:
         yield scene.write(destination, "linked", kind=kind)
     for source in scene.each(sources):
-        yield scene.effect(Kind.WRITE, "link-to", target=source)
+        # Another name for what is protected is a way around the protection.
+        led_to = scene.where(source).places & {Place.OWN, Place.AGENT}
+        if led_to:
+            yield scene.effect(Kind.WRITE, "linked", *(f"in:{place}" for place in led_to), target=source)
 
 
 _RSYNC_VALUES = names(
@@ -363,6 +366,23 @@ def _perl(scene: Scene) -> Iterator[Effect]:
     if options.has("-i"):
         for word in scene.each(options.operands if options.has("-e", "-E") else options.operands[1:]):
             yield scene.write(word, "edited")
+
+
+def _awk(scene: Scene) -> Iterator[Effect]:
+    options = scene.options(
+        names("-f --file -i --include -v --assign -F --field-separator -e --source -l -o")
+    )
+    if "inplace" in options.values("-i", "--include"):
+        scripted = options.has("-f", "--file", "-e", "--source")
+        for word in scene.each(options.operands if scripted else options.operands[1:]):
+            yield scene.write(word, "edited")
+
+
+def _imaged(scene: Scene) -> Iterator[Effect]:
+    """Programs that write an image to what is named last."""
+    operands = scene.options(names("-f -O -o -S -m -l --bmap")).operands
+    if len(operands) > 1 and operands[0] in ("convert", "create", "copy", "restore", "write"):
+        yield scene.write(operands[-1], "raw")
 
 
 def _ed(scene: Scene) -> Iterator[Effect]:
@@ -562,6 +582,8 @@ FILES: Family = {
     **dict.fromkeys(names("sed gsed"), _sed),
     **dict.fromkeys(names("perl ruby"), _perl),
     **dict.fromkeys(names("ed red ex"), _ed),
+    **dict.fromkeys(names("awk gawk"), _awk),
+    **dict.fromkeys(names("qemu-img bmaptool"), _imaged),
     "patch": _patch,
     "crontab": _crontab,
     **dict.fromkeys(names("at batch atrm"), _at),

@@ -93,6 +93,12 @@ def _named_process(scene: Scene) -> Iterator[Effect]:
         yield scene.effect(Kind.PROCESS, "named", target=word)
 
 
+def _tmux(scene: Scene) -> Iterator[Effect]:
+    words = scene.run.argv[1:]
+    if any(re.fullmatch("kill-(?:server|session|window|pane)|quit|kill", word) for word in words[:6]):
+        yield scene.effect(Kind.PROCESS, "named")
+
+
 _ENDLESS = names("yes")
 _ENDLESS_FILES = ("/dev/zero", "/dev/urandom", "/dev/random", "/dev/full")
 
@@ -116,7 +122,7 @@ _STOPS = names(
     "delete uninstall reset off shutdown purge force-shutdown soft-stop exit zap graceful-stop"
 )
 _STARTS = names(
-    "start restart reload try-restart reload-or-restart force-reload enable reenable unmask up load "
+    "start restart reload try-restart reload-or-restart force-reload defaults enable reenable unmask up load "
     "bootstrap submit kickstart condrestart full-restart set-default link edit revert set-property preset "
     "preset-all on add"
 )
@@ -124,7 +130,9 @@ _MACHINE = names(
     "reboot poweroff halt kexec suspend hibernate hybrid-sleep suspend-then-hibernate emergency rescue "
     "soft-reboot switch-root default exit"
 )
-_PERSISTS = names("enable reenable link preset preset-all load bootstrap submit on add edit set-default")
+_PERSISTS = names(
+    "defaults enable reenable link preset preset-all load bootstrap submit on add edit set-default"
+)
 
 
 def _service(scene: Scene, verb: str, name: Word = EMPTY) -> Iterator[Effect]:
@@ -359,6 +367,7 @@ PROCESSES: Family = {
     "fuser": _fuser,
     **dict.fromkeys(names("taskkill tskill"), _taskkill),
     **dict.fromkeys(names("xkill slay"), _named_process),
+    **dict.fromkeys(names("tmux screen"), _tmux),
     "systemctl": _systemctl,
     **dict.fromkeys(names("service rc-service invoke-rc.d"), _service_then_verb),
     **dict.fromkeys(

@@ -17,6 +17,7 @@ UNKNOWN = Word(GAP)
 MOST_OPERANDS = 400  # looked at one by one; no person types more
 # A key or an `.env` is made in a project every day; elsewhere somebody else's is replaced.
 _USUAL = frozenset({Place.PROJECT, Place.TEMP, Place.UNKNOWN})
+_WHOLE = (Place.ROOT, Place.SYSTEM_ROOT, Place.SYSTEM)
 AS_ROOT = frozenset(
     ("sudo", "doas", "pkexec", "su", "runuser", "sudoedit", "please", "run0", "gosu", "su-exec")
 )
@@ -48,6 +49,8 @@ class Scene:
         found = set(where.traits)
         if Place.HOME in where:
             found ^= {f"in:{Place.HOME}", f"in:{Place.INSIDE_HOME}"}
+        if word in (".", "./") and self.run.cwd in (".", ""):
+            found -= {f"in:{place}" for place in _WHOLE}  # where the session works, whatever that is
         if "empty" not in traits and _USUAL & where.places:
             found -= {f"in:{Place.SECRET}"}
             found -= {f"in:{Place.DATA}"} if where.path.endswith((".env", ".local")) else set()

@@ -8,11 +8,11 @@ judge it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from toolfold.approval.effects.scene import Scene, names
 from toolfold.approval.options import Options
-from toolfold.approval.places import Place, Places
+from toolfold.approval.places import Place, Places, Where
 from toolfold.approval.shell.runs import Mark, Run
 from toolfold.approval.shell.words import Word
 from toolfold.approval.verdict import Effect, Kind
@@ -37,7 +37,7 @@ def secret_name(name: str) -> bool:
 _READERS = names(
     "cat tac head tail less more most bat batcat nl strings xxd od hexdump hd base64 base32 base58 basenc "
     "zcat cut sort uniq rev fold fmt pr paste join column expand jq yq dasel uuencode ascii85 comm sdiff "
-    "iconv pv dd"
+    "iconv pv dd sqlite3"
 )
 _SEARCHERS = names("grep egrep fgrep rg ag ack sed gsed awk gawk mawk perl zgrep")
 _PACKERS = names("tar gtar bsdtar zip 7z 7za cpio rar zstd gzip xz")
@@ -139,7 +139,7 @@ _DUMPS = names(
 
 
 # Everybody looks at these; only where the words go can make it wrong.
-_SURROUNDINGS = names("env set printenv export declare typeset compgen terraform")
+_SURROUNDINGS = names("env set printenv export declare typeset compgen terraform history")
 
 
 def confidential(run: Run, places: Places) -> bool:
@@ -150,7 +150,20 @@ def confidential(run: Run, places: Places) -> bool:
         return False
     if _taken_in(run):
         return not _SENDERS_ONLY & {name}
-    return _tells_secrets(run, name) or any(True for _ in _secret_files(scene))
+    if name in ("echo", "printf", "print") and _any_confidential(run.argv):
+        return True
+    return _tells_secrets(run, name) or any(_private(scene.where(word)) for word in _read_files(scene))
+
+
+def _any_confidential(words: Iterable[Word]) -> bool:
+    return any(Mark.CONFIDENTIAL in word.marks for word in words)
+
+
+def _private(where: Where) -> bool:
+    """Whether nobody outside should have it: more than what nobody should look at."""
+    if where.places & {Place.SECRET, Place.HOME, Place.ROOT}:
+        return True
+    return Place.SYSTEM in where and where.path.startswith(("/etc", "/private/etc", "/root"))
 
 
 def _taken_in(run: Run) -> bool:
@@ -163,7 +176,7 @@ def _tells_secrets(run: Run, name: str) -> bool:
         return True
     if name == "printenv":
         return not words or any(secret_name(word) for word in words)
-    if name in ("env", "set", "compgen"):
+    if name in ("env", "set", "compgen", "history"):
         return not words
     if name in ("export", "declare", "typeset"):
         return not words or words[0] in ("-p", "-x", "-px", "-xp")
@@ -310,8 +323,10 @@ def secret_effects(scene: Scene) -> Iterator[Effect]:
                 yield scene.effect(Kind.EXFILTRATE, "network", "in:secret")
             continue
         where = scene.where(word)
-        if Place.SECRET in where:
+        if _private(where):
             yield scene.effect(Kind.EXFILTRATE, "network", *where.traits, target=where.path)
+    if _any_confidential(payloads(run)):
+        yield scene.effect(Kind.EXFILTRATE, "network", "in:secret")
     if not sent:
         for word in (*_secret_files(scene), *_copied_elsewhere(scene)):
             where = scene.where(word)
