@@ -75,31 +75,35 @@ class Rules:
         """What the rules say about one program and its words."""
         if not run.name.known:
             return
-        name, shelves = self._shelves(run.name)
+        meant = self._programs.get(self._known_as(run.name), PLAIN_PROGRAM).behind(run)
+        name = self._known_as(meant.name)
+        shelves = list(self._shelves(name, meant))
         if not shelves:
             return
-        given = self._given(name, run)
+        given = self._programs.get(name, PLAIN_PROGRAM).read(meant)
         if given.harmless:
             return
-        answers = [(rule, about.asked(run, given)) for rule, about in _candidates(shelves, given)]
+        answers = [
+            (rule, about.asked(meant, given))
+            for rule, about in _candidates(shelves, given)
+            if name not in about.no_programs
+        ]
         sure = [rule for rule, answer in answers if answer is Answer.YES]
         for rule in sure:
-            yield _found(rule, run, given)
+            yield _found(rule, meant, given)
         if not sure and any(answer is Answer.PERHAPS for _, answer in answers):
-            yield _found(UNTOLD, run, given)
+            yield _found(UNTOLD, meant, given)
 
-    def _shelves(self, name: Word) -> tuple[str, list[_Shelf]]:
-        """The rules about this program, and the name it is known by."""
+    def _known_as(self, name: Word) -> str:
         names = bare_names(name)
-        known = next((each for each in names if each in self._by_program or each in self._programs), name)
-        shelves = [shelf for glob, shelf in self._globs if any(glob.match(each) for each in names)]
-        if known in self._by_program:
-            shelves.append(self._by_program[known])
-        return known, shelves
+        return next((each for each in names if each in self._by_program or each in self._programs), names[-1])
 
-    def _given(self, name: str, run: Run) -> Given:
-        program = self._programs.get(name, PLAIN_PROGRAM)
-        return program.read(run)
+    def _shelves(self, name: str, run: Run) -> Iterator[_Shelf]:
+        """The rules about this program; those about every program, where there is something to ask about."""
+        if name in self._by_program:
+            yield self._by_program[name]
+        if len(run.argv) > 1 or run.assigned:
+            yield from (shelf for glob, shelf in self._globs if glob.match(name))
 
 
 PLAIN_PROGRAM: Final = Program()

@@ -7,7 +7,7 @@ perhaps. Letters' case is never told apart in a word, always in the name of an o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from fnmatch import translate
@@ -19,6 +19,7 @@ from toolfold.approval.shell.words import GAP, Word
 __all__ = ["Answer", "Choice", "OptionGlob", "Path", "is_glob"]
 
 ANYTHING: Final = "**"  # any number of words
+DEEPEST: Final = 12  # words before a subcommand; no program has so many levels
 
 
 class Answer(IntEnum):
@@ -38,7 +39,7 @@ class Choice:
     """A word that may be one of several: `stop|kill`, `delete-*`."""
 
     literals: frozenset[str]
-    globs: tuple[re.Pattern[str], ...] = ()
+    glob: re.Pattern[str] | None = None
     heads: tuple[str, ...] = ()  # what each glob begins with, for words of which only the beginning is known
 
     @classmethod
@@ -47,14 +48,14 @@ class Choice:
         globs = [text for text in each if is_glob(text)]
         return cls(
             frozenset(text for text in each if not is_glob(text)),
-            tuple(re.compile(translate(text)) for text in globs),
+            re.compile("|".join(map(translate, globs))) if globs else None,
             tuple(re.split(r"[*?[]", text, maxsplit=1)[0] for text in globs),
         )
 
     def meets(self, word: str) -> bool:
         """Whether the word is one of these, whatever its gaps stand for."""
         text = word.casefold()
-        return text in self.literals or any(glob.match(text) for glob in self.globs)
+        return text in self.literals or (self.glob is not None and self.glob.match(text) is not None)
 
     def asked(self, word: Word) -> Answer:
         if self.meets(word):
@@ -84,14 +85,14 @@ class Path:
     @property
     def first(self) -> frozenset[str]:
         """The words it can begin with; empty where they cannot be listed."""
-        listed = not self.deep and not self.steps[0].globs
+        listed = not self.deep and self.steps[0].glob is None
         return self.steps[0].literals if listed else frozenset()
 
     def asked(self, operands: Sequence[Word], *, more: bool) -> tuple[Answer, int]:
         """Whether the operands begin with this path, and how many of them belong to it."""
         if not self.deep:
             return self._at(operands, 0, more=more), len(self.steps)
-        for start in range(len(operands) - len(self.steps) + 1):
+        for start in range(min(len(operands) - len(self.steps), DEEPEST) + 1):
             if self._at(operands, start, more=False) is Answer.YES:
                 return Answer.YES, start + len(self.steps)
         return Answer.NO, 0
@@ -121,15 +122,21 @@ class OptionGlob:
         glob = re.compile(translate(name)) if is_glob(name) else None
         return cls(name, glob, Choice.of(value.split("|")) if equals else None)
 
-    def meets(self, flag: Flag, *, abbreviated: bool) -> bool:
-        return self._named(flag.name, abbreviated) and self._valued(flag.value)
+    def meets(self, given: Mapping[str, Sequence[Flag]], *, abbreviated: bool) -> bool:
+        """Whether it is among the given options, which are sorted by their names."""
+        return any(
+            self._valued(flag.value) for name in self._names(given, abbreviated) for flag in given[name]
+        )
 
-    def _named(self, given: str, abbreviated: bool) -> bool:
+    def _names(self, given: Collection[str], abbreviated: bool) -> Iterable[str]:
         if self.glob is not None:
-            return self.glob.match(given) is not None
-        if given == self.name:
-            return True
-        return abbreviated and len(given) > 4 and given.startswith("--") and self.name.startswith(given)
+            return [name for name in given if self.glob.match(name)]
+        if not abbreviated:
+            return [self.name] if self.name in given else []
+        return [name for name in given if name == self.name or self._cut(name)]
+
+    def _cut(self, given: str) -> bool:
+        return len(given) > 4 and given.startswith("--") and self.name.startswith(given)
 
     def _valued(self, given: Word | None) -> bool:
         if self.value is not None:

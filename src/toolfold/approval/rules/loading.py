@@ -23,6 +23,7 @@ PLAIN: Final = ("name", "category", "severity", "description", "blocked", "match
 OF_EFFECT: Final = ("effect", "traits", "any_trait", "no_trait", "target", "known")
 OF_RUN: Final = (
     "programs",
+    "no_programs",
     "words",
     "no_words",
     "any_option",
@@ -45,6 +46,7 @@ OF_PROGRAM: Final = (
     "leading",
     "abbreviated",
     "slashes",
+    "modules",
 )
 
 
@@ -89,6 +91,7 @@ def read_program(table: Mapping[str, Any]) -> tuple[tuple[str, ...], Program]:
         leading=keys.flag("leading") or False,
         abbreviated=keys.flag("abbreviated") or False,
         slashes=keys.flag("slashes") or False,
+        modules=keys.flag("modules") or False,
     )
 
 
@@ -129,6 +132,7 @@ def _about_effect(keys: _Keys) -> AboutEffect:
 def _about_run(keys: _Keys) -> AboutRun:
     return AboutRun(
         programs=keys.texts("programs"),
+        no_programs=frozenset(keys.texts("no_programs")),
         words=keys.paths("words"),
         no_words=keys.paths("no_words"),
         any_option=keys.options("any_option"),

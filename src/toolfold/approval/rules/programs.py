@@ -7,7 +7,7 @@ stands between the two.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -27,6 +27,7 @@ MEANT: Final = frozenset({"false", "none", "no", "0"})
 
 _VERSIONED = re.compile(r"(?<=[a-z])-?\d+(?:\.\d+)*$")
 _SUFFIX = re.compile(r"\.(?:exe|cmd|bat|com)$")
+_DASH_M = re.compile(r"-[A-LN-Za-ln-z]{0,8}m(.*)", re.DOTALL)
 _SLASHED = re.compile(r"/[A-Za-z?][\w?:-]{0,12}")
 
 
@@ -38,22 +39,21 @@ def bare_names(name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a program was given."""
+    """What a program was given: its options by name, and its operands."""
 
-    options: Options
+    flags: Mapping[str, Sequence[Flag]]
     operands: tuple[Word, ...]
+    abbreviated: bool = False
+    unclear: bool = False
     harmless: bool = False
 
     def any(self, wanted: Iterable[OptionGlob]) -> bool:
-        abbreviated = self.options.abbreviated
-        return any(
-            each.meets(flag, abbreviated=abbreviated) for each in wanted for flag in self.options.flags
-        )
+        return any(each.meets(self.flags, abbreviated=self.abbreviated) for each in wanted)
 
     def asked(self, wanted: Sequence[OptionGlob]) -> Answer:
         if self.any(wanted):
             return Answer.YES
-        return Answer.PERHAPS if self.options.unclear else Answer.NO
+        return Answer.PERHAPS if self.unclear else Answer.NO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Program:
     four letters. `leading` says that the first operand ends the options, `inner` after which subcommands it
     does, because another program's words follow. `slashes` reads options as Windows does. `harmless` are
     the options, beside the usual ones, with which the program only shows what it would do, `not_help` the
-    usual ones that mean something else to it.
+    usual ones that mean something else to it. `modules` says that `-m` names the program really meant.
     """
 
     valued: frozenset[str] = frozenset()
@@ -75,6 +75,7 @@ class Program:
     leading: bool = False
     abbreviated: bool = False
     slashes: bool = False
+    modules: bool = False
 
     def merged(self, other: Program) -> Program:
         return Program(
@@ -86,13 +87,23 @@ class Program:
             leading=self.leading or other.leading,
             abbreviated=self.abbreviated or other.abbreviated,
             slashes=self.slashes or other.slashes,
+            modules=self.modules or other.modules,
         )
+
+    def behind(self, run: Run) -> Run:
+        """The program that is really meant: `python -m pip` is `pip`."""
+        argv = _module(run.argv) if self.modules else None
+        return run if argv is None else replace(run, argv=argv)
 
     def read(self, run: Run) -> Given:
         options = self._options(run.argv)
+        flags: dict[str, list[Flag]] = {}
+        for flag in options.flags:
+            flags.setdefault(flag.name, []).append(flag)
         if "--" in run.argv:
-            options = replace(options, flags=(*options.flags, Flag("--")))
-        return Given(options, options.operands, self._harmless(options, run.argv))
+            flags["--"] = [Flag("--")]
+        harmless = self._harmless(flags, options.operands, run.argv)
+        return Given(flags, options.operands, options.abbreviated, options.unclear, harmless)
 
     def _options(self, argv: Sequence[Word]) -> Options:
         if self.slashes:
@@ -130,21 +141,36 @@ class Program:
                 )
             argv = ahead.operands
 
-    def _harmless(self, options: Options, argv: Sequence[Word]) -> bool:
-        names = {flag.name for flag in options.flags}
-        if not names.isdisjoint(HELP - self.not_help - self.valued):
+    def _harmless(
+        self, flags: Mapping[str, Sequence[Flag]], operands: Sequence[Word], argv: Sequence[Word]
+    ) -> bool:
+        if not flags.keys().isdisjoint(HELP - self.not_help - self.valued):
             return True
         if len(argv) > 1 and argv[1] in VERSION:
             return True
-        if "help" in options.operands[:1]:
+        if "help" in operands[:1]:
             return True
-        return any(self._rehearses(flag, names) for flag in options.flags)
+        return any(self._rehearses(name, flags) for name in flags)
 
-    def _rehearses(self, flag: Flag, names: set[str]) -> bool:
-        if flag.name not in REHEARSAL and flag.name not in self.harmless:
+    def _rehearses(self, name: str, flags: Mapping[str, Sequence[Flag]]) -> bool:
+        if name not in REHEARSAL and name not in self.harmless:
             return False
-        meant = flag.value is None or flag.value.casefold() not in MEANT
-        return meant and f"--no-{flag.name.lstrip('-')}" not in names
+        meant = all(flag.value is None or flag.value.casefold() not in MEANT for flag in flags[name])
+        return meant and f"--no-{name.lstrip('-')}" not in flags
+
+
+def _module(argv: Sequence[Word]) -> tuple[Word, ...] | None:
+    words = iter(argv[1:])
+    for word in words:
+        found = _DASH_M.fullmatch(word)
+        if found:
+            module = Word(found[1]) if found[1] else next(words, None)
+            return None if module is None else (module, *words)
+        if not word.startswith("-"):
+            break
+        if word in ("-W", "-X"):
+            next(words, None)
+    return None
 
 
 def _behind(path: Iterable[str], options: Options) -> tuple[Word, ...]:

@@ -50,6 +50,7 @@ class AboutRun:
     """Asks for a program, for the words that choose what it does, for its options and surroundings."""
 
     programs: tuple[str, ...]
+    no_programs: frozenset[str] = frozenset()
     words: tuple[Path, ...] = ()
     no_words: tuple[Path, ...] = ()
     any_option: tuple[OptionGlob, ...] = ()
