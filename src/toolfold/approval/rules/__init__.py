@@ -84,15 +84,12 @@ class Rules:
         if given.harmless:
             return
         answers = [
-            (rule, about.asked(meant, given))
+            (about.asked(meant, given), about.fallback, rule)
             for rule, about in _candidates(shelves, given)
             if name not in about.no_programs
         ]
-        sure = [rule for rule, answer in answers if answer is Answer.YES]
-        for rule in sure:
+        for rule in _spoken(answers):
             yield _found(rule, meant, given)
-        if not sure and any(answer is Answer.PERHAPS for _, answer in answers):
-            yield _found(UNTOLD, meant, given)
 
     def _known_as(self, name: Word) -> str:
         names = bare_names(name)
@@ -129,6 +126,15 @@ def _candidates(shelves: Iterable[_Shelf], given: Given) -> Iterator[tuple[Rule,
     for shelf in shelves:
         yield from shelf.beginning(first)
         yield from shelf.others
+
+
+def _spoken(answers: Sequence[tuple[Answer, bool, Rule]]) -> list[Rule]:
+    """Those that are sure; else those that stand in for them; else one that says what is not known."""
+    sure = [(fallback, rule) for answer, fallback, rule in answers if answer is Answer.YES]
+    if sure:
+        return [rule for fallback, rule in sure if not fallback] or [rule for _, rule in sure]
+    perhaps = any(answer is Answer.PERHAPS for answer, fallback, _ in answers if not fallback)
+    return [UNTOLD] if perhaps else []
 
 
 def _found(rule: Rule, run: Run, given: Given) -> Finding:

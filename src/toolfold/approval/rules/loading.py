@@ -35,6 +35,7 @@ OF_RUN: Final = (
     "through",
     "elsewhere",
     "assigned",
+    "fallback",
 )
 OF_PROGRAM: Final = (
     "names",
@@ -144,6 +145,7 @@ def _about_run(keys: _Keys) -> AboutRun:
         through=frozenset(keys.texts("through")),
         elsewhere=keys.flag("elsewhere"),
         assigned=keys.assigned("assigned"),
+        fallback=keys.flag("fallback") or False,
     )
 
 

@@ -47,7 +47,10 @@ class AboutEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AboutRun:
-    """Asks for a program, for the words that choose what it does, for its options and surroundings."""
+    """Asks for a program, for the words that choose what it does, for its options and surroundings.
+
+    A `fallback` speaks only where no other rule does.
+    """
 
     programs: tuple[str, ...]
     no_programs: frozenset[str] = frozenset()
@@ -61,6 +64,7 @@ class AboutRun:
     bare: bool | None = None
     through: frozenset[str] = frozenset()
     elsewhere: bool | None = None
+    fallback: bool = False
     assigned: Mapping[str, Choice] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
