@@ -94,6 +94,11 @@ DISCLOSE, EXFILTRATE = Kind.DISCLOSE, Kind.EXFILTRATE
         case("trash-empty", DELETE, "trash"),
         case("gio trash --empty", DELETE, "trash"),
         case("find / -delete", DELETE, "recursive", "in:root"),
+        case("find -O3 -L /etc -delete", DELETE, "recursive", "in:system-root"),
+        case("rimraf /etc", DELETE, "recursive", "in:system-root"),
+        case("tar -xPf evil.tar", OVERWRITE, "extracted", "in:root"),
+        case("truncate -s 5 prod.db", OVERWRITE, "empty", "in:data"),
+        case("chmod -- 777 /etc", PERMISSIONS, "world-writable", "in:system-root"),
         case("find -delete", DELETE, "recursive", "in:project"),
         case("find . -name x -delete", DELETE, "recursive", "narrowed"),
         case("find / -fprint /etc/passwd", OVERWRITE, "in:system"),
@@ -558,7 +563,11 @@ _WORDS = st.lists(_BITS, min_size=0, max_size=4).map("".join).map(word)
 
 
 @given(
-    st.sampled_from(PROGRAMS.split()),
+    st.sampled_from(PROGRAMS.split()).flatmap(
+        lambda name: st.sampled_from(
+            [name, f"{name}.exe", name.upper(), word(name[:-1] + "?"), word("*"), word("…")]
+        )
+    ),
     st.lists(_WORDS, max_size=6),
     st.lists(st.tuples(st.sampled_from([">", ">>", "<", ">&", "<>"]), _WORDS), max_size=2),
     st.booleans(),

@@ -418,6 +418,16 @@ class TestLinks:
         assert Place.SYSTEM not in self.seen(work).away().of(Word(str(work / "work" / "etc" / "passwd")))
 
 
+def test_a_model_is_no_start_up_file_and_a_path_file_of_python_is() -> None:
+    assert at("model.pth").places == {Place.PROJECT}
+    assert Place.STARTUP in at("/usr/lib/python3/dist-packages/x.pth")
+
+
+def test_a_pattern_for_a_top_directory_says_nothing_about_what_is_deep_in_it() -> None:
+    assert Place.ROOT in at("/s*")
+    assert Place.ROOT not in at("/s*/www/shop")
+
+
 def test_too_many_patterns_could_be_anywhere() -> None:
     seen = places()
     for n in range(400):

@@ -43,6 +43,7 @@ def _names(text: str) -> frozenset[str]:
 
 
 WILD = frozenset((GAP, STAR, ANY, OPEN, CLOSE))
+_ELASTIC = frozenset((GAP, STAR, OPEN))
 LONGEST_NAME = 256  # no file system takes longer ones
 
 _CLASS = re.compile(f"{OPEN}[^{CLOSE}]*{CLOSE}")
@@ -75,11 +76,13 @@ def fits(part: str, name: str) -> bool:
         return False
     if name.startswith(".") and part[0] in (STAR, ANY, OPEN):
         return False  # a pattern never matches a leading dot
-    return _ends_fit(part, name) and _glob(_ONE.findall(part), name)
+    return _looks_alike(part, name) and _glob(_ONE.findall(part), name)
 
 
-def _ends_fit(part: str, name: str) -> bool:
-    """The cheap half: most patterns begin or end with a letter that settles it."""
+def _looks_alike(part: str, name: str) -> bool:
+    """The cheap half: the length or the letters at the ends settle most patterns."""
+    if len(part) != len(name) and _ELASTIC.isdisjoint(part):
+        return False
     first, last = part[0], part[-1]
     return (first in WILD or name.startswith(first)) and (last in WILD or name.endswith(last))
 
@@ -140,6 +143,7 @@ SECOND_TOPS: Mapping[str, frozenset[str]] = {
 }
 STREAMS = _names("null zero full random urandom stdin stdout stderr fd tty console ptmx pts log")
 WINDOWS = frozenset(("windows", "program files", "program files (x86)", "programdata", "boot", "recovery"))
+DEEPEST = 64  # directories looked at
 TELLING = 3  # letters of a pattern that make it point at a name
 MANY = 3  # a pattern that fits so many top directories means all of them
 
@@ -168,7 +172,7 @@ def _located_by_pattern(top: str, parts: Sequence[str]) -> frozenset[Place]:
     if unknown(top):
         return frozenset({Place.UNKNOWN})
     candidates = [name for name in sorted(TOPS) if fits(top, name)]
-    if len(candidates) >= MANY:
+    if len(candidates) >= MANY and len(parts) == 1:
         return frozenset({Place.ROOT})
     found = [located([name, *parts[1:]]) for name in candidates]
     return frozenset[Place]().union(*found) or frozenset({Place.OUTSIDE})
@@ -260,7 +264,6 @@ ENDINGS: Mapping[str, frozenset[Place]] = {
     **_each(".pem .key .p12 .pfx .jks .keystore .kdbx .ppk .keytab .ovpn .mobileprovision", _SECRET),
     **_each(".db .db3 .sqlite .sqlite3 .sqlitedb .mdb .accdb .mdf .ibd .myd .frm .ldb", _DATA),
     **_each(".duckdb .realm .fdb .h2.db .tfstate", _DATA),
-    **_each(".pth", _STARTUP),
 }
 
 
@@ -329,6 +332,14 @@ DIRECTORIES: Mapping[str, tuple[_Below, ...]] = {
         ("state/toolfold", _AGENT),
     ),
     "keychains": _below(("", _SECRET)),
+    "user data": _below(("", _SECRET)),
+    "application support": _below(
+        ("firefox", _SECRET),
+        ("google/chrome", _SECRET),
+        ("bravesoftware", _SECRET),
+        ("microsoft edge", _SECRET),
+        ("com.apple.tcc", _SECRET),
+    ),
     "launchagents": _below(("", _STARTUP)),
     "launchdaemons": _below(("", _STARTUP)),
     "startupitems": _below(("", _STARTUP)),
@@ -403,16 +414,19 @@ ABSOLUTE: Mapping[str, tuple[_Below, ...]] = {
 
 def landmarks(parts: Sequence[str], absolute: bool) -> frozenset[Place]:
     """What a path is by its names, wherever it is."""
-    lowered = [part.lower() for part in parts[:64]]
-    found = set(named(lowered[-1])) if lowered else set[Place]()
+    if not parts:
+        return frozenset()
+    lowered = [part.lower() for part in parts[-DEEPEST:]]
+    found = set(named(lowered[-1]))
     for at, part in enumerate(lowered):
-        for below in _directory(part):
-            _add_below(found, below, lowered[at + 1 :])
-        if fits(part, ".ssh"):
-            found |= _in_ssh(lowered[at + 1 :])
-        if "user data" in part or part == "firefox" or part == "cookies":
-            found.add(_SECRET)
-    if absolute and lowered:
+        if part in DIRECTORIES or part[0] == ".":
+            for below in _directory(part):
+                _add_below(found, below, lowered[at + 1 :])
+            if fits(part, ".ssh"):
+                found |= _in_ssh(lowered[at + 1 :])
+    if lowered[-1].endswith(".pth") and not {"site-packages", "dist-packages"}.isdisjoint(lowered):
+        found.add(_STARTUP)  # elsewhere it is a model's weights
+    if absolute and len(parts) <= DEEPEST:
         found |= _by_absolute_path(lowered)
     return frozenset(found)
 
@@ -420,8 +434,6 @@ def landmarks(parts: Sequence[str], absolute: bool) -> frozenset[Place]:
 def _directory(part: str) -> tuple[_Below, ...]:
     if not wild(part):
         return DIRECTORIES.get(part, ())
-    if not part.startswith("."):
-        return ()
     return tuple(below for name, rows in DIRECTORIES.items() if fits(part, name) for below in rows)
 
 

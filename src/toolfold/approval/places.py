@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from toolfold.approval.landmarks import Place, broad, fits, landmarks, located, on_drive, unknown, wild
 from toolfold.approval.shell.runs import HERE
@@ -151,8 +151,8 @@ class Places:
     def _find(self, word: Word, cwd: Word, follow: bool, whole: bool) -> Where:
         path = self._resolve(word, cwd)
         everything = bool(path.parts) and broad(path.parts[-1])
-        base = replace(path, parts=path.parts[:-1]) if everything else path
-        if any(map(wild, base.parts)) and not self._allowance.match():
+        base = _Path(path.anchor, path.parts[:-1]) if everything else path
+        if (wild(word) or wild(cwd)) and any(map(wild, base.parts)) and not self._allowance.match():
             return Where(Word(path.text), frozenset({Place.UNKNOWN}), everything, frozenset({Place.ROOT}))
         places = self._classes(base, whole or everything)
         if everything:
@@ -282,7 +282,7 @@ class Places:
         parts = path.parts[:known]
         if path.anchor == "?":
             return frozenset({Place.ROOT} if not parts else ())
-        return self._by_tree(replace(path, parts=parts)) & _WHOLE
+        return self._by_tree(_Path(path.anchor, parts)) & _WHOLE
 
     def _is_own(self, path: _Path, whole: bool) -> bool:
         if not self._protected or path.anchor not in ("/", "?"):

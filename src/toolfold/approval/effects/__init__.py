@@ -7,6 +7,7 @@ they matter is for the rules. The class of the place that is touched is among th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from toolfold.approval.effects.disks import DISKS, disk_effects
 from toolfold.approval.effects.files import FILES, redirect_effects
@@ -17,6 +18,7 @@ from toolfold.approval.effects.secrets import confidential, payloads, secret_eff
 from toolfold.approval.landmarks import fits
 from toolfold.approval.places import Places
 from toolfold.approval.shell.runs import Run
+from toolfold.approval.shell.words import Word
 from toolfold.approval.verdict import Effect
 
 __all__ = ["confidential", "effects_of", "payloads", "secret_name"]
@@ -26,21 +28,26 @@ _FAMILIES: tuple[Family, ...] = (FILES, DISKS, PERMISSIONS, PROCESSES)
 
 def effects_of(run: Run, places: Places) -> Iterator[Effect]:
     """Everything that can be told of this run, in no particular order."""
-    scene = Scene(run, places.away() if run.elsewhere else places)
-    yield from redirect_effects(scene)
+    if run.elsewhere:
+        places = places.away()
+    yield from redirect_effects(Scene(run, places))
     for name in _known_as(run):
+        scene = Scene(run if name == run.name else _called(run, name), places)
         for family in _FAMILIES:
             if name in family:
                 yield from family[name](scene)
         yield from disk_effects(name, scene)
-    yield from process_effects(scene)
-    yield from secret_effects(scene)
+        yield from process_effects(scene)
+        yield from secret_effects(scene)
 
 
 def _known_as(run: Run) -> Iterator[str]:
     """The program's name; where it is a pattern (`/bin/r?`), every name it could be."""
     name = run.name.lower().removesuffix(".exe")
+    yield name
     if run.name.pattern:
         yield from (each for family in _FAMILIES for each in family if fits(name, each))
-    else:
-        yield name
+
+
+def _called(run: Run, name: str) -> Run:
+    return replace(run, argv=(Word(name), *run.argv[1:]))

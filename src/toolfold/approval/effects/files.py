@@ -46,7 +46,16 @@ def _shred(scene: Scene) -> Iterator[Effect]:
         yield scene.delete(word, "shredded", "forced", recursive=recursive)
 
 
+def _rimraf(scene: Scene) -> Iterator[Effect]:
+    for word in scene.each(scene.options().operands):
+        yield scene.delete(word, "forced", recursive=True)
+
+
 def _trash(scene: Scene) -> Iterator[Effect]:
+    operands = scene.options().operands
+    if operands[:1] == ("remove",):
+        for word in scene.each(operands[1:]):
+            yield scene.delete(word)
     if scene.run.name == "trash-empty" or scene.options().has("--empty"):
         yield scene.effect(Kind.DELETE, "trash", "everything", "recursive", "shredded")
 
@@ -79,8 +88,8 @@ def _find(scene: Scene) -> Iterator[Effect]:
 
 def _find_starts(words: Sequence[Word]) -> tuple[Word, ...]:
     starts: list[Word] = []
-    for word in words:
-        if word in ("-H", "-L", "-P"):
+    for before, word in zip((EMPTY, *words), words, strict=False):
+        if word in ("-H", "-L", "-P", "-D", "--") or before == "-D" or re.fullmatch("-O[0-9]*", word):
             continue
         if word.startswith(("-", "(", "!")):
             break
@@ -267,7 +276,9 @@ def _tar(scene: Scene) -> Iterator[Effect]:
     if options.has("-x", "--extract", "--get"):
         absolute = ("absolute",) if options.has("-P", "--absolute-names") else ()
         for word in options.values("-C", "--directory") or (Word("."),):
-            yield scene.write(word, "extracted", *absolute)
+            yield scene.write(word, "extracted")
+        if absolute:
+            yield scene.write(Word("/"), "extracted", *absolute)
     archive = options.value("-f", "--file")
     if archive is not None and archive != "-" and options.has("-c", "--create"):
         yield scene.write(archive)
@@ -332,10 +343,11 @@ def _tee(scene: Scene) -> Iterator[Effect]:
 
 def _truncate(scene: Scene) -> Iterator[Effect]:
     options = scene.options(names("-s --size -r --reference"))
-    size = options.value("-s", "--size")
-    grows = size is not None and re.fullmatch(r"[+>%]?0*[1-9]\w*", size) is not None
+    size = options.value("-s", "--size") or EMPTY
+    grows = re.fullmatch(r"[+>%]0*[1-9]\w*", size) is not None
+    sets = re.fullmatch(r"0*[1-9]\w*", size) is not None
     for word in scene.each(options.operands):
-        if grows:
+        if grows or (sets and Place.DATA not in scene.where(word)):
             yield scene.write(word, "resized", kind=Kind.WRITE)
         else:
             yield scene.write(word, "empty")
@@ -500,6 +512,8 @@ def _outputs(scene: Scene) -> Iterator[Effect]:
         if word != "-":
             path = Word(f"{directory}/{word}") if directory and not word.startswith("/") else word
             yield scene.write(path, *_fetched(name))
+    if name == "wget" and directory is None and options.operands and not options.has("-O", "--spider"):
+        yield scene.write(Word("."), *_fetched(name), kind=Kind.WRITE)
     if directory is not None and (name == "wget" or options.has("-O", "--remote-name", "--remote-name-all")):
         yield scene.write(directory, *_fetched(name))
     if name == "curl" and directory is None and options.has("-O", "--remote-name", "--remote-name-all"):
@@ -557,7 +571,8 @@ def _prints_nothing(scene: Scene, descriptor: str) -> bool:
 
 
 FILES: Family = {
-    "rm": _rm,
+    **dict.fromkeys(names("rm grm"), _rm),
+    **dict.fromkeys(names("rimraf del-cli"), _rimraf),
     "rmdir": _rmdir,
     "unlink": _unlink,
     **dict.fromkeys(names("shred srm wipe scrub sfill secure-delete"), _shred),

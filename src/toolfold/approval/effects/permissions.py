@@ -85,7 +85,7 @@ def _chmod(scene: Scene) -> Iterator[Effect]:
 
 def _modes_as_operands(argv: Sequence[Word]) -> list[Word]:
     """`chmod -x file` has a mode, not an option."""
-    is_mode = re.compile(r"-[rwxXst,=+ugoa-]+|-[0-7]+")
+    is_mode = re.compile(r"-[rwxXst][rwxXst,=+ugoa-]*|-[0-7]+")
     return [Word("=" + word) if is_mode.fullmatch(word) else word for word in argv]
 
 

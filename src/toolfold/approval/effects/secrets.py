@@ -133,6 +133,7 @@ _TELLS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("ansible-vault", ("decrypt",)),
     ("getent", ("shadow",)),
 )
+_TELLERS = frozenset(program for program, _ in _TELLS)
 _DUMPS = names(
     "mysqldump mariadb-dump pg_dump pg_dumpall mongodump mongoexport redis-dump sqlcmd expdp slapcat"
 )
@@ -146,7 +147,7 @@ def confidential(run: Run, places: Places) -> bool:
     """Whether what this run prints is a secret, as far as its words tell."""
     scene = Scene(run, places.away() if run.elsewhere else places)
     name = run.name.lower()
-    if name in _COUNTERS:
+    if name in _COUNTERS or not _concerned(run, name):
         return False
     if _taken_in(run):
         return not _SENDERS_ONLY & {name}
@@ -184,7 +185,7 @@ def _tells_secrets(run: Run, name: str) -> bool:
         return any(word.startswith("--export-secret") for word in words)
     if name == "ssh-keygen":
         return "-y" in words
-    return any(name == program and _begins(words, verbs) for program, verbs in _TELLS)
+    return name in _TELLERS and any(name == program and _begins(words, verbs) for program, verbs in _TELLS)
 
 
 def _begins(words: tuple[Word, ...], verbs: tuple[str, ...]) -> bool:
@@ -225,6 +226,10 @@ _METADATA = re.compile(
     r"169\.254\.169\.254|169\.254\.170\.2|100\.100\.100\.200|metadata\.google\.internal|metadata\.azure|"
     r"fd00:ec2::254|::ffff:a9fe:a9fe|(?:^|//)(?:2852039166|0xa9fea9fe|0xa9\.0xfe|0251\.0376|169\.254\.43518)",
     re.IGNORECASE,
+)
+_UPLOADERS = names(
+    "scp rsync sftp rclone gsutil docker kubectl podman aws s3cmd mc az gcloud s5cmd b2 gh glab mutt croc "
+    "wormhole magic-wormhole ffsend transfer"
 )
 _FETCHERS = names("curl wget http https xh httpie fetch nc ncat lynx w3m links aria2c lwp-request GET POST")
 
@@ -296,24 +301,47 @@ def _sent_by_curl(run: Run) -> Iterator[Word]:
 
 def _copied_away(run: Run) -> Iterator[Word]:
     words = [word for word in run.argv[1:] if not word.startswith("-")]
+    if run.name in ("docker", "kubectl", "podman") and "cp" not in words[:4]:
+        return
     if words and (":" in words[-1] or run.name == "sftp"):
         yield from words[:-1]
 
 
 def _uploaded(run: Run) -> Iterator[Word]:
-    words = run.argv[1:]
-    away = (
-        any(re.match(r"(?:s3|gs|b2)://", word) for word in words[-2:])
-        or "upload" in words
-        or "put-object" in words
+    words = [word for word in run.argv[1:] if not word.startswith("-")]
+    if words and re.match(r"(?:s3|gs|b2)://|[\w-]+/[\w-]+$", words[-1]):
+        yield from words[:-1]
+    elif "upload" in words or "put-object" in words or "upload-batch" in words:
+        yield from words
+
+
+_CONCERNED = (
+    (
+        _READERS
+        | _SEARCHERS
+        | _PACKERS
+        | _COPIERS
+        | _TELLERS
+        | _DUMPS
+        | _SURROUNDINGS
+        | _SENDERS_ONLY
+        | _PIPES_OUT
     )
-    if away:
-        yield from (word for word in words if not word.startswith("s3://"))
+    | (_LOOKUPS | _FETCHERS | _UPLOADERS)
+    | names("gpg gpg2 ssh-keygen echo printf print")
+)
+
+
+def _concerned(run: Run, name: str) -> bool:
+    """Most programs neither show nor send; they are let go at once."""
+    return name in _CONCERNED or bool(run.redirects) or _taken_in(run)
 
 
 def secret_effects(scene: Scene) -> Iterator[Effect]:
     """Secrets read, secrets sent, and the address at which clouds hand out secrets."""
     run = scene.run
+    if not _concerned(run, run.name.lower()):
+        return
     sent = list(_files_sent(scene))[:400]
     flows_in = any(word in _STDIN for word in sent)
     redirected = [r.target for r in run.redirects if r.operator == "<" and flows_in]
