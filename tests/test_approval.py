@@ -13,7 +13,7 @@ from toolfold.approval import Approval
 from toolfold.authoring import build_tool
 from toolfold.errors import Refused
 from toolfold.loops import Loops
-from toolfold.model import ApprovalRequest, CallContext, Effect, Json, Tool
+from toolfold.model import Answer, ApprovalRequest, CallContext, Effect, Json, Tool
 
 CONTEXT = CallContext(session_id="session-1")
 NO = "It was not invoked; do not try it again unasked."
@@ -41,7 +41,8 @@ async def refusal(approval: Approval, args: Json | None = None) -> str:
 
 async def test_nobody_to_ask_means_no(loops: Loops) -> None:
     assert await refusal(Approval(None, loops)) == (
-        f"'probe' was refused: it can destroy data and there is nobody to ask. {NO}"
+        "'probe' was refused: there is nobody to ask, and it needs asking:"
+        f" probe declares that it can destroy data. {NO}"
     )
 
 
@@ -90,7 +91,17 @@ async def test_the_person_is_asked_about_the_tool_and_its_arguments(loops: Loops
 
     await Approval(approve, loops).require(DESTROYER, {"path": "a"}, CONTEXT)
     assert asked == [
-        ApprovalRequest(DESTROYER, {"path": "a"}, "probe declares that it can destroy data", "session-1")
+        ApprovalRequest(
+            DESTROYER,
+            {"path": "a"},
+            "probe declares that it can destroy data",
+            "session-1",
+            category="data-loss",
+            severity="medium",
+            rules=("destructive:probe",),
+            covers='tool:probe {"path": "a"}',
+            answers=(Answer.ONCE, Answer.SESSION, Answer.KIND, Answer.DENY),
+        )
     ]
 
 

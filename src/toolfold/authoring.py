@@ -14,7 +14,20 @@ from types import FunctionType, MethodType, SimpleNamespace
 from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints, overload
 
 from toolfold.errors import InvalidArguments, InvalidTool
-from toolfold.model import Adapt, CallContext, Check, Effect, Handler, Json, Source, Tool, encodable, freeze
+from toolfold.model import (
+    Adapt,
+    CallContext,
+    Check,
+    Effect,
+    FrozenDict,
+    Handler,
+    Json,
+    Meaning,
+    Source,
+    Tool,
+    encodable,
+    freeze,
+)
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +55,7 @@ def build_tool(
     emoji: str | None = "",
     synonyms: Iterable[str] | None = (),
     effects: Iterable[Effect | str] | None = (),
+    judged_as: Mapping[str, Meaning | str] | None = None,
     parallel: bool = False,
     core: bool = False,
     agent_level: bool = False,
@@ -72,6 +86,7 @@ def build_tool(
         check=check_fn,
         requires_env=_words(name, "requires_env", requires_env),
         effects=frozenset(_effect(name, each) for each in _words(name, "effects", effects)),
+        judged_as=_meanings(name, judged_as) if judged_as else FrozenDict(),
         parallel=parallel,
         core=core,
         agent_level=agent_level,
@@ -119,6 +134,7 @@ def tool(
     emoji: str = "",
     synonyms: Iterable[str] = (),
     effects: Iterable[Effect | str] = (),
+    judged_as: Mapping[str, Meaning | str] | None = None,
     parallel: bool = False,
     check_fn: Check | None = None,
     requires_env: Iterable[str] = (),
@@ -267,6 +283,15 @@ def _effect(name: str, effect: Effect | str) -> Effect:
     except ValueError:
         allowed = ", ".join(Effect)
         raise InvalidTool(f"tool {name!r}: {effect!r} is not an effect ({allowed})") from None
+
+
+def _meanings(name: str, judged_as: Mapping[str, Meaning | str]) -> FrozenDict:
+    try:
+        return FrozenDict({str(each): Meaning(meaning) for each, meaning in judged_as.items()})
+    except (AttributeError, ValueError):
+        allowed = ", ".join(Meaning)
+        problem = f"judged_as must say of arguments what they are ({allowed}), not {judged_as!r}"
+        raise InvalidTool(f"tool {name!r}: {problem}") from None
 
 
 def _derive(name: str, function: Callable[..., Any]) -> tuple[str, Json, Handler]:

@@ -8,14 +8,16 @@ Every surface reaches a tool through here; there is no second way in.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import functools
 import inspect
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 from toolfold.approval import Approval
 from toolfold.errors import CallError, ToolFailed, said
@@ -30,6 +32,8 @@ from toolfold.validation import Validation
 log = logging.getLogger(__name__)
 
 READER = "read_file"
+Place: TypeAlias = AbstractAsyncContextManager[Any]
+ANYWHERE: Final = contextlib.nullcontext()
 LONGEST_FAILURE = 10_000
 
 
@@ -46,12 +50,17 @@ class Dispatch:
     timeout: float = 120.0
     max_parallel: int = 8
 
-    async def __call__(self, turn: Turn, call: ToolCall, context: CallContext) -> ToolResult:
-        """Run one call. Only cancellation is raised; everything else is a result."""
+    async def __call__(
+        self, turn: Turn, call: ToolCall, context: CallContext, *, place: Place = ANYWHERE
+    ) -> ToolResult:
+        """Run one call. Only cancellation is raised; everything else is a result.
+
+        `place` is entered for as long as the handler runs: waiting for a person takes nobody's place.
+        """
         started = time.perf_counter()
         try:
             call = unwrap(call)
-            result = await self._line(turn, call, replace(context, call_id=call.id))
+            result = await self._line(turn, call, replace(context, call_id=call.id), place)
         except CallError as error:
             result = self._failure(call, error)
         except Exception as error:
@@ -59,13 +68,14 @@ class Dispatch:
             result = self._failed(call, f"Error executing {call.name}: {said(error)}")
         return replace(result, milliseconds=(time.perf_counter() - started) * 1000)
 
-    async def _line(self, turn: Turn, call: ToolCall, context: CallContext) -> ToolResult:
+    async def _line(self, turn: Turn, call: ToolCall, context: CallContext, place: Place) -> ToolResult:
         tool = turn.tool(call.name)  # the scope gate
         read = functools.partial(self.validate.read, tool)
         args = await self.hooks.before(tool, read(call.arguments), context, read)  # may refuse, may rewrite
         args = self.validate(tool, args)
         await self.approval.require(tool, args, context)  # judges what will run
-        result = await self._run(turn, tool, call, args, context)
+        async with place:
+            result = await self._run(turn, tool, call, args, context)
         return await self._after(turn, tool, args, result, context)
 
     async def all(self, turn: Turn, calls: Sequence[ToolCall], context: CallContext) -> list[ToolResult]:
@@ -74,8 +84,7 @@ class Dispatch:
         width = asyncio.Semaphore(self.max_parallel)
 
         async def one(place: int) -> None:
-            async with width:
-                results[place] = await self(turn, calls[place], _own_context(context))
+            results[place] = await self(turn, calls[place], _own_context(context), place=width)
 
         for group in self._groups(turn, calls):
             async with asyncio.TaskGroup() as tasks:

@@ -40,6 +40,19 @@ class Effect(StrEnum):
     DESTRUCTIVE = "destructive"
 
 
+class Meaning(StrEnum):
+    """What an argument of a tool is to those who judge the call."""
+
+    COMMAND = "command"
+    """A shell command, or the words of one: it is read as a shell would."""
+    FOLDER = "folder"
+    """Where that command is run."""
+    PATH = "path"
+    """A file, or several, that the tool writes."""
+    NOTE = "note"
+    """Words that change nothing of what the call does."""
+
+
 def _refuse_change(_self: object, *_: object, **__: object) -> NoReturn:
     raise TypeError("tool schemas are shared and read-only; change a copy.deepcopy() of this one")
 
@@ -186,6 +199,8 @@ class Tool:
     check: Check | None = None
     requires_env: tuple[str, ...] = ()
     effects: frozenset[Effect] = frozenset()
+    judged_as: Mapping[str, Meaning] = field(default_factory=FrozenDict)
+    """Which of its arguments approval must look into, and as what."""
     parallel: bool = False
     """May run beside other calls of the same model reply."""
     core: bool = False
@@ -260,6 +275,19 @@ class PostToolCall(Protocol):
     def __call__(self, tool: Tool, args: Json, result: ToolResult, context: CallContext, /) -> Any: ...
 
 
+class Answer(StrEnum):
+    """What a person may say to a question."""
+
+    ONCE = "once"
+    SESSION = "session"
+    """And whenever the same is asked in this session."""
+    KIND = "kind"
+    """And whatever else the same rules find in this session."""
+    ALWAYS = "always"
+    """And from now on: it is written to the configuration."""
+    DENY = "deny"
+
+
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
     """A question for a person: may this tool run with these arguments?"""
@@ -268,9 +296,23 @@ class ApprovalRequest:
     args: Json
     reason: str
     session_id: str
+    command: str = ""
+    """The shell command, where it is about one."""
+    part: str = ""
+    """The part of it that somebody must see."""
+    category: str = ""
+    severity: str = ""
+    also: tuple[str, ...] = ()
+    """What else was found, in plain words."""
+    rules: tuple[str, ...] = ()
+    """The rules that met the call: what `Answer.KIND` would let pass."""
+    covers: str = ""
+    """The call, spelled one way: what `Answer.SESSION` and `Answer.ALWAYS` would let pass."""
+    answers: tuple[Answer, ...] = (Answer.ONCE, Answer.DENY)
+    """The answers that are heard; any other is a no."""
 
 
 class Approver(Protocol):
-    """Somebody who can be asked. Only a plain True is a yes."""
+    """Somebody who can be asked. Only a plain True, which means once, or an offered Answer is a yes."""
 
-    def __call__(self, request: ApprovalRequest, /) -> bool | Awaitable[bool]: ...
+    def __call__(self, request: ApprovalRequest, /) -> bool | Answer | Awaitable[bool | Answer]: ...

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from toolfold.approval import Approval
+from toolfold.approval.building import build_approval, own_places
+from toolfold.approval.smart import Reviewer
 from toolfold.authoring import ToolFunction
 from toolfold.availability import Availability, Status
 from toolfold.config import Config, load, still_trusted, trust_state
@@ -48,11 +50,17 @@ log = logging.getLogger(__name__)
 
 
 def open_runtime(
-    config: Config | None = None, *, approver: Approver | None = None, progress: Progress | None = None
+    config: Config | None = None,
+    *,
+    approver: Approver | None = None,
+    reviewer: Reviewer | None = None,
+    progress: Progress | None = None,
 ) -> Runtime:
     """Build a runtime from its configuration: close it, or use it in a `with` statement.
 
-    `progress` is told how many tools have been read, and of how many, while an index is built.
+    `approver` is asked about what a person must see, and `reviewer` is the model that `approval.mode: smart`
+    asks before, in place of the configured one. `progress` is told how many tools have been read, and of how
+    many, while an index is built.
     """
     config = config or load()
     loops = Loops()
@@ -64,7 +72,7 @@ def open_runtime(
     dispatch = Dispatch(
         hooks=hooks,
         validate=Validation(),
-        approval=Approval(approver, loops, timeout=config.approval.timeout_seconds),
+        approval=build_approval(config, loops, approver=approver, reviewer=reviewer),
         loops=loops,
         results=Results(config.paths.state_dir / "results", max_chars=config.tools.result_max_chars),
         redact=Redaction(config.secret_values()),
@@ -89,6 +97,7 @@ class Runtime:
     ) -> None:
         self.config = config
         self.hooks = dispatch.hooks
+        self.approval: Approval = dispatch.approval
         self.sources = tuple(reports)
         self.registry = RuntimeRegistry(self, registry)
         self.retriever = retriever
@@ -363,9 +372,7 @@ def _endpoint(config: Config, name: str) -> Endpoint:
 
 def _workspace(config: Config) -> Workspace:
     """Where the file tools work. What steers the runtime itself is out of their reach wherever it lies."""
-    paths = config.paths
-    private = (paths.config_dir, paths.state_dir, paths.cache_dir, paths.user_file, config.plugins_folder)
-    return Workspace(config.workspace, config.files.extra_roots, private=private)
+    return Workspace(config.workspace, config.files.extra_roots, private=own_places(config))
 
 
 def _plugins(config: Config, registry: Registry, hooks: Hooks) -> tuple[list[SourceReport], list[Toolset]]:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from toolfold.approval import Approval
 from toolfold.availability import Availability
 from toolfold.config import Config
 from toolfold.dispatch import Dispatch
@@ -90,7 +89,7 @@ class Session:
         self.agent = agent
         self._grounds = grounds
         self._approver = approver
-        self._dispatch = self._with_approver(grounds.dispatch, approver)
+        self._dispatch = _with_approver(grounds.dispatch, approver)
         self._turn: Turn | None = None
         self._placing = Placing(grounds.wording, most=grounds.config.tools.rag_append_max)
 
@@ -272,8 +271,6 @@ class Session:
             fixed += self._grounds.bridge.tools  # no array is empty while there is a tool to call
         return fixed
 
-    def _with_approver(self, dispatch: Dispatch, approver: Approver | None) -> Dispatch:
-        if approver is None:
-            return dispatch
-        timeout = self._grounds.config.approval.timeout_seconds
-        return replace(dispatch, approval=Approval(approver, dispatch.loops, timeout=timeout))
+
+def _with_approver(dispatch: Dispatch, approver: Approver | None) -> Dispatch:
+    return dispatch if approver is None else replace(dispatch, approval=dispatch.approval.asking(approver))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 FAILED, CONFIG, INTERRUPTED = 1, 3, 130
 
 COMMANDS = {
+    "approvals": "See what runs unasked, try a command, read the log.",
     "call": "Run one tool and print its result.",
     "completion": "Print the completion script for your shell.",
     "config": "Show and change settings.",

@@ -14,7 +14,6 @@ from toolfold.errors import did_you_mean, nearest
 from toolfold.model import BRIDGE_NAMES
 
 if TYPE_CHECKING:
-    from toolfold.model import ApprovalRequest
     from toolfold.runtime import Runtime
 
 
@@ -30,9 +29,10 @@ def command(invocation: Invocation, name: str, arguments: str, toolsets: tuple[s
     exit code is 1 where the result is an error.
     """
     from toolfold.agent import LocalAgent
+    from toolfold.cli.prompt import Prompt
 
     text = sys.stdin.read() if arguments == "-" else arguments
-    asked = _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
+    asked = Prompt() if sys.stdin.isatty() and sys.stderr.isatty() else None
     with invocation.runtime(approver=asked) as runtime:
         _require_known(runtime, name)
         session = runtime.session(toolsets or None, agent=LocalAgent())
@@ -48,10 +48,3 @@ def _require_known(runtime: Runtime, name: str) -> None:
     if name not in BRIDGE_NAMES and snapshot.find(name) is None:
         near = did_you_mean(nearest(name, snapshot))
         raise NotFound(f"there is no tool {name!r}.{near} `toolfold tools list` shows them all.")
-
-
-def _ask(request: ApprovalRequest) -> bool:
-    import json
-
-    click.echo(f"{request.reason}.\n  {request.tool.name} {json.dumps(request.args)}", err=True)
-    return click.confirm("Run it?", default=False, err=True)

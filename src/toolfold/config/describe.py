@@ -217,6 +217,8 @@ def in_words(field: FieldInfo) -> str:
 def _list_in_words(field: FieldInfo) -> str:
     if most := _most(field.metadata):
         return f"a list of at most {most} words or phrases"
+    if get_origin(item_kind(field)) is dict:
+        return "a list of maps"
     return "a list of paths" if item_kind(field) is Path else "a list of names"
 
 

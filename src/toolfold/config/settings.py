@@ -117,6 +117,12 @@ Placement = Annotated[Literal["auto", "replace", "append", "tail"], BeforeValida
 SearchMode = Annotated[Literal["keyword", "semantic", "hybrid", "rerank"], BeforeValidator(_lowered)]
 Phrase = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(_well_formed)]
 Phrases = Annotated[tuple[Phrase, ...], Field(max_length=50)]
+ApprovalMode = Annotated[
+    Literal["manual", "smart", "off"],
+    BeforeValidator(lambda value: "off" if value is False else _lowered(value)),
+    WithJsonSchema({"enum": ["manual", "smart", "off", False]}),
+]
+Clearance = Annotated[Literal["low", "medium"], BeforeValidator(_lowered)]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lowered)]
 
 
@@ -362,13 +368,56 @@ class Availability(Section):
 
 
 class Approval(Section):
-    """How a person is asked."""
+    """What is asked about before it runs, and how a person is asked."""
 
+    mode: ApprovalMode = Field(
+        default="manual",
+        description="Who decides about a dangerous call: a person; a model first, for what is of low risk;"
+        " or, with `off`, nobody. The hard floor and `deny` hold in every mode.",
+        json_schema_extra={"grants": True, "in_project": "never"},
+    )
     timeout_seconds: Number = Field(
         default=300.0,
         ge=1,
         le=86_400,
         description="How long a question waits for an answer before it counts as a no.",
+        json_schema_extra={"in_project": "lowers"},
+    )
+    deny: tuple[Text, ...] = Field(
+        default=(),
+        description="What is never run: commands as globs, `tool:NAME`, `rule:NAME` or `category:NAME`.",
+        json_schema_extra={"in_project": "adds"},
+    )
+    rules: tuple[dict[str, Any], ...] = Field(
+        default=(),
+        description="Your own rules for what somebody must see, beside those that come with the package.",
+        json_schema_extra={"in_project": "adds"},
+    )
+    trusted_servers: tuple[Text, ...] = Field(
+        default=(),
+        description="MCP servers that are believed when they call a tool of theirs harmless.",
+        json_schema_extra={"grants": True, "in_project": "never"},
+    )
+    smart_model: Text = Field(
+        default="",
+        description="The model that `mode: smart` asks; without one, a person is asked.",
+        json_schema_extra={"grants": True, "in_project": "never"},
+    )
+    smart_endpoint: Text = Field(
+        default="",
+        description="Its OpenAI-compatible chat address; empty for OPENAI_BASE_URL with OPENAI_API_KEY.",
+        json_schema_extra={"grants": True, "in_project": "never"},
+    )
+    smart_clears: Clearance = Field(
+        default="low",
+        description="The highest severity that the model may clear in a person's place.",
+        json_schema_extra={"grants": True, "in_project": "never"},
+    )
+    smart_timeout_seconds: Number = Field(
+        default=20.0,
+        ge=0.1,
+        le=300,
+        description="How long the model may take before a person is asked instead.",
         json_schema_extra={"in_project": "lowers"},
     )
 
@@ -389,7 +438,14 @@ class Settings(Section):
     availability: Availability = Field(
         default_factory=Availability, description="How it is found out whether a tool can be used."
     )
-    approval: Approval = Field(default_factory=Approval, description="How a person is asked.")
+    approval: Approval = Field(
+        default_factory=Approval, description="What is asked about before it runs, and how."
+    )
+    command_allowlist: tuple[Text, ...] = Field(
+        default=(),
+        description="Commands that are never asked about again, each exactly as it is written here.",
+        json_schema_extra={"grants": True, "in_project": "never"},
+    )
     log_level: LogLevel = Field(
         default="warning",
         description="How much is written to the log.",

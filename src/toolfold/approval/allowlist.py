@@ -1,0 +1,140 @@
+"""The permanent allow-list: `command_allowlist` in the user's own configuration file.
+
+Holds exact calls, spelled one way, that a person agreed to for good. While a runtime is open the file can
+only take something away from it: a line that appears in the file meanwhile counts from the next start, so
+that nobody gains anything by writing there; a line that is gone, or a file that cannot be read, counts at
+once. Only `add` widens it, and only a person's answer leads there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from toolfold.config import set_value, unset_value, written_value
+from toolfold.config.atomic import locked
+from toolfold.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+KEY = "command_allowlist"
+LONGEST = 1_000
+
+__all__ = ["KEY", "LONGEST", "AllowList"]
+
+Spell = Callable[[str], str]
+"""From an entry, as a person may have written it, to the one spelling; empty where there is none."""
+
+
+class AllowList:
+    """The entries in force. `file` is None where they do not come from a file."""
+
+    def __init__(
+        self,
+        entries: Iterable[str] = (),
+        *,
+        file: Path | None = None,
+        lock_folder: Path | None = None,
+        spell: Spell = str,
+        live: bool = True,
+    ) -> None:
+        self._file, self._lock_folder, self._spell = file, lock_folder, spell
+        self._live = live and file is not None
+        self._lock = threading.Lock()
+        self._entries = tuple(dict.fromkeys(entries))
+        self._keys: frozenset[str] | None = None
+        self._seen = self._signature()
+
+    @property
+    def writable(self) -> bool:
+        """Whether a person's "always" can be kept."""
+        return self._file is not None
+
+    def covers(self, key: str) -> bool:
+        """Whether exactly this was allowed, and still is."""
+        if not key:
+            return False
+        with self._lock:
+            self._look_again()
+            if self._keys is None:  # read only when something asks: most runs never do
+                self._keys = frozenset(spelled for each in self._entries for spelled in self._spellings(each))
+            return key in self._keys
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        with self._lock:
+            self._look_again()
+            return self._entries
+
+    def add(self, key: str) -> None:
+        """Allow this from now on, and write it to the file. Raises ConfigError."""
+        if self._file is None or not key or len(key) > LONGEST:
+            raise ConfigError("this cannot be written to the allow-list", key=KEY)
+        with self._lock:
+            self._change(lambda written: written if key in written else [*written, key])
+            self._entries = tuple(dict.fromkeys((*self._entries, key)))
+            self._keys, self._seen = None, self._signature()
+
+    def remove(self, entry: str) -> bool:
+        """Take an entry back, also out of the file. False where it was not there. Raises ConfigError."""
+        with self._lock:
+            known = entry in self._entries
+            if self._file is not None:
+                known |= entry in _written(self._file)
+                self._change(lambda written: [each for each in written if each != entry])
+            self._entries = tuple(each for each in self._entries if each != entry)
+            self._keys, self._seen = None, self._signature()
+            return known
+
+    def _spellings(self, entry: str) -> tuple[str, ...]:
+        try:
+            spelled = self._spell(entry)
+        except Exception:
+            log.exception("the allow-list entry %r cannot be read; it allows nothing", entry)
+            return ()
+        return (entry, spelled) if spelled else (entry,)
+
+    def _change(self, change: Callable[[list[str]], list[str]]) -> None:
+        file = self._file
+        if file is None:
+            return
+        # A folder of our own is the lock: writing the file takes its folder's.
+        with locked(self._lock_folder or file.parent / ".allowlist"):
+            before = _written(file)
+            after = change(before)
+            if after and after != before:
+                set_value(file, KEY, after)
+            elif not after and before:
+                unset_value(file, KEY)
+
+    def _look_again(self) -> None:
+        """Drop what is no longer in the file."""
+        signature = self._signature()
+        if not self._live or self._file is None or signature == self._seen:
+            return
+        try:
+            written = frozenset(_written(self._file))
+        except ConfigError as error:
+            log.warning("the allow-list cannot be read any more and allows nothing: %s", error)
+            written = frozenset()
+        kept = tuple(each for each in self._entries if each in written)
+        if kept != self._entries:
+            self._entries, self._keys = kept, None
+        self._seen = signature
+
+    def _signature(self) -> tuple[int, int, int] | None:
+        if self._file is None:
+            return None
+        try:
+            found = self._file.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _written(file: Path) -> list[str]:
+    """What the file itself says."""
+    found = written_value(file, KEY)
+    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []

@@ -1,0 +1,116 @@
+"""Asking a person: one question at a time about one thing, with an end.
+
+Whatever keeps an answer from coming (nobody there, no answer in time, a question that fails, an answer that
+was not offered) is a no. Calls that wait for the same share one question and its answer. Knows nothing of
+how the person is reached: an approver is any function, a queue or a prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from toolfold.approval.chain import Decision, Station
+from toolfold.loops import MOST_ASKED, Loops, OutOfTime
+from toolfold.model import Answer, ApprovalRequest, Approver
+
+log = logging.getLogger(__name__)
+
+__all__ = ["Questions", "ask"]
+
+_SLACK_SECONDS = 5.0
+
+
+async def ask(approver: Approver | None, request: ApprovalRequest, loops: Loops, seconds: float) -> Decision:
+    """What the approver says to this request, as a decision."""
+    if approver is None:
+        why = f"there is nobody to ask, and it needs asking: {request.reason}"
+        return Decision(False, Station.NOBODY, why)
+    try:
+        said = await loops.within(seconds, approver, request, most=MOST_ASKED)
+    except OutOfTime:
+        return Decision(False, Station.TIME, f"nobody answered within {seconds:g} s")
+    except Exception:
+        log.exception("asking about %r failed; the call is refused", request.tool.name)
+        return Decision(False, Station.FAILED, "the question could not be asked")
+    return _heard(said, request)
+
+
+def _heard(said: object, request: ApprovalRequest) -> Decision:
+    answer = Answer.ONCE if said is True else said
+    if not isinstance(answer, Answer) or answer is Answer.DENY:
+        return Decision(False, Station.PERSON, "the person asked said no", Answer.DENY)
+    if answer not in request.answers:
+        return Decision(False, Station.PERSON, f"the answer {answer.value!r} was not one of those offered")
+    return Decision(True, Station.PERSON, "the person asked agreed", answer)
+
+
+class Questions:
+    """The questions that are open now, so that nobody is asked the same thing twice at once.
+
+    Those who wait may wait in different threads, each with a loop of its own.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[Any, list[_Waiting]] = {}
+
+    async def once(
+        self, key: object, ask_now: Callable[[], Awaitable[Decision]], *, seconds: float
+    ) -> Decision:
+        """The answer to this question: asked now, or the one that somebody is already waiting for.
+
+        Who asks and is cancelled takes only the own question along: the next in line asks anew.
+        """
+        while True:
+            waiting = self._join(key)
+            if waiting is None:
+                return await self._asked(key, ask_now)
+            try:
+                decision = await asyncio.wait_for(waiting.future, seconds + _SLACK_SECONDS)
+            except TimeoutError:
+                return Decision(False, Station.TIME, f"nobody answered within {seconds:g} s")
+            if decision is not None:
+                return decision
+
+    async def _asked(self, key: object, ask_now: Callable[[], Awaitable[Decision]]) -> Decision:
+        decision: Decision | None = None
+        try:
+            decision = await ask_now()
+            return decision
+        finally:
+            with self._lock:
+                waiting = self._open.pop(key)
+            for each in waiting:
+                each.tell(decision)
+
+    def _join(self, key: object) -> _Waiting | None:
+        """A place in the line of those who wait, or None for the one who is to ask."""
+        with self._lock:
+            line = self._open.get(key)
+            if line is None:
+                self._open[key] = []
+                return None
+            waiting = _Waiting()
+            line.append(waiting)
+            return waiting
+
+
+class _Waiting:
+    """Somebody who waits for another's answer, in a loop of their own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Decision | None] = self._loop.create_future()
+
+    def tell(self, decision: Decision | None) -> None:
+        with contextlib.suppress(RuntimeError):  # that loop is closed: nobody waits there any more
+            self._loop.call_soon_threadsafe(self._set, decision)
+
+    def _set(self, decision: Decision | None) -> None:
+        if not self.future.done():
+            self.future.set_result(decision)

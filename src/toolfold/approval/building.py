@@ -1,0 +1,141 @@
+"""Puts approval together from a configuration. The runtime calls it once; nothing here is kept."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from toolfold.approval import Approval
+from toolfold.approval.allowlist import KEY, AllowList
+from toolfold.approval.audit import AuditLog
+from toolfold.approval.chain import Chain
+from toolfold.approval.denials import Denials
+from toolfold.approval.places import Places
+from toolfold.approval.rules import Rules
+from toolfold.approval.smart import ChatModel, Reviewer, SmartApproval
+from toolfold.approval.subject import Judging, Subjects
+from toolfold.approval.verdict import Severity, Verdict
+from toolfold.config import PROJECT_FILE, Config
+from toolfold.loops import Loops
+from toolfold.model import Approver, Json
+from toolfold.redaction import Redaction
+
+log = logging.getLogger(__name__)
+
+__all__ = ["build_allowlist", "build_approval", "build_audit", "own_places"]
+
+# Long enough for every command that a model may be shown: what is cut off could not be judged.
+_LONGEST = 20_000
+
+
+def build_approval(
+    config: Config,
+    loops: Loops,
+    *,
+    approver: Approver | None = None,
+    reviewer: Reviewer | None = None,
+    rules: Sequence[Json] = (),
+) -> Approval:
+    """The station of the dispatch line. `rules` are those that plugins bring."""
+    settings = config.approval
+    denials, places = Denials(settings.deny), _places(config)
+    subjects = Subjects(
+        _judge(config, denials, places, rules), places=places, trusted_servers=settings.trusted_servers
+    )
+    chain = Chain(
+        mode=settings.mode,
+        denials=denials,
+        allowlist=build_allowlist(config, subjects),
+        clears=Severity[settings.smart_clears.upper()],
+    )
+    return Approval(
+        approver,
+        loops,
+        timeout=settings.timeout_seconds,
+        subjects=subjects,
+        chain=chain,
+        smart=_smart(config, loops, reviewer) if settings.mode == "smart" else None,
+        audit=build_audit(config),
+    )
+
+
+def build_allowlist(config: Config, subjects: Subjects | None = None) -> AllowList:
+    """The permanent allow-list. What comes from elsewhere than the user's file does not follow that file."""
+    paths = config.paths
+    from_file = str(paths.user_file) in config.origins.get(KEY, "")
+    return AllowList(
+        config.command_allowlist,
+        file=paths.user_file,
+        lock_folder=paths.state_dir / "allowlist",
+        spell=subjects.spell if subjects else str,
+        live=from_file or not config.command_allowlist,
+    )
+
+
+def build_audit(config: Config) -> AuditLog:
+    return AuditLog(config.paths.state_dir, Redaction(config.secret_values(), longest=_LONGEST))
+
+
+def own_places(config: Config) -> tuple[Path, ...]:
+    """What steers the runtime itself, wherever it lies."""
+    paths = config.paths
+    return (paths.config_dir, paths.state_dir, paths.cache_dir, paths.user_file, config.plugins_folder)
+
+
+def _places(config: Config) -> Places:
+    paths = config.paths
+    in_project = [paths.project_dir / name for name in (PROJECT_FILE, ".toolfold")]
+    project = [paths.project_file] if paths.project_file else []
+    home = config.environment.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - it may be unknown
+    return Places(
+        home=home if home.startswith("/") else None,
+        cwd=str(config.workspace),
+        protected=[str(path) for path in (*own_places(config), *in_project, *project)],
+    )
+
+
+class _Judge:
+    """The judge, made when it is first needed: most runs of a command line judge nothing."""
+
+    def __init__(self, make: Callable[[], Judging]) -> None:
+        self._make, self._lock = make, threading.Lock()
+        self._made: Judging | None = None
+
+    def __call__(self, command: str, *, cwd: str | None = None) -> Verdict:
+        with self._lock:
+            if self._made is None:
+                self._made = self._make()
+        return self._made(command, cwd=cwd)
+
+
+def _judge(config: Config, denials: Denials, places: Places, rules: Sequence[Json]) -> Judging:
+    def make() -> Judging:
+        from toolfold.approval.judge import Judge
+
+        return Judge(Rules.shipped().plus(own).plus(Rules(denials.rules)), places)
+
+    own = Rules.read([*rules, *config.approval.rules])
+    return make() if own.rules else _Judge(make)  # a mistake in a rule of one's own is told at the start
+
+
+def _smart(config: Config, loops: Loops, reviewer: Reviewer | None) -> SmartApproval | None:
+    settings = config.approval
+    reviewer = reviewer or _model(config)
+    if reviewer is None:
+        log.warning("approval.mode is smart, but there is no approval.smart_model: a person is asked")
+        return None
+    redact = Redaction(config.secret_values(), longest=_LONGEST)
+    return SmartApproval(reviewer, loops, timeout=settings.smart_timeout_seconds, redact=redact)
+
+
+def _model(config: Config) -> ChatModel | None:
+    settings, environment = config.approval, config.environment
+    if not settings.smart_model:
+        return None
+    base = environment.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
+    url = settings.smart_endpoint or f"{base.rstrip('/')}/chat/completions"
+    key = "" if settings.smart_endpoint else environment.get("OPENAI_API_KEY", "")
+    return ChatModel(url, settings.smart_model, key=key, timeout=settings.smart_timeout_seconds)

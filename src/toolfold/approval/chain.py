@@ -1,0 +1,126 @@
+"""The order in which it is decided whether a call may run.
+
+    hard floor → deny rules → session grants → allow-list → mode (manual, smart, off) → a person
+
+An earlier station's no cannot be undone by a later one, and no station is skipped: `Chain.settle` is read
+from top to bottom. It asks nobody itself; None is its word for "somebody must be asked".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from toolfold.approval.allowlist import LONGEST, AllowList
+from toolfold.approval.denials import Denials
+from toolfold.approval.grants import Grants
+from toolfold.approval.subject import SELF, Subject
+from toolfold.approval.verdict import Severity
+from toolfold.model import Answer
+
+__all__ = ["Chain", "Decision", "Mode", "Station"]
+
+Mode = Literal["manual", "smart", "off"]
+
+# What may hide anything, or undo the protection itself, is looked at each time.
+_EACH_TIME = frozenset({"unreadable", "spoof", SELF})
+
+
+class Station(StrEnum):
+    """Who decided."""
+
+    NOTHING = "nothing found"
+    FLOOR = "hard floor"
+    DENY = "deny rule"
+    SESSION = "session grant"
+    ALLOWLIST = "allow-list"
+    MODE = "mode off"
+    SMART = "smart approval"
+    PERSON = "person"
+    NOBODY = "nobody to ask"
+    TIME = "time limit"
+    FAILED = "failed question"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether a call may run, who says so, and why."""
+
+    allowed: bool
+    station: Station
+    why: str
+    answer: Answer | None = None
+
+
+class Chain:
+    """The stations that need nobody's answer, and what an answer leads to."""
+
+    def __init__(
+        self,
+        *,
+        mode: Mode = "manual",
+        denials: Denials | None = None,
+        grants: Grants | None = None,
+        allowlist: AllowList | None = None,
+        clears: Severity = Severity.LOW,
+    ) -> None:
+        self.mode = mode
+        self.denials = denials or Denials()
+        self.grants = grants or Grants()
+        self.allowlist = allowlist or AllowList()
+        self._clears = clears
+
+    def settle(self, subject: Subject, session_id: str) -> Decision | None:
+        """The decision, or None where somebody must be asked."""
+        verdict = subject.verdict
+        if verdict.blocked:
+            return Decision(False, Station.FLOOR, f"this is never run, whoever agrees: {verdict.reason}")
+        if entry := self.denials.find(subject):
+            return Decision(False, Station.DENY, f"the configuration forbids it ({entry})")
+        if not subject.questionable:
+            return Decision(True, Station.NOTHING, "")
+        if self.grants.covers(session_id, subject.key):
+            return Decision(True, Station.SESSION, "the same was agreed to in this session")
+        if _is_of_a_kind(subject) and self.grants.covers_kind(session_id, subject.rules):
+            return Decision(True, Station.SESSION, "this kind was agreed to in this session")
+        if self.allowlist.covers(subject.listed):
+            return Decision(True, Station.ALLOWLIST, "the allow-list has it")
+        if self.mode == "off" and not (verdict.unread or SELF in _categories(subject)):
+            return Decision(True, Station.MODE, "approval is switched off")
+        return None
+
+    def may_be_cleared(self, subject: Subject) -> bool:
+        """Whether a model may answer in a person's place."""
+        worst = max((finding.severity for finding in subject.verdict.findings), default=Severity.CRITICAL)
+        return self.mode == "smart" and worst <= self._clears and _is_of_a_kind(subject)
+
+    def answers(self, subject: Subject) -> tuple[Answer, ...]:
+        """What a person may say to this."""
+        offered = [Answer.ONCE]
+        if subject.key and not subject.verdict.unread:
+            offered.append(Answer.SESSION)
+        if _is_of_a_kind(subject):
+            offered.append(Answer.KIND)
+        if self.allowlist.writable and 0 < len(subject.listed) <= LONGEST and not subject.verdict.unread:
+            offered.append(Answer.ALWAYS)
+        return (*offered, Answer.DENY)
+
+    def remember(self, subject: Subject, session_id: str, answer: Answer) -> None:
+        """What an answer means for later calls. Raises ConfigError where it cannot be written."""
+        if answer in (Answer.SESSION, Answer.ALWAYS) and subject.key:
+            self.grants.allow(session_id, subject.key)
+        if answer is Answer.KIND:
+            self.grants.allow_kind(session_id, subject.rules)
+        if answer is Answer.ALWAYS:
+            self.allowlist.add(subject.listed)
+
+
+def _is_of_a_kind(subject: Subject) -> bool:
+    """Whether knowing the rules it met says enough about it."""
+    verdict = subject.verdict
+    return bool(verdict.findings) and not verdict.unread and _EACH_TIME.isdisjoint(_categories(subject))
+
+
+def _categories(subject: Subject) -> frozenset[str]:
+    return frozenset(finding.category for finding in subject.verdict.findings)

@@ -1,0 +1,82 @@
+"""What the configuration forbids, whoever would agree: `approval.deny`.
+
+An entry is `tool:NAME`, `rule:NAME` or `category:NAME`, each a glob, or else a glob that is held against
+every single command of a line: the reader has taken it apart, so that it does not matter how many there are,
+what they are wrapped in and how they are spelled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import translate
+
+from toolfold.approval.rules.globs import Answer
+from toolfold.approval.rules.programs import Given
+from toolfold.approval.rules.rule import AboutRun, Rule
+from toolfold.approval.shell.runs import Run
+from toolfold.approval.subject import Subject
+from toolfold.approval.verdict import Severity
+
+__all__ = ["Denials"]
+
+_DENY = "deny:"
+_KINDS = ("tool", "rule", "category")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AboutLine(AboutRun):
+    """Asks for a command as a whole: its words with one blank between them."""
+
+    pattern: re.Pattern[str]
+
+    def asked(self, run: Run, given: Given) -> Answer:  # noqa: ARG002  (it looks at the words themselves)
+        line = " ".join(word.shown for word in run.argv)
+        lines = (line, *(f"{wrapper} {line}" for wrapper in run.through))
+        return Answer.YES if any(map(self.pattern.fullmatch, lines)) else Answer.NO
+
+
+class Denials:
+    """The entries, the rules they make for the judge, and what they say about a call."""
+
+    def __init__(self, entries: Iterable[str] = ()) -> None:
+        self._named: list[tuple[str, str, re.Pattern[str]]] = []
+        self.rules: tuple[Rule, ...] = ()
+        for entry in dict.fromkeys(each.strip() for each in entries):
+            kind, _, glob = entry.partition(":")
+            if kind in _KINDS and glob:
+                self._named.append((entry, kind, re.compile(translate(glob.strip()))))
+            elif entry:
+                self.rules += (_rule(entry),)
+
+    def find(self, subject: Subject) -> str:
+        """The first entry that forbids the call, or nothing."""
+        findings = subject.verdict.findings
+        names = {
+            "tool": {subject.tool.name, subject.tool.original_name},
+            "rule": {finding.rule for finding in findings},
+            "category": {finding.category for finding in findings},
+        }
+        for entry, kind, pattern in self._named:
+            if any(pattern.fullmatch(name) for name in names[kind]):
+                return entry
+        denied = (name.removeprefix(_DENY) for name in sorted(names["rule"]) if name.startswith(_DENY))
+        return next(denied, "")
+
+
+def _rule(entry: str) -> Rule:
+    return Rule(
+        name=f"{_DENY}{entry}",
+        category="denied",
+        severity=Severity.CRITICAL,
+        description="the configuration forbids it",
+        about=_AboutLine(programs=("*",), pattern=_glob(entry)),
+    )
+
+
+def _glob(entry: str) -> re.Pattern[str]:
+    """A glob that ends in a whole word forbids that command with whatever follows, too."""
+    words = " ".join(entry.split())
+    followed = "" if words.endswith("*") else f"|{translate(f'{words} *')}"
+    return re.compile(translate(words) + followed)

@@ -1,0 +1,71 @@
+"""What a person has agreed to for the rest of a session. Kept in memory only, and gone with the runtime.
+
+Knows keys and names of rules, not commands. A session that has been silent for long is forgotten when there
+are very many: whoever is forgotten is asked again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+MOST_SESSIONS = 1_000
+MOST_GRANTS = 1_000
+
+__all__ = ["Grants"]
+
+
+@dataclass(slots=True)
+class _Granted:
+    keys: set[str] = field(default_factory=set)
+    rules: set[str] = field(default_factory=set)
+
+
+class Grants:
+    """The grants of all sessions of a runtime; from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sessions: OrderedDict[str, _Granted] = OrderedDict()
+
+    def allow(self, session_id: str, key: str) -> None:
+        """The same again, for this session."""
+        with self._lock:
+            _add(self._of(session_id).keys, (key,))
+
+    def allow_kind(self, session_id: str, rules: Iterable[str]) -> None:
+        """Whatever these rules find, for this session."""
+        with self._lock:
+            _add(self._of(session_id).rules, rules)
+
+    def covers(self, session_id: str, key: str) -> bool:
+        with self._lock:
+            found = self._sessions.get(session_id)
+            return found is not None and bool(key) and key in found.keys
+
+    def covers_kind(self, session_id: str, rules: Iterable[str]) -> bool:
+        """Whether every one of the rules was let pass; not so where there are none."""
+        met = set(rules)
+        with self._lock:
+            found = self._sessions.get(session_id)
+            return found is not None and bool(met) and met <= found.rules
+
+    def forget(self, session_id: str) -> None:
+        """End all grants of a session."""
+        with self._lock:
+            self._sessions.pop(session_id, None)
+
+    def _of(self, session_id: str) -> _Granted:
+        found = self._sessions.setdefault(session_id, _Granted())
+        self._sessions.move_to_end(session_id)
+        while len(self._sessions) > MOST_SESSIONS:
+            self._sessions.popitem(last=False)
+        return found
+
+
+def _add(held: set[str], more: Iterable[str]) -> None:
+    for each in more:
+        if len(held) < MOST_GRANTS:  # beyond, a person is asked again
+            held.add(each)

@@ -1,0 +1,137 @@
+"""Questions that wait for a page, a bot or a gateway to answer them.
+
+An `ApprovalQueue` is an approver: give it to a runtime or a session. Whoever shows the questions lists them
+and answers by id. An id is random, and good for one answer to one question: when that has been given, or
+nobody waits for it any more, the id is stale. From any thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from toolfold.approval.visible import brief, visible
+from toolfold.errors import ToolfoldError, shown
+from toolfold.model import Answer, ApprovalRequest, Json
+
+__all__ = ["ApprovalQueue", "Question", "StaleQuestion"]
+
+MOST = 1_000
+
+
+class StaleQuestion(ToolfoldError):
+    """Nobody waits for this answer: it was given, came too late, or was never asked for."""
+
+    def __init__(self, question_id: str) -> None:
+        super().__init__(f"no question {shown(question_id, 60)!r} waits for an answer; nothing was changed")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One request that waits, and since when (seconds since 1970)."""
+
+    id: str
+    request: ApprovalRequest
+    since: float
+
+    def as_json(self) -> Json:
+        """For a page: text is made safe to look at, not to be taken for what runs."""
+        request = self.request
+        return {
+            "id": self.id,
+            "since": self.since,
+            "session": request.session_id,
+            "tool": request.tool.name,
+            "arguments": {visible(name): visible(brief(str(each))) for name, each in request.args.items()},
+            "command": visible(brief(request.command)),
+            "part": visible(brief(request.part)),
+            "reason": visible(request.reason),
+            "also": [visible(each) for each in request.also],
+            "category": request.category,
+            "severity": request.severity,
+            "covers": visible(brief(request.covers)),
+            "answers": [answer.value for answer in request.answers],
+        }
+
+
+@dataclass(slots=True)
+class _Open:
+    question: Question
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Answer] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.future = self.loop.create_future()
+
+    def give(self, answer: Answer) -> None:
+        if not self.future.done():
+            self.future.set_result(answer)
+
+
+class ApprovalQueue:
+    """An approver whose questions are answered from elsewhere.
+
+    `changed` is called, in whatever thread the change happens, when the list of questions has changed.
+    """
+
+    def __init__(
+        self,
+        *,
+        most: int = MOST,
+        changed: Callable[[], None] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._most, self._changed, self._clock = most, changed, clock
+        self._lock = threading.Lock()
+        self._open: dict[str, _Open] = {}
+
+    async def __call__(self, request: ApprovalRequest, /) -> Answer:
+        """Wait for an answer. Whoever stops waiting takes the question along."""
+        question = Question(secrets.token_urlsafe(16), request, self._clock())
+        waiting = _Open(question, asyncio.get_running_loop())
+        with self._lock:
+            if len(self._open) >= self._most:
+                raise ToolfoldError(f"{self._most:,} questions wait already")
+            self._open[question.id] = waiting
+        try:
+            self._tell()
+            return await waiting.future
+        finally:
+            with self._lock:
+                self._open.pop(question.id, None)
+            self._tell()
+
+    def pending(self, session_id: str | None = None) -> tuple[Question, ...]:
+        """The questions that wait, oldest first."""
+        with self._lock:
+            questions = [each.question for each in self._open.values()]
+        return tuple(each for each in questions if session_id in (None, each.request.session_id))
+
+    def answer(self, question_id: str, answer: Answer | str | bool) -> None:
+        """Answer a question. Raises StaleQuestion, and ToolfoldError where the answer was not offered."""
+        with self._lock:
+            waiting = self._open.get(question_id)
+            if waiting is None:
+                raise StaleQuestion(question_id)
+            said = _said(answer, waiting.question.request)  # a wrong word leaves the question open
+            del self._open[question_id]
+        with contextlib.suppress(RuntimeError):  # its loop is closed: nobody waits any more
+            waiting.loop.call_soon_threadsafe(waiting.give, said)
+
+    def _tell(self) -> None:
+        if self._changed is not None:
+            self._changed()
+
+
+def _said(answer: Answer | str | bool, request: ApprovalRequest) -> Answer:
+    word = {True: Answer.ONCE, False: Answer.DENY}.get(answer, answer) if isinstance(answer, bool) else answer
+    offered = {each.value: each for each in (*request.answers, Answer.DENY)}
+    found = offered.get(word) if isinstance(word, str) else None
+    if found is None:
+        raise ToolfoldError(f"{shown(str(answer), 40)!r} is no answer to this: use {', '.join(offered)}")
+    return found

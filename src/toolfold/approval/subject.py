@@ -1,0 +1,304 @@
+"""What a tool call would do, as far as anyone can tell before it runs.
+
+A tool says which of its arguments are commands and which name files that it writes; where it says nothing,
+names that everybody uses for them speak for it. A server's word about its own tools is heard where it makes
+a call look worse, and believed where it makes it look better only if the configuration trusts that server.
+Decides nothing: what follows from a subject is for the chain to say.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from toolfold.approval.places import Place, Places, Where
+from toolfold.approval.shell.words import Word
+from toolfold.approval.verdict import Finding, Severity, Verdict
+from toolfold.errors import shown
+from toolfold.model import MCP_PREFIX, Effect, FrozenDict, Json, Meaning, Tool
+
+log = logging.getLogger(__name__)
+
+__all__ = ["Judging", "Subject", "Subjects"]
+
+TOOL = "tool:"
+SELF = "self-protection"
+LONGEST_COMMAND = 65_536
+LONGEST_PATH = 4_096
+MOST_TEXTS = 1_000
+
+# What an argument is called where a tool does not say what it is.
+_COMMANDS = frozenset({"command", "cmd", "commands", "shell_command", "command_line", "commandline", "bash"})
+_PATHS = frozenset(
+    {"path", "paths", "file", "files", "file_path", "filepath", "filename", "destination", "dest", "target"}
+    | {"target_path", "output", "output_path", "output_file", "new_path", "to", "to_path", "target_file"}
+)
+_FOLDERS = frozenset({"cwd", "workdir", "working_directory", "working_dir"})
+_FAILED = "failed"  # the judge's own word for a rule that raised
+_SYSTEM = frozenset({Place.ROOT, Place.SYSTEM, Place.SYSTEM_ROOT, Place.DEVICE})
+_CHANGES = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.DESTRUCTIVE})
+_HARMLESS = (bool, int, float, type(None))
+
+
+class Judging(Protocol):
+    """Reads a command and says what would become of running it."""
+
+    def __call__(self, command: str, *, cwd: str | None = None) -> Verdict: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One call, read: what was found in it, and what a grant for it would cover."""
+
+    tool: Tool
+    args: Json
+    verdict: Verdict
+    command: str = ""
+    key: str = ""
+    """The call, spelled one way; empty where no grant can cover it."""
+    listed: str = ""
+    """How it would stand in the allow-list; empty where it cannot."""
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        return _rules_of(self.verdict)
+
+    @property
+    def questionable(self) -> bool:
+        return self.verdict.dangerous or self.verdict.unread
+
+
+class Subjects:
+    """Reads calls. Without a judge, every command is one that nobody has read."""
+
+    def __init__(
+        self,
+        judge: Judging | None = None,
+        *,
+        places: Places | None = None,
+        trusted_servers: Collection[str] = (),
+    ) -> None:
+        self._judge, self._places = judge, places or Places()
+        self._trusted = frozenset(trusted_servers)
+
+    def read(self, tool: Tool, args: Json) -> Subject:
+        """What the call would do. Never raises: what cannot be read is marked as unread."""
+        try:
+            return self._read(tool, args)
+        except Exception:
+            log.exception("a call of %r could not be judged", tool.name)
+            return Subject(tool, args, _unjudged(""))
+
+    def judge(self, command: str, cwd: str | None = None) -> Verdict:
+        """The verdict on one command. A judge that fails has not read it."""
+        if self._judge is None or len(command) > LONGEST_COMMAND:
+            return _unjudged(command)
+        try:
+            verdict = self._judge(command, cwd=cwd)
+        except Exception:
+            log.exception("a command could not be judged; somebody must see it")
+            return _unjudged(command)
+        return replace(verdict, unread=True) if _FAILED in _rules_of(verdict) else verdict
+
+    def of_command(self, command: str, cwd: str | None = None) -> Subject:
+        """A command by itself, as a tool that runs commands would bring it."""
+        args = {"command": command} if cwd is None else {"command": command, "cwd": cwd}
+        return self.read(_ANY_SHELL, args)
+
+    def spell(self, entry: str) -> str:
+        """An entry of the allow-list in the one spelling; empty where it has none."""
+        return entry if entry.startswith(TOOL) else _shape(self.judge(entry))
+
+    def _read(self, tool: Tool, args: Json) -> Subject:
+        meanings = self._meanings(tool, args)
+        commands = [_command(args[name]) for name in _named(meanings, Meaning.COMMAND)]
+        folder = next((args[name] for name in _named(meanings, Meaning.FOLDER)), None)
+        folder = folder if isinstance(folder, str) else None
+        verdict = _joined([self.judge(each, folder) for each in commands if each.strip()])
+        found = (*verdict.findings, *self._about_writes(tool, args, meanings), *self._declared(tool))
+        verdict = replace(verdict, findings=tuple(dict.fromkeys(found)))
+        key, listed = _keys(tool, args, meanings, verdict)
+        return Subject(tool, args, verdict, "\n".join(commands), key, listed)
+
+    def _meanings(self, tool: Tool, args: Json) -> Mapping[str, Meaning]:
+        """What the arguments are: as declared, and by their names where a tool is silent on itself."""
+        declared = {name: meaning for name, meaning in tool.judged_as.items() if name in args}
+        if tool.judged_as or self._believed_harmless(tool):
+            return declared
+        guessed: dict[str, Meaning] = {}
+        for name, value in args.items():
+            plain = name.casefold()
+            if plain in _COMMANDS and self._may_execute(tool):
+                guessed[name] = Meaning.COMMAND
+            elif plain in _FOLDERS and isinstance(value, str):
+                guessed[name] = Meaning.FOLDER
+            elif plain in _PATHS and Effect.WRITE in tool.effects:
+                guessed[name] = Meaning.PATH
+        return guessed
+
+    def _may_execute(self, tool: Tool) -> bool:
+        return Effect.EXECUTE in tool.effects or self._is_strange(tool)
+
+    def _is_strange(self, tool: Tool) -> bool:
+        """Whether it comes from a server whose word on its own tools is not believed."""
+        from_server = tool.source.kind == "mcp" or tool.toolset.startswith(MCP_PREFIX)
+        return from_server and tool.server not in self._trusted
+
+    def _believed_harmless(self, tool: Tool) -> bool:
+        return tool.effects == {Effect.READ} and not self._is_strange(tool)
+
+    def _declared(self, tool: Tool) -> Iterator[Finding]:
+        if Effect.DESTRUCTIVE in tool.effects:
+            reason = f"{tool.name} declares that it can destroy data"
+            yield Finding(f"destructive:{tool.name}", "data-loss", Severity.MEDIUM, reason)
+
+    def _about_writes(self, tool: Tool, args: Json, meanings: Mapping[str, Meaning]) -> Iterator[Finding]:
+        places = self._places.again()
+        for name in _named(meanings, Meaning.PATH):
+            for path in _texts(args[name]):
+                yield from _about_place(places.of(Word(path)), path)
+        if self._may_change(tool):
+            named = (path for name, value in args.items() for path in _paths(name, value, meanings))
+            if any(Place.OWN in places.of(Word(path)) for path in named):
+                yield _OWN
+
+    def _may_change(self, tool: Tool) -> bool:
+        return not _CHANGES.isdisjoint(tool.effects) or self._is_strange(tool)
+
+
+_ANY_SHELL = Tool(
+    name="shell",
+    toolset="",
+    description="",
+    parameters=FrozenDict(),
+    handler=lambda _args, _context: None,
+    judged_as=FrozenDict(command=Meaning.COMMAND, cwd=Meaning.FOLDER),
+)
+_OWN = Finding(
+    "own-configuration",
+    SELF,
+    Severity.CRITICAL,
+    "it reaches for the runtime's own settings, hooks or records",
+    blocked=True,
+)
+
+
+def _about_place(where: Where, path: str) -> Iterator[Finding]:
+    """What a person should know before a file is written there."""
+    named = shown(path, 80)
+    if Place.OWN in where:
+        yield _OWN
+    if Place.STARTUP in where:
+        reason = f"{named} is read and run by something else later"
+        yield Finding("write-startup", SELF, Severity.HIGH, reason)
+    if Place.AGENT in where:
+        yield Finding("write-agent-settings", SELF, Severity.HIGH, f"{named} tells agents what they may do")
+    if not _SYSTEM.isdisjoint(where.places):
+        yield Finding("write-system", "overwrite", Severity.HIGH, f"{named} belongs to the system")
+    if Place.SECRET in where and Place.PROJECT not in where:
+        yield Finding("write-secret", "overwrite", Severity.MEDIUM, f"{named} holds keys or passwords")
+    if not where.path.known:
+        yield Finding("write-unknown", "unreadable", Severity.HIGH, f"{named} may be any file")
+
+
+def _rules_of(verdict: Verdict) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(finding.rule for finding in verdict.findings))
+
+
+def _unjudged(command: str) -> Verdict:
+    reason = "nobody could tell what it would do"
+    finding = Finding("unjudged", "unreadable", Severity.HIGH, reason, (0, len(command)))
+    return Verdict(command, (finding,), unread=True)
+
+
+def _named(meanings: Mapping[str, Meaning], wanted: Meaning) -> list[str]:
+    return [name for name, meaning in meanings.items() if meaning is wanted]
+
+
+def _command(value: Any) -> str:
+    """The command line that an argument stands for: text, or the words of one."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return shlex.join(value)
+    if value is None:
+        return ""
+    raise TypeError(f"a command is text or a list of words, not {type(value).__name__}")
+
+
+def _joined(verdicts: list[Verdict]) -> Verdict:
+    """Several commands of one call, as one verdict over all of their text."""
+    if len(verdicts) == 1:
+        return verdicts[0]
+    findings: list[Finding] = []
+    start = 0
+    for verdict in verdicts:
+        findings += [_moved(each, start) for each in verdict.findings]
+        start += len(verdict.command) + 1
+    command = "\n".join(verdict.command for verdict in verdicts)
+    return Verdict(command, tuple(findings), unread=any(verdict.unread for verdict in verdicts))
+
+
+def _moved(finding: Finding, by: int) -> Finding:
+    first, last = finding.span
+    return replace(finding, span=(first + by, last + by))
+
+
+def _shape(verdict: Verdict) -> str:
+    """What may stand for a command in a list of tools and commands; nothing where it was not read in full."""
+    return "" if verdict.unread or verdict.shape.startswith(TOOL) else verdict.shape
+
+
+def _keys(tool: Tool, args: Json, meanings: Mapping[str, Meaning], verdict: Verdict) -> tuple[str, str]:
+    """What a grant of this session covers, and how the same would stand in the allow-list.
+
+    Numbers and switches beside a command (a time limit) do not change what it does; text may.
+    """
+    if not _named(meanings, Meaning.COMMAND):
+        spelled = f"{TOOL}{tool.name} {_canonical(args)}"
+        return spelled, spelled
+    shape = _shape(verdict)
+    if not shape:
+        return "", ""
+    known = {name for name, meaning in meanings.items() if meaning in (Meaning.COMMAND, Meaning.NOTE)}
+    beside = {
+        name: value for name, value in args.items() if name not in known and not isinstance(value, _HARMLESS)
+    }
+    folders = set(_named(meanings, Meaning.FOLDER))
+    listed = shape if beside.keys() <= folders else ""
+    return f"{tool.name} {_canonical(beside)} {shape}", listed
+
+
+def _canonical(value: Json) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(", ", ": "), default=str)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All text in a value. Raises where there is more than anyone would look through."""
+    waiting: list[Any] = [value]
+    for _ in range(MOST_TEXTS):
+        if not waiting:
+            return
+        each = waiting.pop()
+        if isinstance(each, str):
+            yield each
+        elif isinstance(each, Mapping):
+            waiting += each.values()
+        elif isinstance(each, Iterable) and not isinstance(each, bytes):
+            waiting += each
+    raise ValueError(f"an argument of more than {MOST_TEXTS:,} parts")
+
+
+def _paths(name: str, value: Any, meanings: Mapping[str, Meaning]) -> Iterator[str]:
+    """What in an argument names a file: all of one that is called so, elsewhere what starts like one."""
+    if meanings.get(name) in (Meaning.COMMAND, Meaning.NOTE):
+        return
+    called = meanings.get(name) is Meaning.PATH or name.casefold() in _PATHS
+    for text in _texts(value):
+        path = text.removeprefix("file://")
+        if 0 < len(path) <= LONGEST_PATH and "\0" not in path and (called or path.startswith(("/", "~"))):
+            yield path

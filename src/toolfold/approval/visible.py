@@ -1,0 +1,82 @@
+"""Commands for a person's eyes: what could make them see another command is spelled out.
+
+Control characters, writing that runs the other way, what has no width, and letters that look like others.
+Knows nothing of shells: that a character is strange here says nothing about what a command does.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+__all__ = ["brief", "visible"]
+
+_CONTROLS = {"\r": "CR", "\x1b": "ESC", "\0": "NUL", "\x08": "BS", "\x7f": "DEL", "\t": "TAB"}
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+# They are letters or marks to Unicode, and nothing to the eye.
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u2800\u3164\uffa0")
+# Not letters, and easily taken for the ASCII characters that mean something to a shell.
+_LIKE_SIGNS = frozenset("‐‑‒–—―−﹣－‘’‚‛′“”„‟″⁄∕⧸／∖⧵＼․‧∙ꞏ；：﹔﹕｜∣ǀ＆＄＞＜﹥﹤˃˂＊∗﹡～∼˜＃ǃ！＠")
+# Letters of other scripts that are drawn like Latin ones.
+_LIKE_LATIN = frozenset(
+    "АВЕЅІЈКМНОРСТУХаеіјорсухѕһԁԛԝѵӏӀүҮ"  # Cyrillic
+    "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧαγικνορυχ"  # Greek
+    "օսցհոԼՏ"  # Armenian
+    "ᎪᏴᏟᎠᎬᎻᎫᏦᏞᎷᏢᎡᏚᎢᏙᎳᏃ"  # Cherokee
+)
+_LETTERS = re.compile(r"[^\W\d_]+")
+
+
+def visible(text: str) -> str:
+    """The text with every deceptive character replaced by its name in ‹ ›. Lines stay lines."""
+    if text.isascii() and text.isprintable():
+        return text
+    shown = list(text)
+    for word in _LETTERS.finditer(text):
+        if not word[0].isascii() and _pretends(word[0]):
+            for place in range(*word.span()):
+                if not text[place].isascii() and _is_strange_letter(text[place]):
+                    shown[place] = _named(text[place])
+    return "".join(
+        _named(each) if len(each) == 1 and each != "\n" and _deceives(each) else each for each in shown
+    )
+
+
+def brief(text: str, most: int = 4_000) -> str:
+    """A text that is too long without its middle, and how much that is."""
+    if len(text) <= most:
+        return text
+    left_out = len(text) - most
+    return f"{text[: most // 2]}\n‹… {left_out:,} characters are not shown …›\n{text[-(most // 2) :]}"
+
+
+def _deceives(character: str) -> bool:
+    if character.isascii():
+        return not character.isprintable()
+    if character in _LIKE_SIGNS or character in _BLANK:
+        return True
+    kind = unicodedata.category(character)
+    if kind in _INVISIBLE or kind in ("Zs", "Me") or 0xFE00 <= ord(character) <= 0xFE0F:
+        return True
+    return _is_ascii_in_disguise(character)
+
+
+def _is_ascii_in_disguise(character: str) -> bool:
+    """Full width, mathematical, enclosed: the same letter to those who normalise."""
+    plain = unicodedata.normalize("NFKC", character)
+    return plain != character and plain.isascii()
+
+
+def _pretends(word: str) -> bool:
+    """Whether a word with letters from elsewhere could be read as a Latin one."""
+    latin = any(letter.isascii() for letter in word)
+    return latin or all(letter in _LIKE_LATIN for letter in word)
+
+
+def _is_strange_letter(letter: str) -> bool:
+    """Of another script than Latin: é is at home in a Latin word."""
+    return letter in _LIKE_LATIN or not unicodedata.name(letter, "").startswith("LATIN")
+
+
+def _named(character: str) -> str:
+    return f"‹{_CONTROLS.get(character) or f'U+{ord(character):04X}'}›"

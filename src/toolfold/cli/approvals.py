@@ -1,0 +1,190 @@
+"""`toolfold approvals`: what runs unasked, what would be asked about, and what was decided."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from toolfold.approval.visible import brief, visible
+from toolfold.cli.app import FAILED, Invocation, json_option
+from toolfold.cli.show import NotFound, as_json, counted, out, plain, table
+
+if TYPE_CHECKING:
+    from toolfold.approval import Preview
+
+_WIDEST = 200
+
+
+@click.group("approvals")
+def command() -> None:
+    """See and take back what runs unasked, try a command, read the log."""
+
+
+@command.command("list")
+@json_option
+@click.pass_obj
+def list_all(invocation: Invocation, as_json_: bool) -> None:
+    """List the allow-list, the deny rules and the mode."""
+    config = invocation.config()
+    allowed, denied, mode = config.command_allowlist, config.approval.deny, config.approval.mode
+    if as_json_:
+        as_json({"mode": mode, "allowed": list(allowed), "denied": list(denied)})
+        return
+    out(f"mode: {mode}")
+    if allowed:
+        rows = ((str(number), visible(entry)) for number, entry in enumerate(allowed, 1))
+        table("the allow-list", ("#", "never asked about"), rows)
+    else:
+        out('the allow-list is empty: an "always" at the prompt adds to it.')
+    if denied:
+        table("deny rules", ("never run",), ((visible(entry),) for entry in denied))
+
+
+@command.command("revoke")
+@click.argument("entries", nargs=-1)
+@click.option("--all", "all_", is_flag=True, help="Take everything back.")
+@click.pass_obj
+def revoke(invocation: Invocation, entries: tuple[str, ...], all_: bool) -> None:
+    """Take entries back from the allow-list: by number, as `list` shows them, or by their text.
+
+    Runtimes that are open now notice at the next call.
+    """
+    from toolfold.approval.building import build_allowlist
+
+    allowlist = build_allowlist(invocation.config())
+    known = allowlist.entries
+    if not entries and not all_:
+        raise click.UsageError("name the entries to take back, or use --all")
+    chosen = known if all_ else tuple(_entry(text, known) for text in entries)
+    for entry in chosen:
+        allowlist.remove(entry)
+        out(f"taken back: {plain(visible(entry))}")
+    if not chosen:
+        out("there was nothing to take back.")
+
+
+@command.command("test")
+@click.argument("line", metavar="COMMAND")
+@click.option("--cwd", help="The folder it would run in.")
+@json_option
+@click.pass_context
+def test(ctx: click.Context, line: str, cwd: str | None, as_json_: bool) -> int:
+    """Say what would become of a command. It is not run.
+
+    The exit code is 0 where the command would run unasked, and 1 where it would be asked about or refused.
+    """
+    invocation: Invocation = ctx.obj
+    with invocation.runtime() as runtime:
+        preview = runtime.approval.preview(line, cwd=cwd)
+    if as_json_:
+        as_json(_as_json(preview))
+    else:
+        _show(preview)
+    return 0 if preview.runs_unasked else FAILED
+
+
+@command.command("log")
+@click.option("-n", "--last", default=20, show_default=True, type=click.IntRange(1), help="How many.")
+@click.option("--session", help="Only this session's.")
+@click.option("--refused", is_flag=True, help="Only what did not run.")
+@json_option
+@click.pass_obj
+def show_log(invocation: Invocation, last: int, session: str | None, refused: bool, as_json_: bool) -> None:
+    """Show the newest decisions."""
+    from toolfold.approval.building import build_audit
+
+    audit = build_audit(invocation.config())
+    wanted = [
+        entry
+        for entry in audit.entries(None if session or refused else last)
+        if session in (None, entry.get("session")) and not (refused and entry.get("allowed"))
+    ][-last:]
+    if as_json_:
+        as_json(wanted)
+        return
+    if not wanted:
+        out(f"no decisions yet in {plain(str(audit.file))}.")
+        return
+    table(
+        counted(len(wanted), "decision"),
+        ("when", "what", "found", "ran", "by"),
+        (
+            (
+                _text(entry, "time")[:19],
+                f"{_text(entry, 'tool')}: {visible(brief(_text(entry, 'command'), _WIDEST))}",
+                " ".join((_text(entry, "category"), _text(entry, "severity"))).strip(),
+                "yes" if entry.get("allowed") is True else "no",
+                " ".join((_text(entry, "by"), _text(entry, "answer"))).strip(),
+            )
+            for entry in wanted
+        ),
+    )
+    out(f"the whole log: {plain(str(audit.file))}")
+
+
+def _entry(text: str, known: tuple[str, ...]) -> str:
+    if text in known:
+        return text
+    if text.isdecimal() and 0 < int(text) <= len(known):
+        return known[int(text) - 1]
+    raise NotFound(f"the allow-list has no {text!r}. `toolfold approvals list` shows what it has.")
+
+
+def _as_json(preview: Preview) -> dict[str, Any]:
+    verdict = preview.subject.verdict
+    return {
+        "command": verdict.command,
+        "dangerous": verdict.dangerous,
+        "blocked": verdict.blocked,
+        "unread": verdict.unread,
+        "category": verdict.category,
+        "severity": verdict.severity.name.lower() if verdict.severity else None,
+        "part": verdict.part,
+        "reason": verdict.reason,
+        "shape": verdict.shape,
+        "findings": [
+            {
+                "rule": each.rule,
+                "category": each.category,
+                "severity": each.severity.name.lower(),
+                "reason": each.reason,
+                "part": verdict.command[slice(*each.span)],
+                "blocked": each.blocked,
+            }
+            for each in verdict.findings
+        ],
+        "decided_by": preview.station,
+        "outcome": preview.outcome,
+        "runs_unasked": preview.runs_unasked,
+    }
+
+
+def _show(preview: Preview) -> None:
+    verdict = preview.subject.verdict
+    colour = {"runs": "green", "asked about": "yellow", "refused": "red"}[preview.outcome]
+    out(f"[{colour}]{preview.outcome}[/{colour}], decided by: {plain(preview.station)}")
+    if preview.why:
+        out(f"  {plain(visible(preview.why))}")
+    if verdict.findings:
+        table(
+            "what was found",
+            ("rule", "category", "severity", "why", "part"),
+            (
+                (
+                    each.rule,
+                    each.category,
+                    each.severity.name.lower(),
+                    visible(each.reason),
+                    visible(brief(verdict.command[slice(*each.span)], _WIDEST)),
+                )
+                for each in verdict.findings
+            ),
+        )
+    if verdict.shape:
+        out(f"a grant would cover: {plain(visible(brief(verdict.shape, _WIDEST)))}")
+
+
+def _text(entry: dict[str, Any], key: str) -> str:
+    value = entry.get(key)
+    return value if isinstance(value, str) else ""

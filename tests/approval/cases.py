@@ -1,0 +1,38 @@
+"""Calls that have been judged, for tests of what is decided about them."""
+
+from __future__ import annotations
+
+from toolfold.approval.subject import Subject
+from toolfold.approval.verdict import Finding, Severity, Verdict
+from toolfold.authoring import build_tool
+from toolfold.model import Json, Meaning, Tool
+
+SHELL = build_tool(
+    name="terminal",
+    toolset="terminal",
+    schema={"properties": {"command": {"type": "string"}, "workdir": {"type": "string"}}},
+    handler=lambda args: args,
+    effects=["execute"],
+    judged_as={"command": Meaning.COMMAND, "workdir": Meaning.FOLDER},
+)
+
+
+def finding(
+    rule: str = "delete-folder",
+    *,
+    category: str = "fs-delete",
+    severity: Severity = Severity.LOW,
+    blocked: bool = False,
+) -> Finding:
+    return Finding(rule, category, severity, f"reason of {rule}", (0, 2), blocked)
+
+
+def verdict_on(command: str, *findings: Finding, shape: str | None = None, unread: bool = False) -> Verdict:
+    return Verdict(command, findings, command if shape is None else shape, unread)
+
+
+def subject_of(verdict: Verdict, tool: Tool = SHELL, args: Json | None = None) -> Subject:
+    """The subject as it is read: keys are those that the real reader gives."""
+    from toolfold.approval.subject import Subjects
+
+    return Subjects(lambda command, *, cwd=None: verdict).read(tool, args or {"command": verdict.command})

@@ -1,0 +1,321 @@
+"""Who is asked, how long, how often, and what counts as an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from tests.approval.cases import SHELL, finding, verdict_on
+from toolfold.approval import Approval
+from toolfold.approval.chain import Chain
+from toolfold.approval.queue import ApprovalQueue, StaleQuestion
+from toolfold.approval.subject import Subjects
+from toolfold.approval.verdict import Verdict
+from toolfold.authoring import build_tool
+from toolfold.errors import Refused, ToolfoldError
+from toolfold.loops import Loops
+from toolfold.model import Answer, ApprovalRequest, Approver, CallContext, Json, Tool
+
+COMMAND = "rm -rf build"
+
+
+@pytest.fixture
+async def loops() -> AsyncIterator[Loops]:
+    made = Loops()
+    yield made
+    made.close()
+
+
+def flagging(command: str, *, cwd: str | None = None) -> Verdict:
+    return verdict_on(command, finding())
+
+
+def approval(approver: Approver | None, loops: Loops, **options: Any) -> Approval:
+    return Approval(approver, loops, subjects=Subjects(flagging), **{"timeout": 10, **options})
+
+
+async def run(
+    station: Approval, command: str = COMMAND, session: str = "s", tool: Tool = SHELL, **args: Any
+) -> bool:
+    """Whether the call may run."""
+    try:
+        await station.require(tool, {"command": command, **args}, CallContext(session_id=session))
+    except Refused:
+        return False
+    return True
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110  (it is another loop's or thread's doing)
+            await asyncio.sleep(0.002)
+
+
+class Person:
+    """Somebody who always answers the same, and remembers the questions."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer, self.asked = answer, list[ApprovalRequest]()
+
+    def __call__(self, request: ApprovalRequest) -> Any:
+        self.asked.append(request)
+        return self.answer
+
+
+async def test_the_question_names_the_command_the_part_and_the_reason(loops: Loops) -> None:
+    person = Person(True)
+    assert await run(approval(person, loops))
+    (asked,) = person.asked
+    assert (asked.command, asked.part, asked.reason) == (COMMAND, "rm", "reason of delete-folder")
+    assert (asked.category, asked.severity, asked.covers) == ("fs-delete", "low", COMMAND)
+
+
+@pytest.mark.parametrize("answer", [True, Answer.ONCE])
+async def test_once_is_asked_again(loops: Loops, answer: Any) -> None:
+    person = Person(answer)
+    station = approval(person, loops)
+    assert await run(station)
+    assert await run(station)
+    assert len(person.asked) == 2
+
+
+@pytest.mark.parametrize("answer", [Answer.SESSION, Answer.KIND])
+async def test_what_was_granted_to_a_session_is_not_asked_again_there(loops: Loops, answer: Answer) -> None:
+    person = Person(answer)
+    station = approval(person, loops)
+    assert await run(station)
+    assert await run(station)
+    assert len(person.asked) == 1
+    assert await run(station, session="another")
+    assert len(person.asked) == 2
+
+
+@pytest.mark.parametrize("answer", [Answer.DENY, "session", "always", 1, None, ["once"], Answer.ALWAYS])
+async def test_what_is_no_offered_answer_is_a_no_and_grants_nothing(loops: Loops, answer: Any) -> None:
+    person = Person(answer)
+    station = approval(person, loops)  # without a file, "always" is not offered
+    assert not await run(station)
+    person.answer = False
+    assert not await run(station)
+    assert len(person.asked) == 2
+
+
+async def test_a_session_with_somebody_else_to_ask_keeps_its_grants(loops: Loops) -> None:
+    one, other = Person(Answer.SESSION), Person(False)
+    station = approval(one, loops)
+    assert await run(station)
+    assert await run(station.asking(other))
+    assert other.asked == []
+    assert not await run(station.asking(other), "rm -rf src")
+
+
+async def test_a_judge_that_raises_means_asking(loops: Loops, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(command: str, *, cwd: str | None = None) -> Verdict:
+        raise ZeroDivisionError
+
+    person = Person(True)
+    for mode in ("manual", "smart", "off"):
+        station = Approval(person, loops, subjects=Subjects(broken), chain=Chain(mode=mode))
+        assert await run(station, "ls")
+    assert len(person.asked) == 3
+    assert person.asked[0].answers == (Answer.ONCE, Answer.DENY)
+    assert not await run(Approval(None, loops, subjects=Subjects(broken)), "ls")
+
+
+class TestTogether:
+    async def test_calls_that_wait_for_the_same_share_one_question(self, loops: Loops) -> None:
+        queue = ApprovalQueue()
+        station = approval(queue, loops)
+        calls = [asyncio.create_task(run(station)) for _ in range(5)]
+        await eventually(lambda: len(queue.pending()) == 1)
+        (question,) = queue.pending()
+        queue.answer(question.id, Answer.ONCE)
+        assert await asyncio.gather(*calls) == [True] * 5
+        assert queue.pending() == ()
+
+    async def test_a_no_is_shared_too(self, loops: Loops) -> None:
+        queue = ApprovalQueue()
+        station = approval(queue, loops)
+        calls = [asyncio.create_task(run(station)) for _ in range(3)]
+        await eventually(lambda: len(queue.pending()) == 1)
+        queue.answer(queue.pending()[0].id, False)
+        assert await asyncio.gather(*calls) == [False] * 3
+
+    async def test_another_command_session_or_folder_is_another_question(self, loops: Loops) -> None:
+        queue = ApprovalQueue()
+        station = approval(queue, loops)
+        calls = [
+            asyncio.create_task(each)
+            for each in (
+                run(station),
+                run(station, "rm -rf src"),
+                run(station, session="another"),
+                run(station, workdir="/elsewhere"),
+            )
+        ]
+        await eventually(lambda: len(queue.pending()) == 4)
+        for question in queue.pending():
+            queue.answer(question.id, question.request.command == COMMAND)
+        assert await asyncio.gather(*calls) == [True, False, True, True]
+
+    async def test_what_has_no_shape_is_never_taken_for_the_same(self, loops: Loops) -> None:
+        queue = ApprovalQueue()
+        subjects = Subjects(lambda command, *, cwd=None: verdict_on(command, finding(), shape=""))
+        station = Approval(queue, loops, subjects=subjects)
+        calls = [asyncio.create_task(run(station)) for _ in range(3)]
+        await eventually(lambda: len(queue.pending()) == 3)
+        for question in queue.pending():
+            queue.answer(question.id, Answer.DENY)
+        assert await asyncio.gather(*calls) == [False] * 3
+
+    async def test_when_the_one_who_asked_is_cancelled_the_next_asks(self, loops: Loops) -> None:
+        queue = ApprovalQueue()
+        station = approval(queue, loops)
+        first = asyncio.create_task(run(station))
+        await eventually(lambda: len(queue.pending()) == 1)
+        old = queue.pending()[0].id
+        second = asyncio.create_task(run(station))
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        await eventually(lambda: [q.id for q in queue.pending()] not in ([], [old]))
+        queue.answer(queue.pending()[0].id, True)
+        assert await second
+
+    def test_threads_with_loops_of_their_own_share_a_question(self) -> None:
+        loops, queue = Loops(), ApprovalQueue()
+        station = approval(queue, loops)
+        done: list[bool] = []
+        threads = [threading.Thread(target=lambda: done.append(loops.run(run(station)))) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        answered = 0
+        while any(thread.is_alive() for thread in threads):
+            for question in queue.pending():
+                queue.answer(question.id, Answer.SESSION)
+                answered += 1
+            threads[0].join(0.002)
+        assert done == [True] * 8
+        assert answered == 1
+        loops.close()
+
+
+class TestQueue:
+    async def waiting(self, queue: ApprovalQueue, loops: Loops, **options: Any) -> asyncio.Task[bool]:
+        task = asyncio.create_task(run(approval(queue, loops, **options)))
+        await eventually(lambda: len(queue.pending()) == 1)
+        return task
+
+    async def test_an_answer_is_given_by_id_from_another_thread(self, loops: Loops) -> None:
+        queue = ApprovalQueue()
+        task = await self.waiting(queue, loops)
+        await asyncio.to_thread(queue.answer, queue.pending()[0].id, "once")
+        assert await task
+
+    async def test_an_id_is_good_for_one_answer(self, loops: Loops) -> None:
+        queue = ApprovalQueue()
+        task = await self.waiting(queue, loops)
+        (question,) = queue.pending()
+        queue.answer(question.id, Answer.DENY)
+        with pytest.raises(StaleQuestion):
+            queue.answer(question.id, Answer.ONCE)
+        assert not await task
+
+    @pytest.mark.parametrize("made_up", ["", "1", "x" * 500])
+    async def test_an_unknown_id_is_refused(self, loops: Loops, made_up: str) -> None:
+        queue = ApprovalQueue()
+        task = await self.waiting(queue, loops)
+        with pytest.raises(StaleQuestion):
+            queue.answer(made_up, True)
+        queue.answer(queue.pending()[0].id, False)
+        assert not await task
+
+    async def test_an_answer_after_the_time_limit_is_refused(self, loops: Loops) -> None:
+        queue = ApprovalQueue()
+        task = await self.waiting(queue, loops, timeout=0.2)
+        (question,) = queue.pending()
+        assert not await task
+        assert queue.pending() == ()
+        with pytest.raises(StaleQuestion):
+            queue.answer(question.id, Answer.ONCE)
+
+    async def test_a_cancelled_call_takes_its_question_along(self, loops: Loops) -> None:
+        queue = ApprovalQueue()
+        task = await self.waiting(queue, loops)
+        (question,) = queue.pending()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert queue.pending() == ()
+        with pytest.raises(StaleQuestion):
+            queue.answer(question.id, Answer.ONCE)
+
+    @pytest.mark.parametrize("answer", ["always", "yes", "", Answer.ALWAYS, 1])
+    async def test_an_answer_that_was_not_offered_leaves_the_question_open(
+        self, loops: Loops, answer: Any
+    ) -> None:
+        queue = ApprovalQueue()
+        task = await self.waiting(queue, loops)
+        (question,) = queue.pending()
+        with pytest.raises(ToolfoldError):
+            queue.answer(question.id, answer)
+        assert queue.pending() == (question,)
+        queue.answer(question.id, Answer.ONCE)
+        assert await task
+
+    async def test_ids_are_never_used_twice(self, loops: Loops) -> None:
+        queue, seen = ApprovalQueue(), set[str]()
+        for _ in range(20):
+            task = await self.waiting(queue, loops)
+            (question,) = queue.pending()
+            seen.add(question.id)
+            queue.answer(question.id, False)
+            await task
+        assert len(seen) == 20
+
+    async def test_a_full_queue_means_no(self, loops: Loops, caplog: pytest.LogCaptureFixture) -> None:
+        queue = ApprovalQueue(most=1)
+        task = await self.waiting(queue, loops)
+        assert not await run(approval(queue, loops), "rm -rf src")
+        queue.answer(queue.pending()[0].id, True)
+        assert await task
+
+    async def test_a_page_gets_everything_in_visible_characters(self, loops: Loops) -> None:
+        queue = ApprovalQueue()
+        command = "rm -rf a\u202eb\r\x1b[2K"
+        task = asyncio.create_task(run(approval(queue, loops), command))
+        await eventually(lambda: len(queue.pending()) == 1)
+        (question,) = queue.pending()
+        shown = question.as_json()
+        assert shown["command"] == "rm -rf a‹U+202E›b‹CR›‹ESC›[2K"
+        assert shown["answers"] == ["once", "session", "kind", "deny"]
+        assert question.request.command == command
+        queue.answer(question.id, False)
+        await task
+
+    async def test_whoever_shows_them_is_told_when_questions_come_and_go(self, loops: Loops) -> None:
+        told: list[int] = []
+        queue = ApprovalQueue(changed=lambda: told.append(len(queue.pending())))
+        task = await self.waiting(queue, loops)
+        queue.answer(queue.pending()[0].id, True)
+        await task
+        assert told == [1, 0]
+
+    async def test_the_questions_of_one_session_can_be_listed(self, loops: Loops) -> None:
+        queue = ApprovalQueue()
+        task = await self.waiting(queue, loops)
+        assert len(queue.pending("s")) == 1
+        assert queue.pending("another") == ()
+        queue.answer(queue.pending()[0].id, False)
+        await task
+
+
+def test_what_is_asked_about_a_tool_without_commands_is_the_very_call() -> None:
+    wipe = build_tool(name="wipe", toolset="t", schema={}, handler=lambda args: args, effects=["destructive"])
+    args: Json = {"b": [1, 2], "a": "x"}
+    subject = Subjects().read(wipe, args)
+    assert subject.key == 'tool:wipe {"a": "x", "b": [1, 2]}'

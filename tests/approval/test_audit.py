@@ -1,0 +1,191 @@
+"""Every decision is kept: whole lines, private, bounded, without secrets, from several processes at once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.approval.cases import SHELL, finding, verdict_on
+from toolfold.approval import Approval
+from toolfold.approval.audit import KEPT, AuditLog
+from toolfold.approval.chain import Chain
+from toolfold.approval.denials import Denials
+from toolfold.approval.subject import Subjects
+from toolfold.approval.verdict import Severity, Verdict
+from toolfold.errors import Refused
+from toolfold.loops import Loops
+from toolfold.model import Answer, CallContext
+from toolfold.redaction import Redaction
+
+SECRET = "Kq7wZx3vT9nB2mLs8Yp4"
+
+
+def test_an_entry_is_one_line_with_a_time(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path, clock=lambda: 0.25)
+    log.write({"command": "rm a\nrm b", "rules": ("x", "y"), "allowed": True, "answer": None})
+    (line,) = log.file.read_text().splitlines()
+    assert json.loads(line) == {
+        "time": "1970-01-01T00:00:00.250Z",
+        "command": "rm a\nrm b",
+        "rules": ["x", "y"],
+        "allowed": True,
+        "answer": None,
+    }
+
+
+def test_only_the_user_can_read_it(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "state")
+    log.write({"a": 1})
+    assert log.file.stat().st_mode & 0o777 == 0o600
+
+
+def test_it_is_only_added_to(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    log.write({"n": 1})
+    before = log.file.read_bytes()
+    AuditLog(tmp_path).write({"n": 2})
+    assert log.file.read_bytes().startswith(before)
+    assert [entry["n"] for entry in log.entries()] == [1, 2]
+    assert [entry["n"] for entry in log.entries(1)] == [2]
+
+
+def test_secrets_are_not_kept(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path, Redaction([SECRET]))
+    log.write({"command": f"curl -H 'X: {SECRET}' x", "rules": [SECRET]})
+    assert SECRET not in log.file.read_text()
+
+
+def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("untouched")
+    log = AuditLog(tmp_path / "state")
+    log.file.parent.mkdir()
+    log.file.symlink_to(elsewhere)
+    with pytest.raises(OSError, match=r"symbolic|ELOOP|Too many"):
+        log.write({"a": 1})
+    assert elsewhere.read_text() == "untouched"
+
+
+def test_it_is_put_aside_when_it_is_large_and_only_the_newest_are_kept(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path, largest=2_000)
+    for number in range(400):
+        log.write({"n": number, "text": "x" * 50})
+    files = sorted(path.name for path in tmp_path.iterdir())
+    assert len(files) <= KEPT + 1
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 2_200 * (KEPT + 1)
+    numbers = [entry["n"] for entry in log.entries()]
+    assert numbers == list(range(numbers[0], 400))
+
+
+def test_a_line_that_was_torn_off_costs_only_itself(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    log.write({"n": 1})
+    with log.file.open("ab") as file:
+        file.write(b'{"n": 2, "comm')
+    log.write({"n": 3})
+    assert [entry["n"] for entry in log.entries()] == [1, 3]
+
+
+def test_an_entry_that_is_far_too_long_is_cut_and_says_so(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    log.write({"command": "ls", "rules": ["x" * 1_000] * 100})
+    (entry,) = log.entries()
+    assert (entry["command"], entry["cut"]) == ("ls", True)
+
+
+def test_what_no_encoder_takes_is_written_all_the_same(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    log.write({"command": "echo \ud800\0\x1b"})
+    assert len(log.entries()) == 1
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from toolfold.approval.audit import AuditLog
+log = AuditLog(Path(sys.argv[1]), largest=30_000)
+for number in range(200):
+    log.write({"who": sys.argv[2], "n": number, "text": "x" * 40})
+"""
+
+
+def test_several_processes_mix_no_lines_and_lose_none(tmp_path: Path) -> None:
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(n)]) for n in range(3)]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    entries = AuditLog(tmp_path).entries()
+    for who in "012":
+        assert sorted(entry["n"] for entry in entries if entry["who"] == who) == list(range(200))
+
+
+class TestWhatIsRecorded:
+    async def entry(
+        self, tmp_path: Path, verdict: Verdict, approver: Any = None, **options: Any
+    ) -> dict[str, Any]:
+        loops, log = Loops(), AuditLog(tmp_path)
+        subjects = Subjects(lambda command, *, cwd=None: verdict)
+        station = Approval(approver, loops, subjects=subjects, audit=log, timeout=0.1, **options)
+        context = CallContext(session_id="session-1", call_id="call-1")
+        try:
+            await station.require(SHELL, {"command": verdict.command}, context)
+        except Refused:
+            pass
+        finally:
+            loops.close()
+        found = log.entries()
+        return found[0] if found else {}
+
+    async def test_a_persons_answer(self, tmp_path: Path) -> None:
+        entry = await self.entry(tmp_path, verdict_on("rm a", finding()), lambda _: Answer.SESSION)
+        del entry["time"]
+        assert entry == {
+            "session": "session-1",
+            "call": "call-1",
+            "tool": "terminal",
+            "command": "rm a",
+            "rules": ["delete-folder"],
+            "category": "fs-delete",
+            "severity": "low",
+            "reason": "reason of delete-folder",
+            "allowed": True,
+            "by": "person",
+            "answer": "session",
+            "why": "the person asked agreed",
+        }
+
+    async def test_a_no_and_who_said_it(self, tmp_path: Path) -> None:
+        flagged = verdict_on("rm a", finding())
+        blocked = verdict_on("rm a", finding(severity=Severity.CRITICAL, blocked=True))
+        denied = Chain(denials=Denials(["tool:terminal"]))
+        for number, (by, found) in enumerate(
+            {
+                "nobody to ask": await self.entry(tmp_path / "0", flagged),
+                "person": await self.entry(tmp_path / "1", flagged, lambda _: False),
+                "hard floor": await self.entry(tmp_path / "2", blocked, lambda _: True),
+                "deny rule": await self.entry(tmp_path / "3", flagged, lambda _: True, chain=denied),
+                "failed question": await self.entry(tmp_path / "4", flagged, lambda _: 1 / 0),
+            }.items()
+        ):
+            assert (found["allowed"], found["by"]) == (False, by), number
+
+    async def test_what_ran_unasked_because_somebody_had_agreed(self, tmp_path: Path) -> None:
+        entry = await self.entry(tmp_path, verdict_on("rm a", finding()), chain=Chain(mode="off"))
+        assert (entry["allowed"], entry["by"]) == (True, "mode off")
+
+    async def test_nothing_about_calls_in_which_nothing_was_found(self, tmp_path: Path) -> None:
+        assert await self.entry(tmp_path, verdict_on("ls")) == {}
+
+    async def test_a_yes_that_cannot_be_recorded_is_a_no(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        loops = Loops()
+        (tmp_path / "state").write_text("a file where the folder should be")
+        subjects = Subjects(lambda command, *, cwd=None: verdict_on(command, finding()))
+        station = Approval(lambda _: True, loops, subjects=subjects, audit=AuditLog(tmp_path / "state"))
+        with pytest.raises(Refused, match="could not be recorded"):
+            await station.require(SHELL, {"command": "rm a"}, CallContext(session_id="s"))
+        loops.close()

@@ -1,0 +1,217 @@
+"""What was agreed to: for a session in memory, for good in the user's own file."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Opened
+from toolfold.approval.allowlist import KEY, AllowList
+from toolfold.approval.grants import MOST_SESSIONS, Grants
+from toolfold.config import load, set_value, unset_value, written_value
+from toolfold.errors import ConfigError
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "config.yaml"
+
+
+def touched(file: Path) -> None:
+    """A change must be seen also where the clock of the file system is coarse."""
+    found = file.stat()
+    os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns + 1_000_000))
+
+
+class TestSessionGrants:
+    def test_a_grant_is_for_one_session_and_one_key(self) -> None:
+        grants = Grants()
+        grants.allow("a", "rm x")
+        assert grants.covers("a", "rm x")
+        assert not grants.covers("a", "rm y")
+        assert not grants.covers("b", "rm x")
+
+    def test_nothing_covers_what_has_no_key_or_no_rules(self) -> None:
+        grants = Grants()
+        grants.allow("a", "")
+        grants.allow_kind("a", ())
+        assert not grants.covers("a", "")
+        assert not grants.covers_kind("a", ())
+
+    def test_a_kind_covers_only_what_all_rules_were_granted_for(self) -> None:
+        grants = Grants()
+        grants.allow_kind("a", ("one", "two"))
+        assert grants.covers_kind("a", ("one",))
+        assert grants.covers_kind("a", ("two", "one"))
+        assert not grants.covers_kind("a", ("one", "three"))
+
+    def test_a_session_can_be_forgotten(self) -> None:
+        grants = Grants()
+        grants.allow("a", "rm x")
+        grants.forget("a")
+        assert not grants.covers("a", "rm x")
+
+    def test_of_very_many_sessions_the_oldest_are_asked_again(self) -> None:
+        grants = Grants()
+        for number in range(MOST_SESSIONS + 1):
+            grants.allow(str(number), "rm x")
+        assert not grants.covers("0", "rm x")
+        assert grants.covers(str(MOST_SESSIONS), "rm x")
+
+    def test_threads_lose_none_of_each_others_grants(self) -> None:
+        grants = Grants()
+
+        def grant(name: str) -> None:
+            for number in range(200):
+                grants.allow(name, str(number))
+
+        threads = [threading.Thread(target=grant, args=(f"s{n}",)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert all(grants.covers(f"s{n}", str(number)) for n in range(8) for number in range(200))
+
+
+class TestAllowList:
+    def test_an_entry_covers_exactly_itself(self) -> None:
+        entries = AllowList(["rm -rf build"])
+        assert entries.covers("rm -rf build")
+        for other in ("", "rm -rf build2", "rm -rf", "rm -rf build; ls", "RM -rf build"):
+            assert not entries.covers(other)
+
+    def test_an_entry_is_not_a_pattern(self) -> None:
+        assert not AllowList(["rm *", "*"]).covers("rm x")
+
+    def test_an_entry_written_by_hand_is_read_as_a_command(self) -> None:
+        entries = AllowList(["rm  -rf   build"], spell=lambda text: " ".join(text.split()))
+        assert entries.covers("rm -rf build")
+
+    def test_an_entry_that_cannot_be_read_allows_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+        def fail(text: str) -> str:
+            raise ZeroDivisionError(text)
+
+        assert not AllowList(["rm x"], spell=fail).covers("rm x")
+
+    def test_always_is_written_to_the_file_and_the_rest_of_it_stays(self, file: Path) -> None:
+        file.write_text("# mine\ntools:\n  rag_top_k: 5  # few\n")
+        entries = AllowList(file=file)
+        entries.add("rm -rf build")
+        entries.add("git push --force 'x y'")
+        entries.add("rm -rf build")
+        assert entries.covers("git push --force 'x y'")
+        assert written_value(file, KEY) == ["rm -rf build", "git push --force 'x y'"]
+        assert "# mine" in file.read_text()
+        assert "# few" in file.read_text()
+        assert load(user_file=file, project=file.parent).command_allowlist == entries.entries
+
+    def test_an_entry_taken_back_counts_at_once(self, file: Path) -> None:
+        set_value(file, KEY, ["rm a", "rm b"])
+        entries = AllowList(["rm a", "rm b"], file=file)
+        assert entries.covers("rm a")
+        assert AllowList(["rm a", "rm b"], file=file).remove("rm a")
+        touched(file)
+        assert not entries.covers("rm a")
+        assert entries.covers("rm b")
+        assert written_value(file, KEY) == ["rm b"]
+
+    def test_taking_the_last_one_back_leaves_no_setting(self, file: Path) -> None:
+        entries = AllowList(file=file)
+        entries.add("rm a")
+        assert entries.remove("rm a")
+        assert not entries.remove("rm a")
+        assert written_value(file, KEY) is None
+
+    def test_what_appears_in_the_file_meanwhile_counts_only_from_the_next_start(self, file: Path) -> None:
+        set_value(file, KEY, ["rm a"])
+        entries = AllowList(["rm a"], file=file)
+        set_value(file, KEY, ["rm a", "rm -rf ~"])
+        touched(file)
+        assert not entries.covers("rm -rf ~")
+        assert entries.covers("rm a")
+
+    def test_what_was_taken_back_does_not_come_back_by_writing_it_again(self, file: Path) -> None:
+        set_value(file, KEY, ["rm a"])
+        entries = AllowList(["rm a"], file=file)
+        unset_value(file, KEY)
+        touched(file)
+        assert not entries.covers("rm a")
+        set_value(file, KEY, ["rm a"])
+        assert not entries.covers("rm a")
+
+    def test_a_file_that_cannot_be_read_any_more_allows_nothing(
+        self, file: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        set_value(file, KEY, ["rm a"])
+        entries = AllowList(["rm a"], file=file)
+        file.write_text("command_allowlist: [")
+        with caplog.at_level(logging.WARNING):
+            assert not entries.covers("rm a")
+
+    def test_a_file_that_is_gone_allows_nothing(self, file: Path) -> None:
+        set_value(file, KEY, ["rm a"])
+        entries = AllowList(["rm a"], file=file)
+        file.unlink()
+        assert not entries.covers("rm a")
+
+    def test_without_a_file_nothing_can_be_added(self) -> None:
+        with pytest.raises(ConfigError):
+            AllowList().add("rm a")
+
+    def test_what_nobody_could_read_is_not_written(self, file: Path) -> None:
+        for key in ("", "x" * 5_000):
+            with pytest.raises(ConfigError):
+                AllowList(file=file).add(key)
+        assert not file.exists()
+
+    def test_several_writers_lose_none_of_each_others_entries(self, file: Path, tmp_path: Path) -> None:
+        def add(name: int) -> None:
+            mine = AllowList(file=file, lock_folder=tmp_path / "lock")
+            for number in range(5):
+                mine.add(f"rm {name}-{number}")
+
+        threads = [threading.Thread(target=add, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        wanted = {f"rm {n}-{number}" for n in range(4) for number in range(5)}
+        assert set(written_value(file, KEY)) == wanted
+
+
+class TestWhoMayLoosen:
+    @pytest.mark.parametrize("trusted", [False, True])
+    @pytest.mark.parametrize(
+        "written",
+        [
+            "command_allowlist: [rm -rf /]",
+            "approval: {mode: off}",
+            "approval: {mode: false}",
+            "approval: {trusted_servers: [evil]}",
+            "approval: {smart_endpoint: 'http://evil.example/v1', smart_model: yes-man}",
+            "approval: {smart_clears: medium}",
+        ],
+    )
+    def test_no_project_loosens_anything_however_trusted(
+        self, opened: Opened, tmp_path: Path, written: str, trusted: bool
+    ) -> None:
+        (tmp_path / "toolfold.yaml").write_text(written)
+        config = opened(trusted=trusted).config
+        assert config.command_allowlist == ()
+        assert config.approval.mode == "manual"
+        assert config.approval.trusted_servers == ()
+        assert (config.approval.smart_model, config.approval.smart_clears) == ("", "low")
+        assert "only your own file may set it" in config.warnings[0]
+
+    def test_a_project_may_forbid_more_and_never_less(
+        self, home: Path, opened: Opened, tmp_path: Path
+    ) -> None:
+        (home / "config.yaml").write_text("approval: {deny: [git push], mode: off}")
+        (tmp_path / "toolfold.yaml").write_text("approval: {deny: ['tool:wipe']}")
+        config = opened().config
+        assert config.approval.deny == ("git push", "tool:wipe")
+        assert config.approval.mode == "off"

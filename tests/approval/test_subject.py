@@ -1,0 +1,248 @@
+"""Which calls are judged, and by what: what a tool says of itself, its arguments, where it writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.approval.cases import finding, verdict_on
+from tests.conftest import Opened
+from toolfold.approval.chain import Chain, Station
+from toolfold.approval.places import Places
+from toolfold.approval.subject import LONGEST_COMMAND, Subject, Subjects
+from toolfold.approval.verdict import Verdict
+from toolfold.authoring import build_tool
+from toolfold.errors import InvalidTool
+from toolfold.model import Answer, ApprovalRequest, Json, Meaning, Source, Tool
+
+OWN = "/home/me/.config/toolfold"
+PLACES = Places(home="/home/me", cwd="/home/me/project", protected=[OWN, "/home/me/project/toolfold.yaml"])
+
+
+def flagging(command: str, *, cwd: str | None = None) -> Verdict:
+    """Finds something in whatever it is shown."""
+    return verdict_on(command, finding()) if "ls" not in command else verdict_on(command)
+
+
+def a_tool(*effects: str, server: str = "", **options: Any) -> Tool:
+    source = Source("mcp", server) if server else Source()
+    toolset = f"mcp-{server}" if server else "t"
+    return build_tool(
+        name="probe",
+        toolset=toolset,
+        schema={},
+        handler=lambda args: args,
+        effects=effects,
+        source=source,
+        **options,
+    )
+
+
+def read(tool: Tool, args: Json, **options: Any) -> Subject:
+    return Subjects(flagging, places=PLACES, **options).read(tool, args)
+
+
+class TestCommands:
+    def test_a_declared_argument_is_judged_as_a_command(self) -> None:
+        tool = a_tool(judged_as={"line": Meaning.COMMAND})
+        assert read(tool, {"line": "rm a"}).rules == ("delete-folder",)
+        assert read(tool, {"line": "ls"}).rules == ()
+        assert read(tool, {"other": "rm a"}).rules == ()
+
+    def test_the_words_of_a_command_are_judged_as_one(self) -> None:
+        tool = a_tool(judged_as={"argv": "command"})
+        assert read(tool, {"argv": ["rm", "a b"]}).command == "rm 'a b'"
+
+    @pytest.mark.parametrize("value", [{"rm": 1}, 7, [["rm"]], True])
+    def test_a_command_that_is_neither_is_asked_about(
+        self, value: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        assert read(a_tool(judged_as={"line": "command"}), {"line": value}).verdict.unread
+
+    def test_a_command_that_is_too_long_is_asked_about_unread(self) -> None:
+        asked: list[str] = []
+
+        def judge(command: str, *, cwd: str | None = None) -> Verdict:
+            asked.append(command)
+            return verdict_on(command)
+
+        subject = Subjects(judge).read(
+            a_tool(judged_as={"line": "command"}), {"line": "ls " * LONGEST_COMMAND}
+        )
+        assert subject.verdict.unread
+        assert subject.key == ""
+        assert asked == []
+
+    def test_several_commands_are_judged_each(self) -> None:
+        tool = a_tool(judged_as={"before": "command", "after": "command"})
+        subject = read(tool, {"before": "ls", "after": "rm a"})
+        assert (subject.command, subject.verdict.part) == ("ls\nrm a", "rm")
+        assert subject.key == ""  # two commands are of no one shape
+
+    def test_the_judge_is_told_the_folder(self) -> None:
+        told: list[str | None] = []
+
+        def judge(command: str, *, cwd: str | None = None) -> Verdict:
+            told.append(cwd)
+            return verdict_on(command)
+
+        tool = a_tool(judged_as={"line": "command", "where": "folder"})
+        Subjects(judge).read(tool, {"line": "ls", "where": "/srv"})
+        assert told == ["/srv"]
+
+    def test_a_tool_that_executes_and_does_not_say_how_is_judged_by_the_usual_names(self) -> None:
+        assert read(a_tool("execute"), {"cmd": "rm a"}).rules == ("delete-folder",)
+        assert read(a_tool("execute"), {"text": "rm a"}).rules == ()
+        assert read(a_tool(), {"cmd": "rm a"}).rules == ()
+
+    def test_text_beside_a_command_belongs_to_what_was_granted_and_numbers_do_not(self) -> None:
+        tool = a_tool(judged_as={"line": "command", "why": "note"})
+        plain = read(tool, {"line": "rm a"})
+        assert plain.listed == "rm a"
+        assert read(tool, {"line": "rm a", "timeout": 5, "why": "tidy up"}).key == plain.key
+        fed = read(tool, {"line": "rm a", "stdin": "yes"})
+        assert fed.key != plain.key
+        assert fed.listed == ""
+
+    def test_no_command_can_pass_for_a_tools_call_in_the_allow_list(self) -> None:
+        def judge(command: str, *, cwd: str | None = None) -> Verdict:
+            return verdict_on(command, finding())
+
+        subjects = Subjects(judge)
+        tool = a_tool(judged_as={"line": "command"})
+        assert subjects.read(tool, {"line": 'tool:wipe {"a": 1}'}).listed == ""
+        assert subjects.spell("tool:wipe {}") == "tool:wipe {}"
+
+
+class TestServers:
+    def test_a_servers_word_that_it_only_reads_is_not_believed(self) -> None:
+        tool = a_tool("read", server="shady")
+        assert read(tool, {"command": "rm a"}).rules == ("delete-folder",)
+
+    def test_unless_the_configuration_trusts_that_server(self) -> None:
+        tool = a_tool("read", server="ours")
+        assert read(tool, {"command": "rm a"}, trusted_servers=["ours"]).rules == ()
+        assert read(tool, {"command": "rm a"}, trusted_servers=["others"]).rules == ("delete-folder",)
+
+    @pytest.mark.parametrize("trusted", [[], ["shady"]])
+    def test_its_word_that_it_destroys_is_always_heard(self, trusted: list[str]) -> None:
+        tool = a_tool("destructive", server="shady")
+        assert read(tool, {}, trusted_servers=trusted).rules == ("destructive:probe",)
+
+    def test_it_cannot_reach_the_runtimes_own_files(self) -> None:
+        for args in ({"path": f"{OWN}/config.yaml"}, {"what": [{"x": "~/.config/toolfold/plugins/a.py"}]}):
+            assert read(a_tool("read", server="shady"), args).verdict.blocked
+
+
+class TestWrites:
+    @pytest.mark.parametrize(
+        ("path", "rule"),
+        [
+            ("notes.md", None),
+            ("src/app.py", None),
+            ("/tmp/x", None),
+            (".env", None),
+            (f"{OWN}/config.yaml", "own-configuration"),
+            (f"{OWN}/not/yet/there.yaml", "own-configuration"),
+            ("toolfold.yaml", "own-configuration"),
+            ("./src/../toolfold.yaml", "own-configuration"),
+            ("~/.bashrc", "write-startup"),
+            ("/home/me/.zshrc", "write-startup"),
+            ("../.profile", "write-startup"),
+            (".git/hooks/pre-commit", "write-startup"),
+            ("~/.ssh/authorized_keys", "write-startup"),
+            ("/etc/hosts", "write-system"),
+            ("/dev/sda", "write-system"),
+            ("~/.ssh/id_ed25519", "write-secret"),
+            (".claude/settings.json", "write-agent-settings"),
+        ],
+    )
+    @pytest.mark.parametrize("declared", [True, False])
+    def test_where_a_file_lies_decides(self, path: str, rule: str | None, declared: bool) -> None:
+        tool = a_tool("write", judged_as={"path": "path"} if declared else None)
+        found = read(tool, {"path": path, "content": "x"})
+        assert (rule in found.rules) if rule else found.rules == ()
+        assert found.verdict.blocked is (rule == "own-configuration")
+
+    def test_each_of_several_files_is_looked_at(self) -> None:
+        assert "write-startup" in read(a_tool("write"), {"paths": ["a", "b", "~/.bashrc"]}).rules
+
+    def test_a_link_does_not_lead_around_it(self, tmp_path: Path) -> None:
+        own, project = tmp_path / "own", tmp_path / "project"
+        own.mkdir()
+        project.mkdir()
+        (project / "innocent").symlink_to(own)
+        (project / "later.yaml").symlink_to(own / "not-there-yet.yaml")
+        (project / "rc").symlink_to(tmp_path / ".bashrc")
+        places = Places(home=str(tmp_path), cwd=str(project), protected=[str(own)])
+        subjects = Subjects(flagging, places=places)
+        for path in ("innocent/config.yaml", "later.yaml", str(project / "innocent" / "new" / "x")):
+            assert subjects.read(a_tool("write"), {"path": path}).verdict.blocked
+        assert "write-startup" in subjects.read(a_tool("write"), {"path": "rc"}).rules
+
+    def test_more_files_than_anyone_looks_through_are_asked_about(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        assert read(a_tool("write"), {"paths": ["a"] * 5_000}).verdict.unread
+
+    def test_a_start_up_file_is_asked_about_in_every_mode_and_our_own_is_refused(self) -> None:
+        chain = Chain(mode="off")
+        startup = read(a_tool("write"), {"path": "~/.bashrc"})
+        assert chain.settle(startup, "s") is None
+        assert Answer.KIND not in chain.answers(startup)
+        own = chain.settle(read(a_tool("write"), {"path": f"{OWN}/config.yaml"}), "s")
+        assert own is not None
+        assert own.station is Station.FLOOR
+
+    def test_reading_is_nobodys_business(self) -> None:
+        assert read(a_tool("read"), {"path": "~/.bashrc"}).rules == ()
+
+
+@pytest.mark.parametrize("meaning", [{"a": "nonsense"}, {"a": None}, ["a"], "command"])
+def test_a_tool_that_says_something_else_of_its_arguments_cannot_be_built(meaning: Any) -> None:
+    with pytest.raises(InvalidTool, match="judged_as"):
+        a_tool(judged_as=meaning)
+
+
+class TestThroughTheRuntime:
+    """The real file tools, a real configuration, and whoever answers."""
+
+    def written(
+        self, opened: Opened, path: str, answer: Any = False, **settings: Any
+    ) -> tuple[str, list[str]]:
+        asked: list[str] = []
+
+        def person(request: ApprovalRequest) -> Any:
+            asked.append(request.reason)
+            return answer
+
+        runtime = opened(settings, approver=person)
+        text = runtime.session().call_sync("write_file", {"path": path, "content": "x"}).text
+        return str(json.loads(text).get("error", "")), asked
+
+    def test_a_file_of_the_project_is_written_unasked(self, opened: Opened, tmp_path: Path) -> None:
+        assert self.written(opened, "a.txt") == ("", [])
+        assert (tmp_path / "a.txt").read_text() == "x"
+
+    def test_a_start_up_file_is_written_when_somebody_agrees(self, opened: Opened, tmp_path: Path) -> None:
+        error, asked = self.written(opened, ".envrc")
+        assert "the person asked said no" in error
+        assert asked == [".envrc is read and run by something else later"]
+        assert not (tmp_path / ".envrc").exists()
+        assert self.written(opened, ".envrc", True)[0] == ""
+        assert (tmp_path / ".envrc").exists()
+
+    @pytest.mark.parametrize("mode", ["manual", "off"])
+    def test_its_own_settings_are_written_by_no_tool_whoever_agrees(
+        self, opened: Opened, tmp_path: Path, home: Path, mode: str
+    ) -> None:
+        (tmp_path / "link.yaml").symlink_to(home / "config.yaml")
+        for path in ("toolfold.yaml", ".toolfold/plugins/x.py", str(home / "config.yaml"), "link.yaml"):
+            error, asked = self.written(opened, path, True, **{"approval.mode": mode})
+            assert "never run, whoever agrees" in error
+            assert asked == []
+        assert not (home / "config.yaml").exists()
+        assert not (tmp_path / "toolfold.yaml").exists()

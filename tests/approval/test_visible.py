@@ -1,0 +1,73 @@
+"""A person sees the command that runs, not the one that somebody wants them to see."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolfold.approval.visible import brief, visible
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rm -rf build",
+        "echo 'grüß Gott'",
+        "echo 日本語",
+        "echo привет мир",
+        "echo ελληνικά",
+        "ls \n  -l",
+        "echo naïve ✓ 🎉",
+    ],
+)
+def test_honest_text_stays_as_it_is(text: str) -> None:
+    assert visible(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("ls\rrm -rf ~", "ls‹CR›rm -rf ~"),
+        ("ls\x1b[2Krm", "ls‹ESC›[2Krm"),
+        ("ls\x08\x08rm", "ls‹BS›‹BS›rm"),
+        ("a\tb", "a‹TAB›b"),
+        ("a\x9bb", "a‹U+009B›b"),
+        ("a\u202eb\u2066", "a‹U+202E›b‹U+2066›"),
+        ("r\u200bm\u2060\ufeff", "r‹U+200B›m‹U+2060›‹U+FEFF›"),
+        ("a\u3164b\u2800c", "a‹U+3164›b‹U+2800›c"),
+        ("a\xa0b\u2003c", "a‹U+00A0›b‹U+2003›c"),
+        ("a\U000e0041b", "a‹U+E0041›b"),
+        ("x\ufe0f", "x‹U+FE0F›"),
+        ("ｒｍ", "‹U+FF52›‹U+FF4D›"),
+        ("𝐫𝐦", "‹U+1D42B›‹U+1D426›"),
+        ("rm –rf", "rm ‹U+2013›rf"),
+        ("a；b∕c", "a‹U+FF1B›b‹U+2215›c"),
+        ("cаt", "c‹U+0430›t"),  # a Cyrillic а
+        ("сор", "‹U+0441›‹U+043E›‹U+0440›"),  # all three are
+        ("\ud800", "‹U+D800›"),
+        ("a\u2028b", "a‹U+2028›b"),
+    ],
+)
+def test_what_deceives_is_spelled_out(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+@given(st.text())
+def test_nothing_invisible_is_left_and_no_plain_character_is_lost(text: str) -> None:
+    shown = visible(text)
+    kinds = {unicodedata.category(each) for each in shown if each != "\n"}
+    assert not kinds & {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+    plain = [each for each in text if each == "\n" or (each.isascii() and each.isprintable())]
+    remaining = iter(shown)
+    assert all(each in remaining for each in plain)
+
+
+def test_a_long_text_says_how_much_of_it_is_not_shown() -> None:
+    shown = brief("a" * 3_000 + "b" * 3_000, 1_000)
+    assert shown.startswith("a" * 500)
+    assert shown.endswith("b" * 500)
+    assert "5,000 characters are not shown" in shown
+    assert brief("short") == "short"
