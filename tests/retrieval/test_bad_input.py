@@ -12,7 +12,7 @@ import pytest
 from tests.retrieval.catalog import CATALOG, Counting, made
 from toolfold.model import Tool, freeze
 from toolfold.retrieval.embedding import Light
-from toolfold.retrieval.index import Indexer
+from toolfold.retrieval.indexing import Indexer
 from toolfold.retrieval.lexical import read
 from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.search import Hit, Mode, Searcher

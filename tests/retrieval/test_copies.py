@@ -6,7 +6,8 @@ import pytest
 
 from tests.retrieval.catalog import CATALOG, made
 from toolfold.retrieval.embedding import Embedder, Light
-from toolfold.retrieval.index import Index, Indexer
+from toolfold.retrieval.index import Index
+from toolfold.retrieval.indexing import Indexer
 from toolfold.retrieval.search import Mode, Searcher
 
 READERS = [

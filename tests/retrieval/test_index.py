@@ -24,7 +24,8 @@ import pytest
 from tests.retrieval.catalog import CATALOG, Counting, made
 from toolfold.model import Source, Tool
 from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Function, Kind, Matrix
-from toolfold.retrieval.index import KEPT_FILES, KEPT_GRANTS, Index, Indexer, checksum, embedded_text
+from toolfold.retrieval.index import KEPT_GRANTS, Index, checksum, embedded_text
+from toolfold.retrieval.indexing import KEPT_FILES, Indexer
 from toolfold.retrieval.lexical import FIELDS, LONGEST_NAME
 from toolfold.retrieval.search import Searcher
 from toolfold.retrieval.vectors import WIDEST
@@ -615,7 +616,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from tests.retrieval.catalog import CATALOG, Counting, made
-from toolfold.retrieval.index import Indexer
+from toolfold.retrieval.indexing import Indexer
 print("ready", flush=True)
 sys.stdin.readline()
 for turn in range(25):
@@ -678,7 +679,7 @@ def test_a_model_that_comes_back_is_asked_for_what_it_missed() -> None:
 
 
 def test_what_was_embedded_before_a_failure_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolfold.retrieval.index._BATCH", 3)
+    monkeypatch.setattr("toolfold.retrieval.indexing._BATCH", 3)
     counting, tools = Counting(), tuple(CATALOG)
     embed = counting.embedder.embed
     calls: list[int] = []

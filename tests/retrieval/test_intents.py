@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.retrieval.catalog import CATALOG, made
 from toolfold.retrieval.embedding import Light
-from toolfold.retrieval.index import Indexer
+from toolfold.retrieval.indexing import Indexer
 from toolfold.retrieval.intents import MOST_PARTS, parts_of, shared_out
 from toolfold.retrieval.search import Searcher
 from toolfold.retrieval.text import Words

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.retrieval.catalog import CATALOG
 from toolfold.retrieval.embedding import Encoder, Light
-from toolfold.retrieval.index import Indexer
+from toolfold.retrieval.indexing import Indexer
 from toolfold.retrieval.language import FOREIGN, foreignness, is_latin
 from toolfold.retrieval.polyglot import LIGHT_SCALE, Polyglot
 from toolfold.retrieval.search import Searcher

@@ -7,7 +7,8 @@ import pytest
 from tests.retrieval.catalog import CATALOG
 from toolfold import sample_catalog
 from toolfold.config.settings import USUAL_NEED
-from toolfold.retrieval.index import Index, Indexer
+from toolfold.retrieval.index import Index
+from toolfold.retrieval.indexing import Indexer
 from toolfold.retrieval.need import Need
 from toolfold.retrieval.polyglot import Polyglot
 from toolfold.retrieval.ranking import Ranker

@@ -17,7 +17,8 @@ from tests.retrieval.catalog import CATALOG, Counting, made
 from toolfold.model import Tool
 from toolfold.registry import Registry
 from toolfold.retrieval.embedding import Embedder, Function, Light
-from toolfold.retrieval.index import Index, Indexer
+from toolfold.retrieval.index import Index
+from toolfold.retrieval.indexing import Indexer
 from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.search import Hit, Mode, Retriever, Searcher
 

@@ -19,7 +19,8 @@ from toolfold.registry import Snapshot
 from toolfold.retrieval.copies import spread_out
 from toolfold.retrieval.document import query_text
 from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Matrix, Outage, Reader, Reading
-from toolfold.retrieval.index import Grant, Index, Indexer, Progress
+from toolfold.retrieval.index import Grant, Index, Progress
+from toolfold.retrieval.indexing import Indexer
 from toolfold.retrieval.intents import NEARLY, parts_of, shared_out
 from toolfold.retrieval.need import Need
 from toolfold.retrieval.ranking import (
@@ -302,10 +303,15 @@ class Retriever:
         reranker: Reranker | None = None,
         synonyms: Synonyms | None = None,
         judge: Callable[[], Need] | None = None,
+        patience: float | None = None,
     ) -> None:
+        """`patience` is how many seconds a search waits for new tools to be embedded; None waits for all.
+
+        Whoever sets it must `close`: the rest of them is embedded in a thread.
+        """
         outage = Outage()
         self._synonyms = synonyms or Synonyms()
-        self._indexer = Indexer(embedder, folder, progress=progress, outage=outage)
+        self._indexer = Indexer(embedder, folder, progress=progress, outage=outage, patience=patience)
         self._searcher = Searcher(embedder, ranker, outage=outage, reranker=reranker, judge=judge)
 
     def find(
@@ -337,6 +343,10 @@ class Retriever:
     ) -> dict[str, dict[str, float]]:
         """Leg → what it gives every tool that it finds, best first."""
         return self._searcher.legs(self._index(snapshot), message, granted)
+
+    def close(self) -> None:
+        """End what is done beside searches."""
+        self._indexer.close()
 
     def _index(self, snapshot: Snapshot) -> Index:
         return self._indexer.index(self._synonyms.added_to(snapshot.ordered))
