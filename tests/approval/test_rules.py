@@ -118,6 +118,8 @@ def test_only_what_nobody_wants_is_blocked() -> None:
         "format-disk",
         "fork-bomb",
         "reverse-shell",
+        "shell-on-the-network",
+        "shell-on-a-socket",
     }
 
 

@@ -181,8 +181,9 @@ def _slashed(argv: Sequence[Word]) -> Options:
     flags: list[Flag] = []
     operands: list[Word] = []
     for word in argv[1:]:
-        if _SLASHED.fullmatch(word) or (len(word) > 1 and word.startswith("-")):
-            name, colon, value = word.partition(":")
+        shown = word.shown  # `/?` is a pattern to a shell
+        if _SLASHED.fullmatch(shown) or (len(word) > 1 and word.startswith("-")):
+            name, colon, value = shown.partition(":")
             flags.append(Flag(name.casefold(), Word(value) if colon else None))
         else:
             operands.append(word)
