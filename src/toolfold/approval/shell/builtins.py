@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from types import MappingProxyType
 
+from toolfold.approval.options import Options
 from toolfold.approval.shell.outputs import output
 from toolfold.approval.shell.runs import Run
-from toolfold.approval.shell.state import SOME_NUMBER, State
-from toolfold.approval.shell.words import EMPTY, Word, gap
+from toolfold.approval.shell.state import SOME_NUMBER, UNSET, State
+from toolfold.approval.shell.words import Word, gap
 
 __all__ = ["BUILTINS"]
+
+REPLY = Word("REPLY")
 
 
 def _cd(run: Run, state: State) -> None:
@@ -20,11 +24,16 @@ def _cd(run: Run, state: State) -> None:
 
 
 def _unset(run: Run, state: State) -> None:
-    for name in run.argv[1:]:
-        if name == "-f":
-            continue
-        state.variables[name] = EMPTY
-        state.functions.pop(name, None)
+    for word in run.argv[1:]:
+        name, bracket, place = word.partition("[")
+        items = state.value(name)
+        if bracket and isinstance(items, tuple):
+            place = place.rstrip("]")
+            holes = {int(place)} if place.isdigit() else set(range(len(items)))
+            state.set(name, tuple(UNSET if at in holes else item for at, item in enumerate(items)))
+        elif not word.startswith("-"):
+            state.variables[word] = UNSET
+            state.functions.pop(word, None)
 
 
 def _set(run: Run, state: State) -> None:
@@ -41,26 +50,45 @@ def _shift(run: Run, state: State) -> None:
 
 
 def _read(run: Run, state: State) -> None:
-    names = [word for word in run.argv[1:] if word.isidentifier()] or [Word("REPLY")]
+    words = Options.read(run.argv, frozenset({"-a", "-d", "-i", "-n", "-N", "-p", "-t", "-u"}))
+    array = words.value("-a")
+    names = [Word(array)] if array else [word for word in words.operands if word.isidentifier()]
     stream = run.stdin
-    if stream is None or stream.text is None:
-        for name in names:
-            state.set(name, gap(stream.marks if stream else frozenset()))
+    odd = words.has("-d", "-n", "-N", "-u")
+    if stream is None or stream.text is None or odd or ("\\" in stream.text and not words.has("-r")):
+        for name in names or [REPLY]:
+            state.set(name, (gap(),) if array else gap(stream.marks if stream else frozenset()))
         return
     line = stream.text.split("\n", 1)[0]
     separators = state.value("IFS")
-    pieces = line.split(None if separators == " \t\n" else str(separators or "\0")[:1], len(names) - 1)
-    if "-a" in run.argv:
-        state.set(names[-1], tuple(Word(piece) for piece in line.split()))
-        return
-    for place, name in enumerate(names):
-        state.set(name, Word(pieces[place].strip() if place < len(pieces) else ""))
+    between = None if separators in (None, " \t\n") or separators is UNSET else str(separators)
+    if array:
+        state.set(array, tuple(Word(piece) for piece in _cut(line, between, -1)))
+    elif not names:
+        state.set(REPLY, Word(line))
+    else:
+        pieces = _cut(line, between, len(names) - 1)
+        for place, name in enumerate(names):
+            state.set(name, Word(pieces[place] if place < len(pieces) else ""))
+
+
+def _cut(line: str, separators: str | None, most: int) -> list[str]:
+    """The line at its separators, at most so often; the last piece keeps the rest."""
+    if separators is None:
+        return line.strip().split(None, most)
+    if separators == "" or most == 0:
+        return [line]
+    return re.split(f"[{re.escape(separators)}]", line, maxsplit=max(most, 0))
 
 
 def _mapfile(run: Run, state: State) -> None:
-    names = [word for word in run.argv[1:] if word.isidentifier()] or [Word("MAPFILE")]
+    words = Options.read(run.argv, frozenset({"-d", "-n", "-O", "-s", "-u", "-C", "-c"}))
+    name = words.operands[-1] if words.operands else Word("MAPFILE")
     text = run.stdin.text if run.stdin else None
-    state.set(names[-1], tuple(Word(line) for line in text.splitlines()) if text is not None else (gap(),))
+    if text is None or words.has("-d", "-n", "-O", "-s", "-u"):
+        state.set(name, (gap(),))
+    else:
+        state.set(name, tuple(Word(line) for line in text.splitlines()))
 
 
 def _printf(run: Run, state: State) -> None:

@@ -7,13 +7,14 @@ patterns. What a substitution prints is asked of the reader, which alone can fol
 from __future__ import annotations
 
 import ast
+import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Sequence
 
 from toolfold.approval.shell.grammar import Budget
 from toolfold.approval.shell.runs import Stream
-from toolfold.approval.shell.state import State, Value
+from toolfold.approval.shell.state import UNSET, State, Value
 from toolfold.approval.shell.tree import (
     Arithmetic,
     Array,
@@ -37,12 +38,19 @@ LONGEST_WORD = 65_536
 _PATTERN_SIGNS = str.maketrans({"*": STAR, "?": ANY})
 _BRACKET = re.compile(r"\[([^\[\]/]+)\]")
 _SEQUENCE = re.compile(r"(-?\d{1,6}|[A-Za-z])\.\.(-?\d{1,6}|[A-Za-z])(?:\.\.(-?\d{1,4}))?")
+_LATER_TILDE = re.compile(r"(:)~(?=/|:|\Z)")
+# A subscript with a substitution in it is run by whatever evaluates it as a number or as a name.
+_RUNS_CODE = re.compile(r"\[[^\]]*(?:\$\(|`|\$\{)")
+_CHANGED = re.compile(
+    r"([A-Za-z_]\w*)\s*(?:\+\+|--|(?:[-+*/%&|^]|<<|>>)?=(?!=))|(?:\+\+|--)\s*([A-Za-z_]\w*)"
+)
+_PLACED = re.compile(r"\[(\d{1,3})\]=(.*)", re.DOTALL)
 _ARITHMETIC = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
+    ast.FloorDiv: lambda left, right: int(left / right),
+    ast.Mod: math.fmod,
 }
 
 
@@ -55,9 +63,10 @@ class Expansion:
         budget: Budget,
         captured: Callable[[Script], Stream],
         process: Callable[[Script, bool], Word],
+        doubt: Callable[[str], None],
     ) -> None:
         self._state, self._budget = state, budget
-        self._captured, self._process = captured, process
+        self._captured, self._process, self._doubt = captured, process, doubt
 
     def fields(self, words: Iterable[WordNode]) -> list[Word]:
         """All words, split and with their braces written out."""
@@ -91,8 +100,9 @@ class Expansion:
 
     def value(self, assigned: Sequence[Part] | Array) -> Value:
         if isinstance(assigned, Array):
-            return tuple(self.fields(assigned.words))
-        return self.plain_text(assigned)
+            return _placed(self.fields(assigned.words))
+        home = self._home()
+        return Word(_LATER_TILDE.sub(lambda found: found.group(1) + home, self.plain_text(assigned)))
 
     # Braces
 
@@ -139,11 +149,18 @@ class Expansion:
     # Splitting
 
     def _split(self, parts: tuple[Part, ...]) -> list[Word]:
-        separators = self._state.value("IFS")
-        fields = _Fields(" \t\n" if separators is None else _joined(separators))
+        fields = _Fields(self._separators())
         for place, part in enumerate(parts):
             self._add(part, fields, first=place == 0)
         return fields.done()
+
+    def _separators(self) -> str:
+        separators = self._state.value("IFS")
+        return " \t\n" if separators is None or separators is UNSET else _joined(separators)
+
+    def _home(self) -> str:
+        home = self._state.value("HOME")
+        return self._state.home if home is None or isinstance(home, tuple) else home
 
     def _add(self, part: Part, fields: _Fields, *, first: bool) -> None:
         if isinstance(part, Literal):
@@ -151,6 +168,9 @@ class Expansion:
                 fields.add(part.text)
             elif first and part.text.startswith("~"):
                 fields.add(self._tilde(part.text))
+            elif first and "=~" in part.text:
+                name, _, rest = part.text.partition("=")
+                fields.add(f"{name}={self._tilde(rest)}")
             else:
                 fields.add(_patterned(part.text))
         elif isinstance(part, Variable) and not part.quoted and self._takes_default(part):
@@ -167,7 +187,7 @@ class Expansion:
     def _takes_default(self, part: Variable) -> bool:
         """Whether `${x:-…}` stands for its own words, whose quoting then counts."""
         value = self._state.value(part.name)
-        missing = value is None or (part.operator == ":-" and value in (EMPTY, ()))
+        missing = value is None or value is UNSET or (part.operator == ":-" and value in (EMPTY, ()))
         return part.operator in (":-", "-") and not part.prefix and part.index is None and missing
 
     def _tilde(self, text: str) -> str:
@@ -175,7 +195,7 @@ class Expansion:
         state = self._state
         match name:
             case "~":
-                return state.home + slash + _patterned(rest)
+                return self._home() + slash + _patterned(rest)
             case "~+":
                 return state.cwd + slash + _patterned(rest)
             case "~-":
@@ -203,14 +223,24 @@ class Expansion:
                 return self._number(part.parts)
 
     def _number(self, parts: Sequence[Part]) -> Word:
-        text = self.text(parts, tilde=False).typed
-        names = sorted(set(re.findall(r"[A-Za-z_]\w*", text)))[:20]
-        for name in names:
+        return self.number(self.text(parts, tilde=False).typed)
+
+    def number(self, text: Word) -> Word:
+        """What a sum comes to. Names in it stand for their values, whose subscripts a shell evaluates."""
+        self._suspect(text)
+        changed = {first or second for first, second in _CHANGED.findall(text)}
+        for name in sorted(set(re.findall(r"[A-Za-z_]\w*", text)))[:20]:
             value = self._state.value(name)
-            text = Word(
-                re.sub(rf"\b{name}\b", GAP if value is None else _joined(value).replace("\\", ""), text)
-            )
+            self._suspect(_joined(value or EMPTY))
+            known = GAP if value is None else _joined(value).replace("\\", "")
+            text = Word(re.sub(rf"\b{name}\b", known, text))
+        for name in changed:
+            self._state.set(name, gap())
         return _calculated(text)
+
+    def _suspect(self, text: str) -> None:
+        if _RUNS_CODE.search(text):
+            self._doubt(text)
 
     def _variable(self, part: Variable) -> Value:
         if part.prefix == "!":
@@ -224,14 +254,19 @@ class Expansion:
             return self._conditional(part, value)
         if value is None:
             return self._state.unknown(part.name)
+        if isinstance(value, tuple):
+            value = tuple(item for item in value if item is not UNSET)
         if isinstance(value, tuple) and part.index is None and part.name not in "@*":
             value = value[0] if value else EMPTY
         return self._operated(part, value) if part.operator else value
 
     def _indirect(self, part: Variable) -> Value:
         name = self._state.value(part.name)
+        if part.name == "#":
+            name = Word(len(self._state.arguments))
         if name is None or isinstance(name, tuple) or not name.known:
             return gap()
+        self._suspect(name)
         value = self._state.value(name)
         return value if value is not None else self._state.unknown(name)
 
@@ -240,7 +275,7 @@ class Expansion:
         if value is None or place in ("@", "*"):
             return value
         values = value if isinstance(value, tuple) else (value,)
-        number = _calculated(place.typed)
+        number = self.number(place.typed)
         if not re.fullmatch(r"-?\d+", number):
             return gap()
         try:
@@ -249,10 +284,11 @@ class Expansion:
             return EMPTY
 
     def _conditional(self, part: Variable, value: Value | None) -> Value:
-        missing = value is None or (part.operator[0] == ":" and value in (EMPTY, ()))
+        missing = value is None or value is UNSET or (part.operator[0] == ":" and value in (EMPTY, ()))
         sign = part.operator[-1]
         if sign == "+":
-            return EMPTY if value is not None and missing else self.text(part.argument)
+            given = self.text(part.argument)
+            return gap(given.marks) if value is None else EMPTY if missing else given
         if not missing and value is not None:
             return value
         if sign == "?":
@@ -271,11 +307,11 @@ class Expansion:
 
     def _sliced(self, part: Variable, value: Value) -> Value:
         first, _, count = self.text(part.argument, tilde=False).partition(":")
-        start, length = _calculated(first), _calculated(count) if count else None
+        start, length = self.number(Word(first)), self.number(Word(count)) if count else None
         if not re.fullmatch(r"-?\d+", start) or (length is not None and not re.fullmatch(r"-?\d+", length)):
             return gap()
         begin = int(start)
-        if isinstance(value, tuple) and part.name in "@*" and part.index is None:
+        if isinstance(value, tuple) and part.name in "@*" and part.index is None and begin > 0:
             begin -= 1  # the arguments are counted from one
         begin = max(len(value) + begin, 0) if begin < 0 else begin
         end = (
@@ -292,7 +328,9 @@ class Expansion:
         if sign[0] in "^,":
             return _cased(sign, value)
         if sign[0] == "@":
-            return value if self.text(part.argument) in ("Q", "E", "L", "U") else gap(value.marks)
+            if "$" in value or "`" in value:
+                self._doubt(value)
+            return gap(value.marks)
         if not value.known or len(value) > LONGEST_MATCHED:
             return gap(value.marks)
         pattern = self.text(part.argument, tilde=False)
@@ -310,6 +348,8 @@ class _Fields:
 
     def __init__(self, separators: str) -> None:
         self._separators = separators
+        self._blank = "".join(character for character in separators if character in " \t\n")
+        self._marking = "".join(character for character in separators if character not in " \t\n")
         self._fields: list[Word] = []
         self._open: list[str] | None = None
 
@@ -320,7 +360,7 @@ class _Fields:
     def add_quoted(self, value: Value, part: Part) -> None:
         many = isinstance(value, tuple) and isinstance(part, Variable) and not _stars(part)
         if not many or not isinstance(value, tuple):
-            self.add(_joined(value))
+            self.add(value if isinstance(value, str) else self._separators[:1].join(value))
             return
         for place, word in enumerate(value):
             if place:
@@ -338,12 +378,23 @@ class _Fields:
             if word:
                 self.add(_patterned(word))
             return
-        pieces = re.split(f"[{re.escape(self._separators)}]+", word)
-        for place, piece in enumerate(pieces):
+        for place, piece in enumerate(self._pieces(word)):
             if place:
                 self._close()
-            if piece:
+            if piece is not None:
                 self.add(_patterned(piece))
+
+    def _pieces(self, word: str) -> list[str | None]:
+        """Blanks part words; any other separator also makes an empty word between two of its kind."""
+        blank = f"[{re.escape(self._blank)}]" if self._blank else "(?!)"
+        if not self._marking:
+            return [piece or None for piece in re.split(f"{blank}+", word)]
+        mark = f"[{re.escape(self._marking)}]"
+        edges = word.strip(self._blank) if self._blank else word
+        pieces: list[str | None] = list(re.split(f"{blank}*{mark}{blank}*|{blank}+", edges))
+        if pieces and not pieces[-1]:
+            pieces[-1] = None
+        return pieces
 
     def _close(self) -> None:
         if self._open is not None:
@@ -353,6 +404,20 @@ class _Fields:
     def done(self) -> list[Word]:
         self._close()
         return self._fields
+
+
+def _placed(words: list[Word]) -> tuple[Word, ...]:
+    """The items of an array, those with a place of their own there."""
+    items: list[Word] = []
+    for word in words:
+        found = _PLACED.fullmatch(word.typed)
+        if found is None:
+            items.append(word)
+            continue
+        place = int(found.group(1))
+        items += [UNSET] * (place + 1 - len(items))
+        items[place] = Word(found.group(2))
+    return tuple(items)
 
 
 def _stars(part: Variable) -> bool:

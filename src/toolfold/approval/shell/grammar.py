@@ -426,7 +426,9 @@ class Parser:
                 return self._function_body(word.plain)
         if not (assignments or words or redirects):
             self._fail("a command is missing")
-        return Simple(tuple(assignments), tuple(words), tuple(redirects), start, self._trimmed(start))
+        return Simple(
+            tuple(assignments), tuple(words), tuple(redirects), start, self._trimmed(start), self.text
+        )
 
     def _trimmed(self, start: int) -> int:
         end = self.at
@@ -716,6 +718,7 @@ class Parser:
             operator += self.text[self.at]
             self.at += 1
         slashed = operator.startswith("/")
+        quoted = quoted and operator[-1] in "-=?+"  # quotes around it do not make a pattern plain text
         argument = self._parts(IN_BRACES, "/}" if slashed else "}", quoted)
         second: tuple[Part, ...] | None = None
         if slashed and self._starts("/"):

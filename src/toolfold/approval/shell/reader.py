@@ -7,6 +7,7 @@ and the few effects that only the walk can see. It judges nothing else.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -19,7 +20,7 @@ from toolfold.approval.shell.grammar import Budget, TooMuch, Unreadable, parse
 from toolfold.approval.shell.inner import Inner, inner
 from toolfold.approval.shell.outputs import output
 from toolfold.approval.shell.runs import Redirect, Run, Stream
-from toolfold.approval.shell.state import State, Value
+from toolfold.approval.shell.state import UNSET, State, Value
 from toolfold.approval.shell.tree import (
     And,
     Assignment,
@@ -108,7 +109,12 @@ WORTH_HIDING = frozenset(
 WHERE_PROGRAMS_ARE = ("", "/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/")
 
 DECLARES = frozenset({"declare", "export", "local", "readonly", "typeset", "alias"})
-KEEPING = DECLARES | {"unset", "exec", "eval", ":"}  # builtins after which `X=1` in front of them lasts
+PROMPTS = frozenset({"PS0", "PS1", "PS2", "PS4"})
+STARTED_WITH = frozenset({"BASH_ENV", "ENV"})
+# Builtins that take the name of a variable, and evaluate its subscript.
+NAMING = frozenset({"let", "test", "[", "printf", "read", "unset", "declare", "typeset", "local", "mapfile"})
+SUBSCRIPT = re.compile(r"^\w+\[[^\]]*(?:\$\(|`)")
+MOST_CALLS = 3
 SAME_SHELL = frozenset({"eval", "source", ".", "command", "builtin", "exec", "trap", "time", "coproc"})
 # What these print is what they run prints.
 SEEN_THROUGH = (
@@ -164,7 +170,8 @@ class _Walk:
         self, reading: Reading, budget: Budget, confidential: Callable[[Run], bool], span: tuple[int, int]
     ) -> None:
         self._reading, self._budget, self._confidential = reading, budget, confidential
-        self._span, self._own_text = span, True
+        self._span, self._whole = span, ""
+        self._eaten: dict[int, tuple[Stream, int]] = {}  # how much of a stream `read` has taken
         self._processes = 0
         self._traps: list[Callable[[], Stream]] = []  # code that runs when all the rest has
 
@@ -174,16 +181,14 @@ class _Walk:
         """A text of shell code; code inside code is shown to a person as the part that holds it."""
         if around.depth > DEEPEST_CODE:
             raise TooMuch
-        own, self._own_text = self._own_text, top
+        if top:
+            self._whole = text
         try:
-            try:
-                script = parse(text, self._budget)
-            except Unreadable as problem:
-                self._see(Kind.UNREADABLE, detail=str(problem))
-                script = problem.script or Script()
-            printed = self._script(script, state, around)
-        finally:
-            self._own_text = own
+            script = parse(text, self._budget)
+        except Unreadable as problem:
+            self._see(Kind.UNREADABLE, detail=str(problem))
+            script = problem.script or Script()
+        printed = self._script(script, state, around)
         while top and self._traps:
             self._traps.pop(0)()
         return printed
@@ -222,16 +227,21 @@ class _Walk:
                 return self._case(node, state, around)
             case Function():
                 state.functions[node.name] = (node.body,)
+                if node.name == "command_not_found_handle":
+                    self._call((Word(node.name), gap()), state, around)
                 return SILENT
 
     def _pipeline(self, node: Pipeline, state: State, around: _Around) -> Stream:
         stream = around.stdin
         for place, stage in enumerate(node.stages):
             last = place == len(node.stages) - 1
-            own = state if last else state.copy()  # zsh and lastpipe run the last stage in the shell itself
-            stream = self._node(
-                stage, own, replace(around, stdin=stream, background=around.background or not last)
-            )
+            own = state.copy()
+            beside = around.background or not last
+            stream = self._node(stage, own, replace(around, stdin=stream, background=beside))
+            if last:
+                state.merge(own)  # zsh and `lastpipe` run it in the shell itself
+            else:
+                state.files |= own.files
         return stream or UNKNOWN
 
     def _and(self, node: And, state: State, around: _Around) -> Stream:
@@ -245,8 +255,7 @@ class _Walk:
 
     def _group(self, node: Group, state: State, around: _Around) -> Stream:
         inside = state.copy() if node.own_shell else state
-        for word in node.words:
-            self._expansion(state, around).text(word.parts)
+        self._evaluate(node.words, state, around)
         redirects, stdin = self._redirects(node.redirects, state, around)
         printed = self._script(node.body, inside, replace(around, stdin=stdin))
         if any(redirect.writes for redirect in redirects):
@@ -277,9 +286,14 @@ class _Walk:
             state.merge(arm)
         return printed
 
+    def _evaluate(self, words: Iterable[WordNode], state: State, around: _Around) -> None:
+        """The words of `(( … ))` and `[[ … ]]`: what they compare may be evaluated as a number."""
+        expansion = self._expansion(state, around)
+        for word in words:
+            expansion.number(expansion.text(word.parts).typed)
+
     def _loop(self, node: Loop, state: State, around: _Around) -> Stream:
-        for word in node.words:
-            self._expansion(state, around).text(word.parts)
+        self._evaluate(node.words, state, around)
         endless = _first_word(node.condition) in ENDLESS or any(_never_ends(word) for word in node.words)
         inside = replace(around, repeated=around.repeated or endless)
         stdin = around.stdin
@@ -291,10 +305,12 @@ class _Walk:
     def _each_line(self, node: Loop, lines: Sequence[str], state: State, around: _Around) -> Stream:
         printed = SILENT
         for line in lines:
-            printed = _after(printed, self._round(node, state, replace(around, stdin=Stream(Word(line)))))
+            self._script(node.condition, state, replace(around, stdin=Stream(Word(line))))
+            printed = _after(printed, self._script(node.body, state, replace(around, stdin=UNKNOWN)))
         return printed
 
     def _round(self, node: Loop, state: State, around: _Around) -> Stream:
+        self._evaluate(node.words, state, around)
         return _after(self._script(node.condition, state, around), self._script(node.body, state, around))
 
     def _rounds(self, once: Callable[[], Stream], state: State) -> Stream:
@@ -327,50 +343,59 @@ class _Walk:
     # Simple commands
 
     def _simple(self, node: Simple, state: State, around: _Around) -> Stream:
-        if self._own_text:
+        if node.source is self._whole:
             self._span = (node.start, node.end)
+        if alias := self._dealiased(node, state):
+            return self._alias(*alias, state, around)
         expansion = self._expansion(state, around)
-        words = self._dealiased(node, state)
-        if words is None:
-            return UNKNOWN
-        typed = [w if isinstance(w, WordNode) else _declared(w) for w in words]
+        typed = [word if isinstance(word, WordNode) else _declared(word) for word in node.words]
         argv = tuple(expansion.fields(typed))
         redirects, stdin = self._redirects(node.redirects, state, around)
         if not argv:
             for assignment in node.assignments:
-                self._assign(assignment, state, expansion)
+                self._assign(assignment, state, expansion, around)
             if redirects:
                 self._start(Run(argv=(), redirects=redirects, cwd=state.cwd, span=self._span), around)
             return self._sent(SILENT, redirects, state)
-        values = {
-            a.name: expansion.plain_text(a.value) for a in node.assignments if isinstance(a.value, tuple)
-        }
-        if words and isinstance(words[0], WordNode) and words[0].plain in DECLARES:
-            self._declare(words, argv, state, expansion)
+        before = {each.name: state.variables.get(each.name) for each in node.assignments}
+        for assignment in node.assignments:
+            self._assign(assignment, state, expansion, around)
+        given = {name: _joined(state.variables.get(name, EMPTY)) for name in before}
+        if isinstance(node.words[0], WordNode) and node.words[0].plain in DECLARES:
+            self._declare(node.words, argv, state, expansion, around)
         inside = replace(around, stdin=stdin)
-        own = state
-        if values and argv[0] not in KEEPING:
-            own = state.copy()
-            own.variables |= values
-        printed = self._invoke(argv, own, inside, assigned=values, redirects=redirects)
-        if own is not state:
-            _keep_what_lasts(state, own)
+        printed = self._invoke(argv, state, inside, assigned=given, redirects=redirects)
+        for name, value in before.items():  # in front of a command they last as long as it runs
+            state.restore(name, value)
+        if argv == ("exec",):
+            _keep_open(redirects, stdin, state)
         return self._sent(printed, redirects, state)
 
-    def _dealiased(self, node: Simple, state: State) -> Sequence[WordNode | Assignment] | None:
-        """The words with an alias in front written out; None where it was read as a text of its own."""
+    def _dealiased(self, node: Simple, state: State) -> tuple[str, str] | None:
+        """The name of an alias in front, and the command with its text in the place of the name."""
         first = node.words[0] if node.words else None
         name = first.plain if isinstance(first, WordNode) else None
-        if name is None or name not in state.aliases:
-            return node.words
-        text = state.aliases[name]
-        without = state.copy()
-        del without.aliases[name]
-        script = parse(text, self._budget)
-        if len(script.statements) == 1 and isinstance(script.statements[0].node, Simple):
-            return (*script.statements[0].node.words, *node.words[1:])
-        self._script(script, without, TOP)
-        return None
+        if name is None or name not in state.aliases or not isinstance(first, WordNode):
+            return None
+        text = node.source[node.start : first.start]
+        at, words = first.start, list(node.words)
+        while words:  # an alias that ends in a blank lets the next word be one too
+            word = words.pop(0)
+            plain = word.plain if isinstance(word, WordNode) else None
+            if plain is None or plain not in state.aliases or not isinstance(word, WordNode):
+                break
+            text += node.source[at : word.start] + state.aliases[plain]
+            at = word.end
+            if not state.aliases[plain].endswith((" ", "\t")):
+                break
+        return name, text + node.source[at : node.end]
+
+    def _alias(self, name: str, text: str, state: State, around: _Around) -> Stream:
+        meaning = state.aliases.pop(name)  # inside its own text it is no alias
+        try:
+            return self.text(text, state, replace(around, depth=around.depth + 1))
+        finally:
+            state.aliases.setdefault(name, meaning)
 
     def _invoke(
         self,
@@ -400,10 +425,25 @@ class _Walk:
             background=around.background,
             repeated=around.repeated,
         )
+        if name == "let":
+            for word in argv[1:]:
+                self._expansion(state, around).number(word.typed)
         builtin = BUILTINS.get(name)
         if builtin is not None:
-            builtin(run, state)
+            builtin(self._fed(run), state)
+        if name in NAMING and any(SUBSCRIPT.search(word) for word in argv[1:]):
+            self._see(Kind.UNREADABLE, detail="text is evaluated as a name, and would be run")
         return self._start(run, around, state)
+
+    def _fed(self, run: Run) -> Run:
+        """A `read` after another one is given the lines that are left."""
+        stream = run.stdin
+        if run.name != "read" or stream is None or stream.text is None:
+            return run
+        _, taken = self._eaten.get(id(stream), (stream, 0))
+        line_end = stream.text.find("\n", taken)
+        self._eaten[id(stream)] = (stream, len(stream.text) if line_end < 0 else line_end + 1)
+        return replace(run, stdin=Stream(Word(stream.text[taken:]), stream.marks)) if taken else run
 
     def _start(self, run: Run, around: _Around, state: State | None = None) -> Stream:
         """Note a program that would be started, and follow what it starts in turn."""
@@ -463,10 +503,27 @@ class _Walk:
         if one.source == "stdin":
             if run.stdin is None and not one.more_operands:
                 return UNKNOWN
-            return self._code(run.stdin or UNKNOWN, one.language, run, state, around)
+            return self._with_arguments(
+                one, run, state, lambda own: self._code(run.stdin or UNKNOWN, one.language, run, own, around)
+            )
         if one.source == "file" and one.file is not None:
-            return self._file(one.file, one.language, run, state, around)
+            file = one.file
+            return self._with_arguments(
+                one, run, state, lambda own: self._file(file, one.language, run, own, around)
+            )
         return UNKNOWN
+
+    def _with_arguments(
+        self, one: Inner, run: Run, state: State, follow: Callable[[State], Stream]
+    ) -> Stream:
+        """A script sees its own arguments; one that is sourced without any sees those of the shell."""
+        own = state if run.name in SAME_SHELL else state.copy()
+        before = own.arguments
+        if one.arguments or own is not state:
+            own.arguments = _handed(one)
+        printed = follow(own)
+        own.arguments = before
+        return printed
 
     def _inner_argv(self, argv: tuple[Word, ...], run: Run, state: State, around: _Around) -> Stream:
         if not argv:
@@ -485,7 +542,7 @@ class _Walk:
             return self._foreign(code, one.language, state, around)
         own = state if run.name in SAME_SHELL else state.copy()
         if run.name not in SAME_SHELL:
-            words = tuple(gap() if "{}" in word else word for word in one.arguments)
+            words = _handed(one)
             own.zero, own.arguments = words[0] if words else own.zero, words[1:]
             if one.more_operands and not own.arguments:
                 own.arguments = (gap(),)
@@ -531,18 +588,23 @@ class _Walk:
         return UNKNOWN
 
     def _call(self, argv: tuple[Word, ...], state: State, around: _Around) -> Stream:
-        """A function, with its arguments; one that calls itself twice over is a bomb."""
+        """A function, with its arguments; one that starts itself in the background is a bomb."""
         name = argv[0]
-        if name in around.calls:
-            if around.background:
-                self._see(Kind.FORK_BOMB, name, detail="a function starts itself again and again")
+        again = around.calls.count(name)
+        if again and around.background:
+            self._see(Kind.FORK_BOMB, name, detail="a function starts itself again and again")
             return UNKNOWN
-        outer, state.arguments = state.arguments, argv[1:]
+        if again > MOST_CALLS:
+            return UNKNOWN
+        given = argv[1:] if again < MOST_CALLS else tuple(gap() for _ in argv[1:])
+        outer, state.arguments = state.arguments, given
+        hidden, state.locals = state.locals, {}
         printed = SILENT
         for body in state.functions[name]:
             inside = replace(around, calls=(*around.calls, name), background=False)
             printed = _either(printed, self._node(body, state, inside))
         state.arguments = outer
+        state.leave(hidden)
         return printed
 
     # Words, values, redirections
@@ -559,16 +621,31 @@ class _Walk:
                 state.files[path] = printed
             return Word(path)
 
-        return Expansion(state, self._budget, captured, process)
+        def doubt(text: str) -> None:
+            self._see(Kind.UNREADABLE, Word(text), detail="text is evaluated, and would be run")
 
-    def _assign(self, assignment: Assignment, state: State, expansion: Expansion) -> None:
+        return Expansion(state, self._budget, captured, process, doubt)
+
+    def _assign(self, assignment: Assignment, state: State, expansion: Expansion, around: _Around) -> None:
         value = expansion.value(assignment.value)
         old = state.value(assignment.name)
         if assignment.index is not None:
-            value = _with_item(old, expansion.text(assignment.index), value)
+            value = _with_item(old, expansion.number(expansion.text(assignment.index).typed), value)
         elif assignment.adds:
             value = _added(old, value)
+        if state.attributes.get(assignment.name) == "i":
+            expansion.number(Word(_joined(value)))
         state.set(assignment.name, value)
+        self._hooked(assignment.name, _joined(value), state, around)
+
+    def _hooked(self, name: str, value: Word, state: State, around: _Around) -> None:
+        """Variables whose value a shell runs by itself."""
+        if name == "PROMPT_COMMAND":
+            self.text(value, state.copy(), replace(around, depth=around.depth + 1))
+        elif name in PROMPTS and ("$(" in value or "`" in value):
+            self._see(Kind.UNREADABLE, value, detail="a shell would run it for its prompt")
+        elif name in STARTED_WITH and value:
+            self._traps.append(lambda: self._file(value, "sh", Run(argv=(), path=value), state, around))
 
     def _declare(
         self,
@@ -576,9 +653,16 @@ class _Walk:
         argv: tuple[Word, ...],
         state: State,
         expansion: Expansion,
+        around: _Around,
     ) -> None:
         flags = "".join(word for word in argv[1:] if word.startswith("-"))
-        for word in words:
+        for word in words[1:]:
+            name = word.name if isinstance(word, Assignment) else word.plain
+            if name and argv[0] in ("local", "declare", "typeset") and "g" not in flags:
+                state.own(name)
+            attribute = next((flag for flag in "ilu" if flag in flags), None)
+            if name and attribute and argv[0] != "alias":
+                state.attributes[name] = attribute
             if not isinstance(word, Assignment):
                 continue
             if argv[0] == "alias":
@@ -588,7 +672,7 @@ class _Walk:
             elif "n" in flags and argv[0] != "export" and isinstance(word.value, tuple):
                 state.references[word.name] = expansion.plain_text(word.value)
             else:
-                self._assign(word, state, expansion)
+                self._assign(word, state, expansion, around)
 
     def _redirects(
         self, redirections: Iterable[Redirection], state: State, around: _Around
@@ -601,7 +685,11 @@ class _Walk:
             text = expansion.text(redirection.target, tilde=sign not in ("<<", "<<-"))
             if sign in ("<<<", "<<", "<<-"):
                 text = text.typed
-                stdin = Stream(Word(text + "\n") if sign == "<<<" else text, text.marks)
+                fed = Stream(Word(text + "\n") if sign == "<<<" else text, text.marks)
+                if redirection.descriptor in ("", "0"):
+                    stdin = fed
+                else:
+                    state.descriptors[redirection.descriptor] = fed
                 continue
             if sign in ("<", "<>") and redirection.descriptor in ("", "0"):
                 stdin = self._opened(text, state)
@@ -624,8 +712,11 @@ class _Walk:
         for redirect in redirects:
             if not redirect.writes or redirect.descriptor not in ("", "1"):
                 continue
-            if redirect.operator == ">&" and (redirect.target.isdigit() or redirect.target == "-"):
-                if redirect.target in ("1",):
+            if redirect.operator == ">&" and redirect.target in state.targets:
+                path = state.path(state.targets[redirect.target])
+                state.files[path] = _after(state.files.get(path, SILENT), printed)
+            elif redirect.operator == ">&" and (redirect.target.isdigit() or redirect.target == "-"):
+                if redirect.target == "1":
                     continue
             elif redirect.target in ("/dev/stdout", "/dev/fd/1"):
                 continue
@@ -642,6 +733,15 @@ class _Walk:
 
 
 # Streams
+
+
+def _keep_open(redirects: Iterable[Redirect], stdin: Stream | None, state: State) -> None:
+    """`exec` with redirections only: they hold for all that follows."""
+    for redirect in redirects:
+        if redirect.descriptor.isdigit() and redirect.writes:
+            state.targets[redirect.descriptor] = redirect.target
+        elif redirect.descriptor in ("", "0") and stdin is not None:
+            state.descriptors["0"] = stdin
 
 
 def _after(first: Stream, second: Stream) -> Stream:
@@ -695,13 +795,22 @@ def _first_word(script: Script) -> str | None:
 # Values
 
 
+def _joined(value: Value) -> Word:
+    return Word(" ".join(value)) if isinstance(value, tuple) else value
+
+
+def _handed(one: Inner) -> tuple[Word, ...]:
+    """The arguments of a script; those that `find` fills in are not known."""
+    return tuple(gap() if "{}" in word else word for word in one.arguments)
+
+
 def _with_item(
     old: Word | tuple[Word, ...] | None, index: Word, value: Word | tuple[Word, ...]
 ) -> tuple[Word, ...]:
     items = list(old if isinstance(old, tuple) else (old,) if old is not None else ())
     if not index.isdigit() or int(index) > 256 or isinstance(value, tuple):
         return (*items, gap())
-    items += [EMPTY] * (int(index) + 1 - len(items))
+    items += [UNSET] * (int(index) + 1 - len(items))
     items[int(index)] = value
     return tuple(items)
 
@@ -745,10 +854,3 @@ def _program(word: Word, state: State) -> Word:
     if not word.known:
         return gap(word.marks) if GAP in word.rpartition("/")[2] else Word(word.rpartition("/")[2])
     return Word(word.rstrip("/").rpartition("/")[2] or word)
-
-
-def _keep_what_lasts(state: State, inside: State) -> None:
-    """After `X=1 cmd`: all that the command changed, but not X."""
-    state.cwd, state.functions, state.aliases = inside.cwd, inside.functions, inside.aliases
-    state.files, state.programs, state.fetched = inside.files, inside.programs, inside.fetched
-    state.descriptors = inside.descriptors

@@ -13,10 +13,11 @@ from toolfold.approval.shell.runs import HERE, Stream
 from toolfold.approval.shell.tree import Node
 from toolfold.approval.shell.words import EMPTY, GAP, Mark, Word, gap
 
-__all__ = ["State", "Value"]
+__all__ = ["OWN_JOB", "SOME_NUMBER", "UNSET", "State", "Value"]
 
 Value = Word | tuple[Word, ...]
 
+UNSET = Word("")  # a variable, or a place in an array, that this command has made to be missing
 SHELL = Word("bash")
 SOME_NUMBER = Word("4242")  # a number stays one, never a word
 OWN_JOB = Word("%1")  # `$!` names what the shell itself has started
@@ -49,6 +50,9 @@ class State:
     programs: dict[str, Word] = field(default_factory=dict)  # copies and links of programs, by their new path
     fetched: tuple[str, ...] = ()  # folders filled from the network
     descriptors: dict[str, Stream] = field(default_factory=dict)
+    targets: dict[str, Word] = field(default_factory=dict)  # files that a descriptor writes to
+    attributes: dict[str, str] = field(default_factory=dict)  # i, l, u of `declare`
+    locals: dict[str, Value | None] | None = None  # inside a function: what its own variables hide
 
     def copy(self) -> State:
         return State(
@@ -64,6 +68,9 @@ class State:
             dict(self.programs),
             self.fetched,
             dict(self.descriptors),
+            dict(self.targets),
+            dict(self.attributes),
+            None if self.locals is None else dict(self.locals),
         )
 
     def merge(self, other: State) -> None:
@@ -80,6 +87,10 @@ class State:
         self.programs |= other.programs
         self.fetched += tuple(folder for folder in other.fetched if folder not in self.fetched)
         self.descriptors |= other.descriptors
+        self.targets |= other.targets
+        self.attributes |= other.attributes
+        if self.arguments != other.arguments:
+            self.arguments = (gap(),)
         if self.cwd != other.cwd:
             self.cwd = gap()
 
@@ -87,6 +98,7 @@ class State:
         return (
             self.variables == other.variables
             and self.cwd == other.cwd
+            and self.arguments == other.arguments
             and self.functions == other.functions
             and self.aliases == other.aliases
             and self.files.keys() == other.files.keys()
@@ -99,6 +111,8 @@ class State:
                 self.variables[name] = gap()
         if before.cwd != self.cwd:
             self.cwd = gap()
+        if before.arguments != self.arguments:
+            self.arguments = (gap(),)
 
     def value(self, name: str) -> Value | None:
         """A variable's value; None where this command never set it and only the surroundings know."""
@@ -138,7 +152,34 @@ class State:
         return gap(frozenset({Mark.CONFIDENTIAL} if secret else ()))
 
     def set(self, name: str, value: Value) -> None:
-        self.variables[self.references.get(name, name)] = value
+        name = self.references.get(name, name)
+        self.variables[name] = self._by_attribute(name, value)
+
+    def _by_attribute(self, name: str, value: Value) -> Value:
+        """What `declare -l`, `-u` and `-i` make of a value."""
+        attribute = self.attributes.get(name)
+        if attribute is None or isinstance(value, tuple):
+            return value
+        if attribute == "i":
+            return value if value.isdigit() else gap(value.marks)
+        return Word(value.lower() if attribute == "l" else value.upper())
+
+    def own(self, name: str) -> None:
+        """`local`: the variable is the function's from here on."""
+        if self.locals is not None and name not in self.locals:
+            self.locals[name] = self.variables.get(name)
+
+    def leave(self, outer: dict[str, Value | None] | None) -> None:
+        """The end of a function: what its own variables hid is there again."""
+        for name, value in (self.locals or {}).items():
+            self.restore(name, value)
+        self.locals = outer
+
+    def restore(self, name: str, value: Value | None) -> None:
+        if value is None:
+            self.variables.pop(name, None)
+        else:
+            self.variables[name] = value
 
     def path(self, word: Word) -> str:
         """A path as a key: joined to the current folder and tidied."""

@@ -115,6 +115,7 @@ class Simple:
     redirects: tuple[Redirection, ...]
     start: int
     end: int
+    source: str  # the text that the places are in
 
 
 @dataclass(frozen=True, slots=True)
