@@ -49,7 +49,7 @@ def run(job: Answer) -> Answer:
     settings = configured(Path(job["home"]), job["model"])
     first, *others = job["messages"]
     clock = Clock()
-    with open_runtime(settings) as runtime:
+    with open_runtime(settings, progress=waiting) as runtime:
         answer["runtime"] = clock.read()
         clock = Clock()
         ask(runtime.retriever, tools, first)
@@ -65,6 +65,10 @@ def configured(home: Path, model: str) -> Config:
     """The default settings, but for the model."""
     overrides = ["plugins.enabled=false", f"tools.rag_embed_model={model}"]
     return load_config(project=home, env={"TOOLFOLD_HOME": str(home)}, overrides=overrides)
+
+
+def waiting(done: int, whole: int) -> None:
+    """As a person at a terminal, who is told how far it is and waits: the index is built in the first search."""
 
 
 def ask(retriever: Retriever, tools: Snapshot, message: str) -> None:
@@ -85,7 +89,7 @@ def changed(settings: Config, tools: Snapshot, message: str, model: str) -> dict
         shutil.copytree(settings.paths.cache_dir, configured(home, model).paths.cache_dir)
         name = sorted(tools)[len(tools) // 2]
         other = replace(tools[name], description=f"{tools[name].description} In a new way.")
-        with open_runtime(configured(home, model)) as runtime:
+        with open_runtime(configured(home, model), progress=waiting) as runtime:
             ask(runtime.retriever, tools, message)
             usual = measured(runtime.retriever, tools, message)
             after = measured(runtime.retriever, Snapshot({**tools, name: other}, 1), message)

@@ -76,7 +76,7 @@ def run(job: Answer) -> Answer:
     home = Path(job["home"])
     overrides = ["plugins.enabled=false", *job["settings"]]
     config = load_config(project=home, env={"TOOLFOLD_HOME": str(home)}, overrides=overrides)
-    with open_runtime(config) as runtime:
+    with open_runtime(config, progress=lambda done, whole: None) as runtime:  # it waits for the index
         runtime.registry.add_all(load_catalog(Path(job["catalog"])))
         turns, session = Turns(runtime), runtime.session()
         first = turns.turn(session, job["messages"][0])

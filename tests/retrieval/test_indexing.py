@@ -118,13 +118,26 @@ def test_a_few_new_tools_are_read_at_once(opened: Callable[..., Indexer]) -> Non
 def test_known_tools_are_found_by_meaning_while_new_ones_are_read(
     opened: Callable[..., Indexer], tmp_path: Path
 ) -> None:
-    Indexer(Counting().embedder, tmp_path).index(MANY)
+    known = (*MANY, *(made(f"known_{n}", "knits") for n in range(400)))
+    Indexer(Counting().embedder, tmp_path).index(known)
     model = Slow()
-    index = opened(model, tmp_path).index((*MANY, *MORE))
+    index = opened(model, tmp_path).index((*known, *MORE))
     assert index.vectors is not None
     present = index.vectors.packed.present
-    assert all(present[index.by_name[tool.name]] for tool in MANY)
+    assert all(present[index.by_name[tool.name]] for tool in known)
     assert not any(present[index.by_name[tool.name]] for tool in MORE)
+
+
+def test_a_few_tools_that_the_model_has_read_do_not_come_before_the_many_others(
+    opened: Callable[..., Indexer], tmp_path: Path
+) -> None:
+    Indexer(Counting().embedder, tmp_path).index(MANY[:FEW])
+    model = Slow()
+    indexer = opened(model, tmp_path)
+    assert indexer.index(MANY).vectors is None
+    model.let()
+    assert finished(indexer, MANY).vectors is not None
+    assert model.counting.asked() == len(MANY) - FEW
 
 
 def test_tools_that_come_meanwhile_are_read_after_the_others(opened: Callable[..., Indexer]) -> None:

@@ -16,6 +16,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,8 @@ log = logging.getLogger(__name__)
 KEPT_FILES = 6
 FEW = 64
 """So many new tools are embedded at once, whatever the patience."""
+MOST_UNREAD = 0.2
+"""Beyond this share of tools without vectors, the vectors of the others are not used."""
 _BATCH = 64
 _KEPT_EVERY = 10.0
 _CHECKSUM_BYTES = 16
@@ -120,11 +123,12 @@ class Indexer:
         sums = self._checksums(tools)
         known = Known.of(self._current[1]) if self._current else self._load(sums)
         index = self._builder(sums, self._embed_now).built(known, tools, sums)
-        if self._put_off:
-            self._go_on_beside(tools, sums, index)
-        else:
+        if not self._put_off:
             self._save_what_is_new(known, index, sums)
-        return index
+            return index
+        self._go_on_beside(tools, sums, index)
+        # Among many that the model has not read, the few that it has would always come first.
+        return replace(index, vectors=None) if self._put_off > len(tools) * MOST_UNREAD else index
 
     def _builder(self, sums: Sequence[bytes], embed: Embed) -> Builder:
         return Builder(self._words, embed, self._outage, lambda kept: self._save(kept, sums))
