@@ -204,7 +204,7 @@ class _Legs:
     """What the legs and their fusion say of every tool."""
 
     def __init__(self, runtime: Runtime, turn: Turn, message: str) -> None:
-        offered = frozenset(tool.name for tool in turn.offered)
+        offered = turn.offered_names
         retriever, snapshot = runtime.retriever, turn.snapshot
         self.spent: dict[str, float] = {}
         self._scores: Mapping[str, Mapping[str, float]] = {}

@@ -64,8 +64,7 @@ class Answers:
             problem = f"a query has {longest:,} characters; say it in a few words, {LONGEST_QUERY:,} at most"
             raise _not_invoked(BRIDGE_SEARCH, problem)
         limit = min(max(1, args.get("limit") or self._default), self._most)
-        offered = frozenset(tool.name for tool in turn.offered)
-        found = {query: self._found(turn, query, limit, offered) for query in queries}
+        found = {query: self._found(turn, query, limit) for query in queries}
         rows = itertools.zip_longest(*(each.names for each in found.values()))
         names = list(dict.fromkeys(name for row in rows for name in row if name))
         # A call outside of any turn knows nothing of what its model was shown.
@@ -99,8 +98,9 @@ class Answers:
             told.append(description)
         return _several(told, failed)
 
-    def _found(self, turn: Turn, query: str, limit: int, offered: frozenset[str]) -> _Found:
+    def _found(self, turn: Turn, query: str, limit: int) -> _Found:
         """The names that fit one query, of those offered."""
+        offered = turn.offered_names
         first = [tool.name for tool in turn.snapshot.named(query) if tool.name in offered]
         hits = self._hits(turn, query, limit, offered) if offered else []
         names = dict.fromkeys((*first, *(hit.name for hit in hits if hit.name in offered)))

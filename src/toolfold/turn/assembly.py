@@ -31,6 +31,7 @@ class Turn:
     """What the model is shown, in a stable order."""
     offered: Sequence[Tool] = ()
     """What it could be shown, by name: all that was granted and can work now."""
+    offered_names: frozenset[str] = frozenset()
     bridge: Bridge | None = None
     """Answers the model's questions about tools it was not shown."""
     searchable: bool = False
@@ -66,9 +67,7 @@ class Turn:
 
     def described(self, tool: Tool) -> Definition:
         """The definition of one tool, in the company of all that this turn may call."""
-        return (
-            _adapted(tool, frozenset(each.name for each in self.offered)) if tool.adapt else tool.definition()
-        )
+        return _adapted(tool, self.offered_names) if tool.adapt else tool.definition()
 
     def _granted(self, name: str) -> Tool:
         """The granted tool of a name. Authors choose freely: a stranger must not hide one of ours."""
@@ -105,8 +104,11 @@ def assemble(
 def begin(grant: Grant, availability: Availability, bridge: Bridge | None = None) -> Turn:
     """A turn that shows all that was granted and can work now."""
     unavailable = availability.unavailable(grant.checked)
-    offered = [tool for tool in grant.tools if tool.name not in unavailable] if unavailable else grant.tools
-    return Turn(grant.snapshot, grant.names, unavailable, offered, offered, bridge, shown=grant.shown)
+    offered, names = grant.tools, grant.tool_names
+    if unavailable:
+        offered = [tool for tool in offered if tool.name not in unavailable]
+        names = names.difference(unavailable)
+    return Turn(grant.snapshot, grant.names, unavailable, offered, offered, names, bridge, shown=grant.shown)
 
 
 def showable(grant: Grant, turn: Turn, names: Iterable[str]) -> list[Tool]:

@@ -32,9 +32,12 @@ class Grant:
     """Its names, and perhaps more that do not exist."""
     checked: Sequence[Tool] = field(init=False)
     """Those of the tools that may be unable to work."""
+    tool_names: frozenset[str] = field(init=False)
+    """Of the tools: one object, whose hash is worked out once."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "checked", [tool for tool in self.tools if tool.check is not None])
+        object.__setattr__(self, "tool_names", frozenset(tool.name for tool in self.tools))
 
     @classmethod
     def of(cls, snapshot: Snapshot, names: frozenset[str], hidden: frozenset[str] = frozenset()) -> Grant:

@@ -200,7 +200,7 @@ class _Field:
         unavailable = frozenset(turn.unavailable)
         last = self._last
         if last is None or last[0] != unavailable:
-            names = frozenset(tool.name for tool in turn.offered) - self._pinned
+            names = turn.offered_names - self._pinned
             self._last = last = unavailable, names
         return last[1]
 
