@@ -188,6 +188,8 @@ def _in_system(top: str, parts: Sequence[str]) -> frozenset[Place]:
         return located(parts[1:]) if second in ("etc", "var", "tmp") else _system(parts)
     if top == "var" and second in ("tmp", "folders"):
         return frozenset({Place.TEMP})
+    if top == "var" and second == "www" and len(parts) > 2:
+        return frozenset({Place.OUTSIDE})  # where sites are kept, not what the system runs on
     if top == "run" and second == "user":
         return frozenset({Place.TEMP})
     if top == "usr" and second == "home":
@@ -215,7 +217,7 @@ def _in_dev(parts: Sequence[str]) -> frozenset[Place]:
         return frozenset({Place.NETWORK})
     if name == "shm":
         return frozenset({Place.TEMP})
-    return frozenset({Place.DEVICE})
+    return frozenset({Place.DEVICE, Place.UNKNOWN} if GAP in name else {Place.DEVICE})
 
 
 def on_drive(parts: Sequence[str]) -> frozenset[Place]:

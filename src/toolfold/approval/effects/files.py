@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from toolfold.approval.effects.scene import UNKNOWN, Family, Scene, names
+from toolfold.approval.landmarks import DIRECTORIES
 from toolfold.approval.options import Options
 from toolfold.approval.places import Place
 from toolfold.approval.shell.words import EMPTY, GAP, Word
@@ -129,10 +130,22 @@ def _put(scene: Scene, sources: Sequence[Word], destination: Word, *traits: str)
     emptied = ("empty",) if len(sources) == 1 and sources[0] == "/dev/null" else ()
     into = scene.write(destination, *traits, *emptied)
     yield into
+    if not _holds(scene, sources, destination):
+        return
     for source in sources[:16]:
         name = source.rstrip("/").rpartition("/")[2]
         if name and name not in (".", "..") and GAP not in name:
             yield from _added(scene, into, Word(f"{destination.rstrip('/') or '/'}/{name}"), *traits)
+
+
+def _holds(scene: Scene, sources: Sequence[Word], destination: Word) -> bool:
+    """Whether the destination is a directory, as far as its spelling tells."""
+    if len(sources) > 1 or destination.endswith(("/", "/.", "/..")) or destination in (".", ".."):
+        return True
+    where = scene.where(destination)
+    if where.places & {Place.HOME, Place.ROOT, Place.SYSTEM_ROOT}:
+        return True
+    return where.path.rpartition("/")[2].lower() in DIRECTORIES
 
 
 def _added(scene: Scene, into: Effect, word: Word, *traits: str) -> Iterator[Effect]:
@@ -164,7 +177,8 @@ def _mv(scene: Scene) -> Iterator[Effect]:
 def _moved_away(scene: Scene, word: Word, lost: bool) -> Effect:
     """What is renamed is still there, so that only the place it leaves matters."""
     where = scene.where(word, follow=False, whole=True)
-    left = replace(where, places=where.places if lost else where.places - {Place.SECRET, Place.DATA})
+    renamed = not lost and where.places & {Place.PROJECT, Place.TEMP}
+    left = replace(where, places=where.places - {Place.SECRET, Place.DATA}) if renamed else where
     return scene.destroy(Kind.OVERWRITE, word, left, "moved", *(("lost",) if lost else ()))
 
 
@@ -336,9 +350,16 @@ def _dd(scene: Scene) -> Iterator[Effect]:
 
 def _tee(scene: Scene) -> Iterator[Effect]:
     options = scene.options()
-    added = options.has("-a", "--append")
-    for word in scene.each(options.operands):
-        yield scene.write(word, *(("added",) if added else ()), kind=Kind.WRITE if added else Kind.OVERWRITE)
+    if options.has("-a", "--append"):
+        for word in scene.each(options.operands):
+            yield scene.write(word, "added", kind=Kind.WRITE)
+    else:
+        for word in scene.each(options.operands):
+            yield scene.write(word, *(("empty",) if _fed_nothing(scene) else ()))
+
+
+def _fed_nothing(scene: Scene) -> bool:
+    return any(r.operator == "<" and r.target == "/dev/null" for r in scene.run.redirects)
 
 
 def _truncate(scene: Scene) -> Iterator[Effect]:
@@ -387,6 +408,14 @@ def _awk(scene: Scene) -> Iterator[Effect]:
     if "inplace" in options.values("-i", "--include"):
         scripted = options.has("-f", "--file", "-e", "--source")
         for word in scene.each(options.operands if scripted else options.operands[1:]):
+            yield scene.write(word, "edited")
+
+
+def _edited_in_place(scene: Scene) -> Iterator[Effect]:
+    """Editors of settings: with the option that says so, every operand could be the file."""
+    options = scene.options(names("-f --file -o -p -v -t"))
+    if options.has("-i", "--inplace", "--in-place", "--set", "--del", "-L", "-w", "--write"):
+        for word in scene.each((*options.operands, *options.values("-f", "--file"))):
             yield scene.write(word, "edited")
 
 
@@ -567,7 +596,9 @@ def _prints_nothing(scene: Scene, descriptor: str) -> bool:
     rest = argv[1:]
     if argv[0] in ("echo", "printf"):
         return all(word in ("", "-n", "-e", "-ne", "-en") for word in rest)
-    return argv[0] in ("cat", "cp") and rest == ("/dev/null",)
+    if argv[0] in ("head", "tail"):
+        return rest[:2] in (("-c", "0"), ("-n", "0")) or rest[:1] in (("-c0",), ("-n0",), ("-0",))
+    return argv[0] == "cat" and (rest == ("/dev/null",) or (not rest and _fed_nothing(scene)))
 
 
 FILES: Family = {
@@ -599,6 +630,7 @@ FILES: Family = {
     **dict.fromkeys(names("ed red ex"), _ed),
     **dict.fromkeys(names("awk gawk"), _awk),
     **dict.fromkeys(names("qemu-img bmaptool"), _imaged),
+    **dict.fromkeys(names("yq crudini xmlstarlet toml dasel"), _edited_in_place),
     "patch": _patch,
     "crontab": _crontab,
     **dict.fromkeys(names("at batch atrm"), _at),

@@ -73,7 +73,7 @@ def _killall(scene: Scene) -> Iterator[Effect]:
     for word in scene.each(options.operands):
         every = ("all",) if re.fullmatch(r"[.*^$]*", word) else ()
         yield scene.effect(Kind.PROCESS, "named", *forced, *owner, *every, target=word)
-    if owner and not options.operands:
+    if not options.operands and (owner or options.has("-P", "-g", "-s", "-t", "--parent", "--pgroup")):
         yield scene.effect(Kind.PROCESS, "named", *forced, *owner)
 
 
@@ -321,6 +321,29 @@ def _kernel(scene: Scene, *traits: str, target: Word = EMPTY) -> Effect:
     return scene.effect(Kind.SERVICE, "kernel", *traits, target=target)
 
 
+def _settings(scene: Scene) -> Iterator[Effect]:
+    """The clock, the name and the language of the machine."""
+    words = scene.run.argv[1:]
+    sets = any(
+        word.startswith(("set-", "--set", "-s", "--systohc", "--hctosys")) or word == "-w" for word in words
+    )
+    if sets and (scene.run.name != "date" or not any(word.startswith("+") for word in words)):
+        yield scene.effect(Kind.SERVICE, "settings", "changed")
+
+
+def _bus(scene: Scene) -> Iterator[Effect]:
+    if any(
+        re.search(r"\.?(?:PowerOff|Reboot|Halt|Suspend|Hibernate|StopUnit|KExec)\b", w)
+        for w in scene.run.argv[1:64]
+    ):
+        yield scene.effect(Kind.SERVICE, "machine", "stopped")
+
+
+def _frozen(scene: Scene) -> Iterator[Effect]:
+    if scene.options().has("-f", "--freeze"):
+        yield _kernel(scene, "stopped")
+
+
 def _swapoff(scene: Scene) -> Iterator[Effect]:
     if len(scene.run.argv) > 1 and not scene.options().has("-h", "--help", "-V", "--version"):
         yield _kernel(scene, "stopped", "swap")
@@ -394,6 +417,9 @@ PROCESSES: Family = {
     "route": _route,
     "rfkill": _rfkill,
     "swapoff": _swapoff,
+    **dict.fromkeys(names("hostnamectl timedatectl localectl date hwclock"), _settings),
+    **dict.fromkeys(names("dbus-send busctl gdbus"), _bus),
+    **dict.fromkeys(names("fsfreeze"), _frozen),
     "sysctl": _sysctl,
     "mount": _mount,
     "umount": _umount,

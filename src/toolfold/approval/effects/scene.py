@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ UNKNOWN = Word(GAP)
 MOST_OPERANDS = 400  # looked at one by one; no person types more
 # A key or an `.env` is made in a project every day; elsewhere somebody else's is replaced.
 _USUAL = frozenset({Place.PROJECT, Place.TEMP, Place.UNKNOWN})
+_HIDDEN = re.compile(r"(?:^|/)\.[^/.][^/]*/|\.\./")
 _WHOLE = (Place.ROOT, Place.SYSTEM_ROOT, Place.SYSTEM)
 AS_ROOT = frozenset(
     ("sudo", "doas", "pkexec", "su", "runuser", "sudoedit", "please", "run0", "gosu", "su-exec")
@@ -49,12 +51,18 @@ class Scene:
         found = set(where.traits)
         if Place.HOME in where:
             found ^= {f"in:{Place.HOME}", f"in:{Place.INSIDE_HOME}"}
+        if Place.DEVICE in where:
+            found.add("raw")
         if word in (".", "./") and self.run.cwd in (".", ""):
             found -= {f"in:{place}" for place in _WHOLE}  # where the session works, whatever that is
-        if "empty" not in traits and _USUAL & where.places:
+        if "empty" not in traits and (_USUAL & where.places or self._beside(word)):
             found -= {f"in:{Place.SECRET}"}
             found -= {f"in:{Place.DATA}"} if where.path.endswith((".env", ".local")) else set()
         return self.effect(kind, *traits, *found, target=where.path or word)
+
+    def _beside(self, word: Word) -> bool:
+        """Whether this is a plain name where the session works, wherever that is."""
+        return self.run.cwd in (".", "") and not word.startswith(("/", "~")) and not _HIDDEN.search(word)
 
     def delete(self, word: Word, *traits: str, recursive: bool = False) -> Effect:
         where = self.where(word, follow=False, whole=recursive)

@@ -37,7 +37,7 @@ def secret_name(name: str) -> bool:
 _READERS = names(
     "cat tac head tail less more most bat batcat nl strings xxd od hexdump hd base64 base32 base58 basenc "
     "zcat cut sort uniq rev fold fmt pr paste join column expand jq yq dasel uuencode ascii85 comm sdiff "
-    "iconv pv dd sqlite3"
+    "iconv pv dd sqlite3 unshadow"
 )
 _SEARCHERS = names("grep egrep fgrep rg ag ack sed gsed awk gawk mawk perl zgrep")
 _PACKERS = names("tar gtar bsdtar zip 7z 7za cpio rar zstd gzip xz")
@@ -222,6 +222,7 @@ _CURL_VALUES = _CURL_BODIES | names(
     "--dump-header --stderr --trace --trace-ascii"
 )
 _STDIN = ("-", ".", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+_FILE = re.compile("(?:FILE|OPEN|GOPEN|CREATE):", re.IGNORECASE)
 _METADATA = re.compile(
     r"169\.254\.169\.254|169\.254\.170\.2|100\.100\.100\.200|metadata\.google\.internal|metadata\.azure|"
     r"fd00:ec2::254|::ffff:a9fe:a9fe|(?:^|//)(?:2852039166|0xa9fea9fe|0xa9\.0xfe|0251\.0376|169\.254\.43518)",
@@ -281,8 +282,21 @@ def _files_sent(scene: Scene) -> Iterator[Word]:
         yield Word("-")
     elif name in ("croc", "wormhole", "magic-wormhole", "ffsend", "transfer"):
         yield from run.argv[1:]
+    elif name in ("ftp", "tftp", "lftp", "ncftpput"):
+        yield from (Word(part) for word in run.argv[1:32] for part in word.split()[:32])
+        yield Word("-")
+    elif name == "socat":
+        yield from (
+            Word(word.partition(":")[2].partition(",")[0]) for word in run.argv[1:] if _FILE.match(word)
+        )
+        yield Word("-")
     elif name in _PIPES_OUT:
         yield Word("-")
+    elif "http.server" in run.argv[1:4]:
+        yield (
+            Options.read(run.argv[2:], names("-d --directory -b --bind -p")).value("-d", "--directory")
+            or run.cwd
+        )
     if any(Place.NETWORK in scene.where(r.target) for r in run.redirects[:64] if r.writes):
         yield Word("-")
         yield from _read_files(scene)
@@ -299,8 +313,17 @@ def _sent_by_curl(run: Run) -> Iterator[Word]:
     yield from options.values("-T", "--upload-file")
 
 
+_TRANSFER_VALUES = names(
+    "-i -F -o -P -J -c -l -S -e --rsh --exclude --include --password-file --kubeconfig -n --namespace "
+    "--container --context --config --profile --region --endpoint-url --exclude-from --files-from "
+    "--rsync-path"
+)
+
+
 def _copied_away(run: Run) -> Iterator[Word]:
-    words = [word for word in run.argv[1:] if not word.startswith("-")]
+    clustered = run.name not in ("scp", "sftp")
+    values = _TRANSFER_VALUES - names("-o -c -l -S -P -i -F -J") if clustered else _TRANSFER_VALUES
+    words = Options.read(run.argv, values, abbreviated=False).operands
     if run.name in ("docker", "kubectl", "podman") and "cp" not in words[:4]:
         return
     if words and (":" in words[-1] or run.name == "sftp"):
@@ -308,7 +331,7 @@ def _copied_away(run: Run) -> Iterator[Word]:
 
 
 def _uploaded(run: Run) -> Iterator[Word]:
-    words = [word for word in run.argv[1:] if not word.startswith("-")]
+    words = Options.read(run.argv, names("--profile --region --endpoint-url"), abbreviated=False).operands
     if words and re.match(r"(?:s3|gs|b2)://|[\w-]+/[\w-]+$", words[-1]):
         yield from words[:-1]
     elif "upload" in words or "put-object" in words or "upload-batch" in words:
@@ -328,7 +351,7 @@ _CONCERNED = (
         | _PIPES_OUT
     )
     | (_LOOKUPS | _FETCHERS | _UPLOADERS)
-    | names("gpg gpg2 ssh-keygen echo printf print")
+    | names("gpg gpg2 ssh-keygen echo printf print python python3 lftp ncftpput")
 )
 
 
@@ -360,6 +383,7 @@ def secret_effects(scene: Scene) -> Iterator[Effect]:
             where = scene.where(word)
             yield scene.effect(Kind.DISCLOSE, *where.traits, target=where.path)
         if _tells_secrets(run, run.name.lower()) and run.name not in _DUMPS | _SURROUNDINGS:
-            yield scene.effect(Kind.DISCLOSE, "told")
+            system = ("in:secret", "in:system") if run.name == "getent" else ("told",)
+            yield scene.effect(Kind.DISCLOSE, *system)
     if run.name.lower() in _FETCHERS and any(_METADATA.search(word) for word in run.argv[1:64]):
         yield scene.effect(Kind.DISCLOSE, "metadata", "network", "in:secret")
