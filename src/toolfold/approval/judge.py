@@ -69,13 +69,23 @@ class Judge:
                 yield from self._rules.about_effect(effect)
             for effect in reading.effects:
                 yield from self._rules.about_effect(_located(effect, places))
-            for run in reading.runs:
+            for run in _each_spelling(reading.runs):
                 yield from self._rules.about_run(run)
                 for effect in effects_of(run, places):
                     yield from self._rules.about_effect(effect)
         except Exception:
             log.exception("judging a command failed; it is asked about")
             yield _failed(command)
+
+
+def _each_spelling(runs: Iterable[Run]) -> Iterator[Run]:
+    """The runs, and once more those whose words hold unknown text, with nothing in its place."""
+    for run in runs:
+        yield run
+        words = tuple(word.shortest for word in run.argv)
+        targets = tuple(replace(each, target=each.target.shortest) for each in run.redirects)
+        if words != run.argv or targets != run.redirects:
+            yield replace(run, argv=words, redirects=targets)
 
 
 def detect_dangerous_command(command: str) -> Verdict:

@@ -38,6 +38,8 @@ def _unset(run: Run, state: State) -> None:
 
 def _set(run: Run, state: State) -> None:
     words = run.argv[1:]
+    if any(word.startswith("-") and "a" in word for word in words) or "allexport" in words:
+        state.exports_all = True
     if "--" in words:
         state.arguments = words[words.index("--") + 1 :]
     elif words and not words[0].startswith(("-", "+")):
@@ -117,11 +119,23 @@ def _hash(run: Run, state: State) -> None:
         state.programs[words[3]] = Word(words[2].rpartition("/")[2])
 
 
-def _declare_words(run: Run, state: State) -> None:
-    for word in run.argv[1:]:
+def _export(run: Run, state: State) -> None:
+    words = Options.read(run.argv, frozenset())
+    for word in words.operands:
         name, equals, text = word.partition("=")
-        if equals and name.isidentifier() and name not in state.variables:
+        if not name.isidentifier():
+            continue
+        if equals and name not in state.variables:
             state.set(name, Word(text))
+        name = f"{name}()" if words.has("-f") else name
+        state.exported = state.exported - {name} if words.has("-n") else state.exported | {name}
+
+
+def _declare(run: Run, state: State) -> None:
+    words = Options.read(run.argv, frozenset())
+    if words.has("-x"):
+        names = (word.partition("=")[0] for word in words.operands)
+        state.exported |= {name for name in names if name.isidentifier()}
 
 
 def _let(run: Run, state: State) -> None:
@@ -146,7 +160,10 @@ BUILTINS: MappingProxyType[str, Callable[[Run, State], None]] = MappingProxyType
         "alias": _alias,
         "unalias": _unalias,
         "hash": _hash,
-        "export": _declare_words,
+        "export": _export,
+        "declare": _declare,
+        "typeset": _declare,
+        "local": _declare,
         "let": _let,
     }
 )

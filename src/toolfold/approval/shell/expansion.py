@@ -274,6 +274,9 @@ class Expansion:
         place = self.text(part.index or (), tilde=False)
         if value is None or place in ("@", "*"):
             return value
+        keyed = self._state.variables.get(f"{part.name}[{place.typed}]")
+        if keyed is not None:
+            return keyed
         values = value if isinstance(value, tuple) else (value,)
         number = self.number(place.typed)
         if not re.fullmatch(r"-?\d+", number):

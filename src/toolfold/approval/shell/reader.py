@@ -114,8 +114,41 @@ STARTED_WITH = frozenset({"BASH_ENV", "ENV"})
 # Builtins that take the name of a variable, and evaluate its subscript.
 NAMING = frozenset({"let", "test", "[", "printf", "read", "unset", "declare", "typeset", "local", "mapfile"})
 SUBSCRIPT = re.compile(r"^\w+\[[^\]]*(?:\$\(|`)")
+KEYED = re.compile(r"\[([^\]]+)\]=(.*)", re.DOTALL)
 MOST_CALLS = 3
 SAME_SHELL = frozenset({"eval", "source", ".", "command", "builtin", "exec", "trap", "time", "coproc"})
+FILTERS = frozenset(
+    {
+        "cat",
+        "head",
+        "tail",
+        "tac",
+        "rev",
+        "base64",
+        "base32",
+        "xxd",
+        "gunzip",
+        "zcat",
+        "sed",
+        "cut",
+        "sort",
+        "tee",
+    }
+    | {
+        "uniq",
+        "bzcat",
+        "xzcat",
+        "openssl",
+        "nl",
+        "gzip",
+        "bunzip2",
+        "xz",
+        "uudecode",
+        "strings",
+        "grep",
+        "awk",
+    }
+)
 # What these print is what they run prints.
 SEEN_THROUGH = (
     SHELLS | SAME_SHELL | {"sudo", "env", "nice", "timeout", "nohup", "doas", "stdbuf", "busybox", "time"}
@@ -246,11 +279,12 @@ class _Walk:
 
     def _and(self, node: And, state: State, around: _Around) -> Stream:
         first = self._node(node.left, state, around)
-        if node.operator == "&&":
-            return _after(first, self._node(node.right, state, around))
         before = state.copy()
         second = self._node(node.right, state, around)
-        state.merge(before)
+        if node.operator == "&&":  # what is left of it has most often worked
+            state.merge_names(before)
+        else:
+            state.merge(before)
         return _after(first, second)
 
     def _group(self, node: Group, state: State, around: _Around) -> Stream:
@@ -345,8 +379,8 @@ class _Walk:
     def _simple(self, node: Simple, state: State, around: _Around) -> Stream:
         if node.source is self._whole:
             self._span = (node.start, node.end)
-        if alias := self._dealiased(node, state):
-            return self._alias(*alias, state, around)
+        if alias := self._dealiased(node, state):  # scripts ignore aliases, people's shells do not
+            self._alias(*alias, state.copy(), around)
         expansion = self._expansion(state, around)
         typed = [word if isinstance(word, WordNode) else _declared(word) for word in node.words]
         argv = tuple(expansion.fields(typed))
@@ -410,7 +444,9 @@ class _Walk:
         """One command with its words known: a function, a builtin that changes the shell, or a program."""
         self._budget.spend(6)  # the rules will look at it too
         if functions and argv[0] in state.functions:
-            return self._call(argv, state, around)
+            printed = self._call(argv, state, around)
+            if None not in state.functions.get(argv[0], ()):
+                return printed
         name = _program(argv[0], state)
         run = Run(
             argv=(name, *argv[1:]),
@@ -460,7 +496,7 @@ class _Walk:
             printed = seen if printed is None or one.through else printed
         fetched.remember(run, state)
         if printed is None or run.name not in SEEN_THROUGH:
-            printed = _with_marks(output(run))
+            printed = _with_marks(output(_given_files(run, state)))
         if self._confidential(run):
             printed = Stream(printed.text, printed.marks | {Mark.CONFIDENTIAL})
         return printed
@@ -472,7 +508,9 @@ class _Walk:
         path = state.path(run.path)
         stream = state.files.get(path)
         if stream is not None:
-            self._code(stream, "sh", run, state, around)
+            own = state.child(run.assigned)
+            own.arguments = run.argv[1:]
+            self._code(stream, "sh", run, own, around)
         elif fetched.holds(state, path):
             self._see(Kind.RUN_UNREAD, run.path, frozenset({Mark.NETWORK}))
 
@@ -517,7 +555,7 @@ class _Walk:
         self, one: Inner, run: Run, state: State, follow: Callable[[State], Stream]
     ) -> Stream:
         """A script sees its own arguments; one that is sourced without any sees those of the shell."""
-        own = state if run.name in SAME_SHELL else state.copy()
+        own = state if run.name in SAME_SHELL else state.child(run.assigned)
         before = own.arguments
         if one.arguments or own is not state:
             own.arguments = _handed(one)
@@ -531,7 +569,8 @@ class _Walk:
         if around.depth > DEEPEST_CODE * 2:
             raise TooMuch
         own = state if run.name in SAME_SHELL else state.copy()
-        return self._invoke(argv, own, around, redirects=run.redirects, functions=run.name in SAME_SHELL)
+        functions = run.name in ("time", "coproc")
+        return self._invoke(argv, own, around, redirects=run.redirects, functions=functions)
 
     def _typed_code(self, one: Inner, run: Run, state: State, around: _Around) -> Stream:
         code = (one.code or EMPTY).typed
@@ -540,7 +579,7 @@ class _Walk:
             self._see(Kind.RUN_UNREAD, code, frozenset(unread))
         if one.language != "sh":
             return self._foreign(code, one.language, state, around)
-        own = state if run.name in SAME_SHELL else state.copy()
+        own = state if run.name in SAME_SHELL else state.child(run.assigned)
         if run.name not in SAME_SHELL:
             words = _handed(one)
             own.zero, own.arguments = words[0] if words else own.zero, words[1:]
@@ -564,8 +603,7 @@ class _Walk:
         text = text.typed
         if language != "sh":
             return self._foreign(text, language, state, around)
-        inside = replace(around, depth=around.depth + 1)
-        return self.text(text, state if run.name in SAME_SHELL else state.copy(), inside)
+        return self.text(text, state, replace(around, depth=around.depth + 1))
 
     def _file(self, file: Word, language: str, run: Run, state: State, around: _Around) -> Stream:
         if file in ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"):
@@ -601,6 +639,8 @@ class _Walk:
         hidden, state.locals = state.locals, {}
         printed = SILENT
         for body in state.functions[name]:
+            if body is None:
+                continue
             inside = replace(around, calls=(*around.calls, name), background=False)
             printed = _either(printed, self._node(body, state, inside))
         state.arguments = outer
@@ -629,8 +669,12 @@ class _Walk:
     def _assign(self, assignment: Assignment, state: State, expansion: Expansion, around: _Around) -> None:
         value = expansion.value(assignment.value)
         old = state.value(assignment.name)
+        if isinstance(value, tuple):
+            _keep_by_key(assignment.name, value, state)
         if assignment.index is not None:
-            value = _with_item(old, expansion.number(expansion.text(assignment.index).typed), value)
+            key = expansion.text(assignment.index).typed
+            _keep_by_key(assignment.name, (Word(f"[{key}]={_joined(value)}"),), state)
+            value = _with_item(old, expansion.number(key), value)
         elif assignment.adds:
             value = _added(old, value)
         if state.attributes.get(assignment.name) == "i":
@@ -735,6 +779,17 @@ class _Walk:
 # Streams
 
 
+def _given_files(run: Run, state: State) -> Run:
+    """A filter over a file that this command has written is given its text."""
+    if run.name not in FILTERS:
+        return run
+    for place, word in enumerate(run.argv[1:], start=1):
+        stream = state.files.get(state.path(word))
+        if stream is not None and not word.startswith("-"):
+            return replace(run, argv=run.argv[:place] + run.argv[place + 1 :], stdin=stream)
+    return run
+
+
 def _keep_open(redirects: Iterable[Redirect], stdin: Stream | None, state: State) -> None:
     """`exec` with redirections only: they hold for all that follows."""
     for redirect in redirects:
@@ -793,6 +848,14 @@ def _first_word(script: Script) -> str | None:
 
 
 # Values
+
+
+def _keep_by_key(name: str, items: Iterable[Word], state: State) -> None:
+    """`declare -A`: an item is a variable of its own."""
+    for item in items:
+        found = KEYED.fullmatch(item.typed)
+        if found:
+            state.variables[f"{name}[{found.group(1)}]"] = Word(found.group(2))
 
 
 def _joined(value: Value) -> Word:

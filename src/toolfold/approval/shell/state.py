@@ -7,6 +7,7 @@ they are not known.
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from toolfold.approval.shell.runs import HERE, Stream
@@ -42,7 +43,7 @@ class State:
     cwd: Word = HERE
     variables: dict[str, Value] = field(default_factory=dict)
     references: dict[str, str] = field(default_factory=dict)
-    functions: dict[str, tuple[Node, ...]] = field(default_factory=dict)
+    functions: dict[str, tuple[Node | None, ...]] = field(default_factory=dict)  # None: perhaps there is none
     aliases: dict[str, str] = field(default_factory=dict)
     arguments: tuple[Word, ...] = ()
     zero: Word = SHELL
@@ -53,6 +54,8 @@ class State:
     targets: dict[str, Word] = field(default_factory=dict)  # files that a descriptor writes to
     attributes: dict[str, str] = field(default_factory=dict)  # i, l, u of `declare`
     locals: dict[str, Value | None] | None = None  # inside a function: what its own variables hide
+    exported: frozenset[str] = frozenset()
+    exports_all: bool = False
 
     def copy(self) -> State:
         return State(
@@ -71,18 +74,24 @@ class State:
             dict(self.targets),
             dict(self.attributes),
             None if self.locals is None else dict(self.locals),
+            self.exported,
+            self.exports_all,
         )
+
+    def child(self, given: Iterable[str]) -> State:
+        """What a shell that this one starts knows of it: what was exported, and `given` in front of it."""
+        seen = self.exported | set(given)
+        shell = State(
+            self.home, self.cwd, files=self.files, programs=dict(self.programs), fetched=self.fetched
+        )
+        shell.variables = {n: v for n, v in self.variables.items() if self.exports_all or n in seen}
+        shell.functions = {n: (*f, None) for n, f in self.functions.items() if f"{n}()" in seen}
+        shell.exported, shell.descriptors = self.exported, dict(self.descriptors)
+        return shell
 
     def merge(self, other: State) -> None:
         """Take in that things may also have gone the other way."""
-        for name in self.variables.keys() | other.variables.keys():
-            mine, theirs = self.variables.get(name), other.variables.get(name)
-            if mine != theirs:
-                self.variables[name] = gap()
-        for name in other.functions:
-            mine_too = self.functions.get(name, ())
-            self.functions[name] = mine_too + tuple(f for f in other.functions[name] if f not in mine_too)
-        self.aliases |= {name: text for name, text in other.aliases.items() if name not in self.aliases}
+        self.merge_names(other)
         self.files |= other.files
         self.programs |= other.programs
         self.fetched += tuple(folder for folder in other.fetched if folder not in self.fetched)
@@ -93,6 +102,18 @@ class State:
             self.arguments = (gap(),)
         if self.cwd != other.cwd:
             self.cwd = gap()
+
+    def merge_names(self, other: State) -> None:
+        """Variables, functions and aliases may be as here, or as there."""
+        for name in self.variables.keys() | other.variables.keys():
+            mine, theirs = self.variables.get(name), other.variables.get(name)
+            if mine != theirs or (mine is UNSET) != (theirs is UNSET):
+                self.variables[name] = gap()
+        for name in self.functions.keys() | other.functions.keys():
+            here, there = self.functions.get(name, (None,)), other.functions.get(name, (None,))
+            self.functions[name] = here + tuple(body for body in there if body not in here)
+        self.aliases |= {name: text for name, text in other.aliases.items() if name not in self.aliases}
+        self.exported &= other.exported
 
     def remembers_the_same(self, other: State) -> bool:
         return (
