@@ -14,6 +14,7 @@ from typing import Any, Final
 from toolfold.approval.rules.globs import Choice, OptionGlob, Path
 from toolfold.approval.rules.programs import Program
 from toolfold.approval.rules.rule import PLACEHOLDER, UNNAMED, AboutEffect, AboutRun, Rule
+from toolfold.approval.shell.runs import Mark
 from toolfold.approval.verdict import Kind, Severity
 from toolfold.errors import ConfigError, nearest, shown
 
@@ -34,6 +35,7 @@ OF_RUN: Final = (
     "bare",
     "through",
     "elsewhere",
+    "fed",
     "assigned",
     "fallback",
 )
@@ -144,6 +146,7 @@ def _about_run(keys: _Keys) -> AboutRun:
         bare=keys.flag("bare"),
         through=frozenset(keys.texts("through")),
         elsewhere=keys.flag("elsewhere"),
+        fed=frozenset(Mark(mark) for mark in keys.each_of("fed", [mark.value for mark in Mark])),
         assigned=keys.assigned("assigned"),
         fallback=keys.flag("fallback") or False,
     )
@@ -185,7 +188,12 @@ class _Keys:
         return value.strip()
 
     def one_of(self, key: str, known: Sequence[str]) -> str:
-        value = self.text(key)
+        return self._known(key, self.text(key), known)
+
+    def each_of(self, key: str, known: Sequence[str]) -> list[str]:
+        return [self._known(key, value, known) for value in self.texts(key)]
+
+    def _known(self, key: str, value: str, known: Sequence[str]) -> str:
         if value not in known:
             hint = _meant(value, known) or f"use one of {', '.join(known)}"
             raise self.wrong(key, f"cannot be {shown(value, 60)!r}", hint)

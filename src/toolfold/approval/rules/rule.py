@@ -10,7 +10,7 @@ from typing import Final
 
 from toolfold.approval.rules.globs import Answer, Choice, OptionGlob, Path
 from toolfold.approval.rules.programs import Given
-from toolfold.approval.shell.runs import Run
+from toolfold.approval.shell.runs import Mark, Run
 from toolfold.approval.shell.words import EMPTY, GAP, Word
 from toolfold.approval.verdict import Effect, Finding, Kind, Severity
 
@@ -49,7 +49,7 @@ class AboutEffect:
 class AboutRun:
     """Asks for a program, for the words that choose what it does, for its options and surroundings.
 
-    A `fallback` speaks only where no other rule does.
+    `fed` asks where what flows into it comes from. A `fallback` speaks only where no other rule does.
     """
 
     programs: tuple[str, ...]
@@ -64,6 +64,7 @@ class AboutRun:
     bare: bool | None = None
     through: frozenset[str] = frozenset()
     elsewhere: bool | None = None
+    fed: frozenset[Mark] = frozenset()
     fallback: bool = False
     assigned: Mapping[str, Choice] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -85,6 +86,7 @@ class AboutRun:
         return (
             (self.elsewhere is None or self.elsewhere is run.elsewhere)
             and (not self.through or not self.through.isdisjoint(run.through))
+            and (not self.fed or (run.stdin is not None and not self.fed.isdisjoint(run.stdin.marks)))
             and all(name in run.assigned and c.meets(run.assigned[name]) for name, c in self.assigned.items())
         )
 
