@@ -68,7 +68,7 @@ def configured(home: Path, model: str) -> Config:
 
 
 def waiting(done: int, whole: int) -> None:
-    """As a person at a terminal, who is told how far it is and waits: the index is built in the first search."""
+    """Who is told how far it is waits for the whole index, as a person at a terminal does."""
 
 
 def ask(retriever: Retriever, tools: Snapshot, message: str) -> None:

@@ -71,12 +71,16 @@ class Turns:
         return (time.process_time() - before) * 1000
 
 
+def waiting(done: int, whole: int) -> None:
+    """Who is told how far it is waits for the whole index, as a person at a terminal does."""
+
+
 def run(job: Answer) -> Answer:
     """Every message once, in the settings of the job."""
     home = Path(job["home"])
     overrides = ["plugins.enabled=false", *job["settings"]]
     config = load_config(project=home, env={"TOOLFOLD_HOME": str(home)}, overrides=overrides)
-    with open_runtime(config, progress=lambda done, whole: None) as runtime:  # it waits for the index
+    with open_runtime(config, progress=waiting) as runtime:
         runtime.registry.add_all(load_catalog(Path(job["catalog"])))
         turns, session = Turns(runtime), runtime.session()
         first = turns.turn(session, job["messages"][0])
