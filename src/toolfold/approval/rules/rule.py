@@ -87,8 +87,11 @@ class AboutRun:
             (self.elsewhere is None or self.elsewhere is run.elsewhere)
             and (not self.through or not self.through.isdisjoint(run.through))
             and (not self.fed or (run.stdin is not None and not self.fed.isdisjoint(run.stdin.marks)))
-            and all(name in run.assigned and c.meets(run.assigned[name]) for name, c in self.assigned.items())
+            and (not self.assigned or any(self._assigns(run, name) for name in self.assigned))
         )
+
+    def _assigns(self, run: Run, name: str) -> bool:
+        return name in run.assigned and self.assigned[name].meets(run.assigned[name])
 
     def _worded(self, run: Run, given: Given) -> Answer:
         if any(path.asked(given.operands, more=False)[0] is Answer.YES for path in self.no_words):
