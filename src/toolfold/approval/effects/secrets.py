@@ -57,6 +57,8 @@ def _read_files(scene: Scene) -> Iterator[Word]:
     if name in _READERS or name in _PACKERS:
         yield from (word for word in run.argv[1:200] if not word.startswith("-"))
         yield from (Word(w.split("=", 1)[1]) for w in run.argv[1:50] if w.startswith("if="))
+    elif name in ("curl", "wget"):
+        yield from (Word(word[7:]) for word in run.argv[1:200] if word.lower().startswith("file://"))
     elif name in _SEARCHERS and not any(
         re.match("-i|--in-place|-[a-z]*i$", word) for word in _edits(run, name)
     ):
