@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from toolfold.approval.judge import (
         detect_dangerous_command,
     )
+    from toolfold.approval.queue import (
+        ApprovalQueue,
+        StaleQuestion,
+    )
     from toolfold.approval.verdict import (
         Verdict,
     )
@@ -50,10 +54,12 @@ if TYPE_CHECKING:
     from toolfold.model import (
         Adapt,
         AgentServices,
+        Answer,
         ApprovalRequest,
         Approver,
         CallContext,
         Effect,
+        Meaning,
         PostToolCall,
         PreToolCall,
         Source,
@@ -97,6 +103,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Adapt",
     "AgentServices",
+    "Answer",
+    "ApprovalQueue",
     "ApprovalRequest",
     "Approver",
     "BridgeMisuse",
@@ -108,6 +116,7 @@ __all__ = [
     "InvalidArguments",
     "InvalidTool",
     "LocalAgent",
+    "Meaning",
     "NameTaken",
     "NeedsAgent",
     "OutOfScope",
@@ -127,6 +136,7 @@ __all__ = [
     "Source",
     "SourceError",
     "SourceReport",
+    "StaleQuestion",
     "Status",
     "Tool",
     "ToolCall",
@@ -152,6 +162,10 @@ __all__ = [
 _HOMES = {
     "toolfold.agent": ("LocalAgent",),
     "toolfold.approval.judge": ("detect_dangerous_command",),
+    "toolfold.approval.queue": (
+        "ApprovalQueue",
+        "StaleQuestion",
+    ),
     "toolfold.approval.verdict": ("Verdict",),
     "toolfold.authoring": (
         "ToolFunction",
@@ -166,10 +180,12 @@ _HOMES = {
     "toolfold.model": (
         "Adapt",
         "AgentServices",
+        "Answer",
         "ApprovalRequest",
         "Approver",
         "CallContext",
         "Effect",
+        "Meaning",
         "PostToolCall",
         "PreToolCall",
         "Source",

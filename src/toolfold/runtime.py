@@ -15,6 +15,7 @@ from typing import Any
 
 from toolfold.approval import Approval
 from toolfold.approval.building import build_approval, own_places
+from toolfold.approval.rules import Rule
 from toolfold.approval.smart import Reviewer
 from toolfold.authoring import ToolFunction
 from toolfold.availability import Availability, Status
@@ -68,11 +69,12 @@ def open_runtime(
     hooks = Hooks(loops)
     services = Services(workspace=_workspace(config))
     reports = load_builtin(registry, services)
-    plugged, toolsets = _plugins(config, registry, hooks)
+    rules: list[Rule] = []
+    plugged, toolsets = _plugins(config, registry, hooks, rules)
     dispatch = Dispatch(
         hooks=hooks,
         validate=Validation(),
-        approval=build_approval(config, loops, approver=approver, reviewer=reviewer),
+        approval=build_approval(config, loops, approver=approver, reviewer=reviewer, rules=rules),
         loops=loops,
         results=Results(config.paths.state_dir / "results", max_chars=config.tools.result_max_chars),
         redact=Redaction(config.secret_values()),
@@ -375,7 +377,9 @@ def _workspace(config: Config) -> Workspace:
     return Workspace(config.workspace, config.files.extra_roots, private=own_places(config))
 
 
-def _plugins(config: Config, registry: Registry, hooks: Hooks) -> tuple[list[SourceReport], list[Toolset]]:
+def _plugins(
+    config: Config, registry: Registry, hooks: Hooks, rules: list[Rule]
+) -> tuple[list[SourceReport], list[Toolset]]:
     if not config.plugins.enabled:
         return [], []
     project = config.paths.project_dir
@@ -383,7 +387,7 @@ def _plugins(config: Config, registry: Registry, hooks: Hooks) -> tuple[list[Sou
         PluginFolder("user folder", config.plugins_folder),
         PluginFolder("project folder", project / ".toolfold" / "plugins", _distrust(config)),
     ]
-    return load_plugins(registry, hooks, folders=folders, disabled=config.plugins.disabled)
+    return load_plugins(registry, hooks, folders=folders, disabled=config.plugins.disabled, rules=rules)
 
 
 def _distrust(config: Config) -> str:

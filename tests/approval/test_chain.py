@@ -20,9 +20,10 @@ COMMAND = "rm -rf build"
 HARMLESS = verdict_on(COMMAND)
 FLAGGED = verdict_on(COMMAND, finding())
 FLOOR = verdict_on(COMMAND, finding("delete-root", severity=Severity.CRITICAL, blocked=True))
-DENIED = verdict_on(COMMAND, finding("deny:rm *", category="denied"))
+SELF = verdict_on(COMMAND, finding("write-protected", category="self-protection"))
+DENIED = verdict_on(COMMAND, finding("deny:shred *", category="denied"))
 UNREAD = verdict_on(COMMAND, finding("too-long", category="unreadable"), unread=True)
-STARTUP = verdict_on(COMMAND, finding("write-startup", category="self-protection"))
+STARTUP = verdict_on(COMMAND, finding("write-startup", category="persistence"))
 
 EVERYTHING = ("session", "kind", "allow-list")
 
@@ -36,7 +37,7 @@ def chain_with(mode: Mode, granted: tuple[str, ...], verdict: Verdict) -> Chain:
     if "kind" in granted:
         grants.allow_kind(SESSION, subject.rules)
     listed = (COMMAND,) if "allow-list" in granted else ()
-    return Chain(mode=mode, grants=grants, allowlist=AllowList(listed), denials=Denials(["rm *"]))
+    return Chain(mode=mode, grants=grants, allowlist=AllowList(listed), denials=Denials(["shred *"]))
 
 
 ASKED = None
@@ -56,7 +57,8 @@ TABLE: list[tuple[str, Mode, Verdict, tuple[str, ...], Station | None]] = [
     ("a deny rule holds against every grant", "off", DENIED, EVERYTHING, Station.DENY),
     ("what was not read is asked about though approval is off", "off", UNREAD, (), ASKED),
     ("and no grant of any kind covers it", "off", UNREAD, EVERYTHING, ASKED),
-    ("what guards the runtime is asked about though approval is off", "off", STARTUP, (), ASKED),
+    ("a start-up file is asked about though approval is off", "off", STARTUP, (), ASKED),
+    ("and so is what guards the runtime", "off", SELF, (), ASKED),
     ("no grant of the kind covers it", "manual", STARTUP, ("kind",), ASKED),
     ("the very same may be granted", "manual", STARTUP, ("session",), Station.SESSION),
 ]
@@ -76,7 +78,7 @@ def test_the_stations_decide_in_their_order(
 
 def test_the_floor_stands_before_the_deny_rules() -> None:
     both = verdict_on(COMMAND, *FLOOR.findings, *DENIED.findings)
-    decision = Chain(denials=Denials(["rm *"])).settle(subject_of(both), SESSION)
+    decision = Chain(denials=Denials(["shred *"])).settle(subject_of(both), SESSION)
     assert decision is not None
     assert decision.station is Station.FLOOR
 
@@ -107,6 +109,16 @@ def test_what_an_entry_does_not_name_it_does_not_forbid(entry: str) -> None:
     decision = Chain(mode="off", denials=Denials([entry])).settle(subject_of(FLAGGED), SESSION)
     assert decision is not None
     assert decision.allowed
+
+
+@pytest.mark.parametrize(
+    "command", ["true; rm -rf x", "$(rm -rf x)", "(rm -rf x)", "bash -c 'rm -rf x'", "a |\nrm  -rf x"]
+)
+def test_in_what_could_not_be_read_a_forbidden_command_is_looked_for_all_the_same(command: str) -> None:
+    unread = verdict_on(command, finding("too-long", category="unreadable"), unread=True)
+    decision = Chain(denials=Denials(["rm *"])).settle(subject_of(unread), SESSION)
+    assert decision is not None
+    assert decision.station is Station.DENY
 
 
 class TestAnswers:

@@ -157,7 +157,7 @@ class TestWrites:
             ("/etc/hosts", "write-system"),
             ("/dev/sda", "write-system"),
             ("~/.ssh/id_ed25519", "write-secret"),
-            (".claude/settings.json", "write-agent-settings"),
+            (".claude/settings.json", "write-protected"),
         ],
     )
     @pytest.mark.parametrize("declared", [True, False])

@@ -227,6 +227,54 @@ class TestRevoke:
         assert toolfold("approvals", "revoke").code == 2
 
 
+class TestTest:
+    def test_a_harmless_command_would_run(self, toolfold: Toolfold) -> None:
+        done = toolfold("approvals", "test", "git status")
+        assert done.code == 0
+        assert done.out.startswith("runs, decided by: nothing found")
+
+    def test_a_dangerous_one_would_be_asked_about(self, toolfold: Toolfold) -> None:
+        done = toolfold("approvals", "test", "cd sub && rm -rf build")
+        assert done.code == 1
+        assert done.out.startswith("asked about, decided by: a person")
+        for text in ("delete-tree", "fs-delete", "low", "rm -rf build"):
+            assert text in done.out
+
+    def test_the_floor_would_refuse_in_every_mode(self, toolfold: Toolfold) -> None:
+        done = toolfold("--set", "approval.mode=off", "approvals", "test", "rm -rf /")
+        assert done.code == 1
+        assert done.out.startswith("refused, decided by: hard floor")
+
+    @pytest.mark.parametrize(
+        ("setting", "station", "code"),
+        [
+            ("approval.mode=off", "mode off", 0),
+            ("command_allowlist=[rm -rf build]", "allow-list", 0),
+            ("approval.deny=[rm]", "deny rule", 1),
+            ("approval.mode=manual", "a person", 1),
+        ],
+    )
+    def test_the_station_that_would_decide_is_named(
+        self, toolfold: Toolfold, setting: str, station: str, code: int
+    ) -> None:
+        done = toolfold("--set", setting, "approvals", "test", "rm -rf build", "--json")
+        assert (done.json["decided_by"], done.code) == (station, code)
+        assert done.json["runs_unasked"] is (code == 0)
+
+    def test_a_program_gets_the_whole_verdict(self, toolfold: Toolfold) -> None:
+        told = toolfold("approvals", "test", "ls; rm -rf build", "--json").json
+        assert told["dangerous"] is True
+        assert told["blocked"] is told["unread"] is False
+        assert (told["category"], told["severity"], told["part"]) == ("fs-delete", "low", "rm -rf build")
+        assert (told["shape"], told["outcome"]) == ("ls; rm -rf build", "asked about")
+        assert told["findings"][0]["rule"] == "delete-tree"
+
+    def test_nothing_is_run_or_recorded(self, toolfold: Toolfold, home: Path) -> None:
+        toolfold("approvals", "test", "touch trace; rm -rf trace")
+        assert not Path("trace").exists()
+        assert toolfold("approvals", "log", "--json").json == []
+
+
 class TestLog:
     def test_an_empty_log_says_where_it_would_be(self, toolfold: Toolfold) -> None:
         assert "approvals.jsonl" in toolfold("approvals", "log").out

@@ -14,13 +14,13 @@ from toolfold.approval.audit import AuditLog
 from toolfold.approval.chain import Chain
 from toolfold.approval.denials import Denials
 from toolfold.approval.places import Places
-from toolfold.approval.rules import Rules
+from toolfold.approval.rules import Rule, Rules
 from toolfold.approval.smart import ChatModel, Reviewer, SmartApproval
 from toolfold.approval.subject import Judging, Subjects
 from toolfold.approval.verdict import Severity, Verdict
 from toolfold.config import PROJECT_FILE, Config
 from toolfold.loops import Loops
-from toolfold.model import Approver, Json
+from toolfold.model import Approver
 from toolfold.redaction import Redaction
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ def build_approval(
     *,
     approver: Approver | None = None,
     reviewer: Reviewer | None = None,
-    rules: Sequence[Json] = (),
+    rules: Sequence[Rule] = (),
 ) -> Approval:
     """The station of the dispatch line. `rules` are those that plugins bring."""
     settings = config.approval
@@ -111,14 +111,15 @@ class _Judge:
         return self._made(command, cwd=cwd)
 
 
-def _judge(config: Config, denials: Denials, places: Places, rules: Sequence[Json]) -> Judging:
+def _judge(config: Config, denials: Denials, places: Places, rules: Sequence[Rule]) -> Judging:
     def make() -> Judging:
         from toolfold.approval.judge import Judge
 
         return Judge(Rules.shipped().plus(own).plus(Rules(denials.rules)), places)
 
-    own = Rules.read([*rules, *config.approval.rules])
-    return make() if own.rules else _Judge(make)  # a mistake in a rule of one's own is told at the start
+    configured = Rules.read(config.approval.rules)
+    own = configured.plus(Rules({rule.name: rule for rule in rules}.values()))
+    return make() if configured.rules else _Judge(make)  # a mistake in a rule is told at the start
 
 
 def _smart(config: Config, loops: Loops, reviewer: Reviewer | None) -> SmartApproval | None:

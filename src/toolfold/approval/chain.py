@@ -23,8 +23,10 @@ __all__ = ["Chain", "Decision", "Mode", "Station"]
 
 Mode = Literal["manual", "smart", "off"]
 
-# What may hide anything, or undo the protection itself, is looked at each time.
-_EACH_TIME = frozenset({"unreadable", "spoof", SELF})
+# What may hide anything is looked at each time.
+_HIDING = frozenset({"unreadable", "spoof"})
+# So is what undoes the protection itself, and that in every mode. These rules are about start-up files.
+_GUARDING = frozenset({"write-startup", "overwrite-startup"})
 
 
 class Station(StrEnum):
@@ -86,7 +88,7 @@ class Chain:
             return Decision(True, Station.SESSION, "this kind was agreed to in this session")
         if self.allowlist.covers(subject.listed):
             return Decision(True, Station.ALLOWLIST, "the allow-list has it")
-        if self.mode == "off" and not (verdict.unread or SELF in _categories(subject)):
+        if self.mode == "off" and not (verdict.unread or _is_guarded(subject)):
             return Decision(True, Station.MODE, "approval is switched off")
         return None
 
@@ -119,7 +121,13 @@ class Chain:
 def _is_of_a_kind(subject: Subject) -> bool:
     """Whether knowing the rules it met says enough about it."""
     verdict = subject.verdict
-    return bool(verdict.findings) and not verdict.unread and _EACH_TIME.isdisjoint(_categories(subject))
+    hides = verdict.unread or not _HIDING.isdisjoint(_categories(subject))
+    return bool(verdict.findings) and not hides and not _is_guarded(subject)
+
+
+def _is_guarded(subject: Subject) -> bool:
+    """Whether it touches what steers this runtime, another agent, or the shells that are opened later."""
+    return SELF in _categories(subject) or not _GUARDING.isdisjoint(subject.rules)
 
 
 def _categories(subject: Subject) -> frozenset[str]:

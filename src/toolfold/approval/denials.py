@@ -22,6 +22,7 @@ from toolfold.approval.verdict import Severity
 __all__ = ["Denials"]
 
 _DENY = "deny:"
+_PARTING = re.compile("[\n\r;|&(){}<>`\"'$]+")
 _KINDS = ("tool", "rule", "category")
 
 
@@ -42,13 +43,14 @@ class Denials:
 
     def __init__(self, entries: Iterable[str] = ()) -> None:
         self._named: list[tuple[str, str, re.Pattern[str]]] = []
-        self.rules: tuple[Rule, ...] = ()
+        self._globs: list[tuple[str, re.Pattern[str]]] = []
         for entry in dict.fromkeys(each.strip() for each in entries):
             kind, _, glob = entry.partition(":")
             if kind in _KINDS and glob:
                 self._named.append((entry, kind, re.compile(translate(glob.strip()))))
             elif entry:
-                self.rules += (_rule(entry),)
+                self._globs.append((entry, _glob(entry)))
+        self.rules = tuple(_rule(entry, glob) for entry, glob in self._globs)
 
     def find(self, subject: Subject) -> str:
         """The first entry that forbids the call, or nothing."""
@@ -62,16 +64,23 @@ class Denials:
             if any(pattern.fullmatch(name) for name in names[kind]):
                 return entry
         denied = (name.removeprefix(_DENY) for name in sorted(names["rule"]) if name.startswith(_DENY))
-        return next(denied, "")
+        return next(denied, "") or self._in_unread(subject)
+
+    def _in_unread(self, subject: Subject) -> str:
+        """What could not be read is cut at every sign that may part commands: that only forbids more."""
+        if not subject.verdict.unread or not self._globs:
+            return ""
+        said = {" ".join(part.split()) for part in _PARTING.split(subject.command)}
+        return next((entry for entry, glob in self._globs if any(map(glob.fullmatch, said))), "")
 
 
-def _rule(entry: str) -> Rule:
+def _rule(entry: str, glob: re.Pattern[str]) -> Rule:
     return Rule(
         name=f"{_DENY}{entry}",
         category="denied",
         severity=Severity.CRITICAL,
         description="the configuration forbids it",
-        about=_AboutLine(programs=("*",), pattern=_glob(entry)),
+        about=_AboutLine(programs=("*",), pattern=glob),
     )
 
 

@@ -194,9 +194,9 @@ def _about_place(where: Where, path: str) -> Iterator[Finding]:
         yield _OWN
     if Place.STARTUP in where:
         reason = f"{named} is read and run by something else later"
-        yield Finding("write-startup", SELF, Severity.HIGH, reason)
+        yield Finding("write-startup", "persistence", Severity.HIGH, reason)
     if Place.AGENT in where:
-        yield Finding("write-agent-settings", SELF, Severity.HIGH, f"{named} tells agents what they may do")
+        yield Finding("write-protected", SELF, Severity.CRITICAL, f"{named} tells agents what they may do")
     if not _SYSTEM.isdisjoint(where.places):
         yield Finding("write-system", "overwrite", Severity.HIGH, f"{named} belongs to the system")
     if Place.SECRET in where and Place.PROJECT not in where:

@@ -1,4 +1,4 @@
-"""Plugins: other people's tools, hooks and toolsets.
+"""Plugins: other people's tools, hooks, toolsets and rules for approval.
 
 Three places, in this order: Python entry points (group `toolfold.plugins`), the user's folder, and the
 project's folder, the last only when the user has trusted it. A plugin is a module with one function,
@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from toolfold.approval.rules import Rule
+from toolfold.approval.rules.loading import read_rule
 from toolfold.authoring import NO_TOOLSET, ToolFunction, build_tool
 from toolfold.errors import SourceError
 from toolfold.hooks import POST, PRE, Hooks
@@ -38,6 +40,7 @@ class Plugin:
         self._tools: list[Tool] = []
         self._hooks: list[tuple[str, Callable[..., Any]]] = []
         self._toolsets: list[Toolset] = []
+        self._rules: list[Rule] = []
 
     def register(self, **definition: Any) -> None:
         """Bring a tool, from the same parts as `build_tool`; its toolset is the plugin's own."""
@@ -65,6 +68,20 @@ class Plugin:
         if not name or not isinstance(name, str) or not isinstance(description, str):
             raise SourceError("a toolset has a name and a description, both text")
         self._toolsets.append(Toolset(name, description, _names(tools), _names(includes)))
+
+    def rule(self, **table: Any) -> None:
+        """Bring a rule that names what somebody must see before it runs, with the keys of `approval.rules`.
+
+        Its name gets the plugin's in front, so that it cannot pass for another's.
+        """
+        rule = read_rule({**table, "name": f"{self.name}:{table.get('name') or len(self._rules) + 1}"})
+        if rule.name in (each.name for each in self._rules):
+            raise SourceError(f"it brings two rules called {rule.name!r}")
+        self._rules.append(rule)
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return tuple(self._rules)
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -99,15 +116,26 @@ class _Candidate:
 
 
 def load_plugins(
-    registry: Registry, hooks: Hooks, *, folders: Iterable[PluginFolder], disabled: Collection[str] = ()
+    registry: Registry,
+    hooks: Hooks,
+    *,
+    folders: Iterable[PluginFolder],
+    disabled: Collection[str] = (),
+    rules: list[Rule] | None = None,
 ) -> tuple[list[SourceReport], list[Toolset]]:
-    """Load every plugin there is. Returns what became of each, and the toolsets they brought."""
+    """Load every plugin there is. Returns what became of each, and the toolsets they brought.
+
+    Their tools, hooks and rules are added to the registry, to `hooks` and to `rules`.
+    """
     reports: list[SourceReport] = []
     toolsets: list[Toolset] = []
     for candidate in (*_entry_points(), *_in_folders(folders)):
         report, brought = _load(candidate, registry, hooks, disabled, toolsets)
         reports.append(report)
-        toolsets += brought
+        if brought is not None:
+            toolsets += brought.toolsets
+            if rules is not None:
+                rules += brought.rules
     return reports, toolsets
 
 
@@ -162,12 +190,12 @@ def _load(
     hooks: Hooks,
     disabled: Collection[str],
     declared: Sequence[Toolset],
-) -> tuple[SourceReport, Sequence[Toolset]]:
+) -> tuple[SourceReport, Plugin | None]:
     report = SourceReport(kind=candidate.kind, name=candidate.name, location=candidate.location, state=LOADED)
     if candidate.name in disabled:
-        return replace(report, state=DISABLED), ()
+        return replace(report, state=DISABLED), None
     if candidate.distrust:
-        return replace(report, state=UNTRUSTED, error=candidate.distrust), ()
+        return replace(report, state=UNTRUSTED, error=candidate.distrust), None
     plugin = Plugin(candidate.name)
     try:
         _register(candidate.load(), plugin)
@@ -177,7 +205,7 @@ def _load(
         raise
     except BaseException as error:  # SystemExit, a native extension's panic: no plugin ends the runtime
         log.warning("plugin %r is skipped: %s", candidate.name, reason(error))
-        return replace(report, state=FAILED, error=reason(error)), ()
+        return replace(report, state=FAILED, error=reason(error)), None
     for event, hook in plugin.hooks:
         hooks.add(event, hook)
     return replace(
@@ -185,7 +213,7 @@ def _load(
         tools=tuple(tool.name for tool in tools),
         hooks=tuple(event for event, _ in plugin.hooks),
         toolsets=tuple(each.name for each in plugin.toolsets),
-    ), plugin.toolsets
+    ), plugin
 
 
 def _register(loaded: Any, plugin: Plugin) -> None:
