@@ -13,12 +13,12 @@ from typing import NoReturn
 
 from toolfold.approval.shell.tree import (
     NOTHING,
-    And,
     Arithmetic,
     Array,
     Assignment,
     Branch,
     Case,
+    Chain,
     For,
     Function,
     Group,
@@ -162,15 +162,16 @@ class Parser:
                 self._fail("something stands where a command should have ended")
 
     def _and_or(self) -> Node:
-        left = self._pipeline()
+        first = self._pipeline()
+        links: list[tuple[str, Node]] = []
         while True:
             self._blank()
             operator = self.text[self.at : self.at + 2]
             if operator not in ("&&", "||"):
-                return left
+                return Chain(first, tuple(links)) if links else first
             self.at += 2
             self._skip_lines()
-            left = And(left, operator, self._pipeline())
+            links.append((operator, self._pipeline()))
 
     def _pipeline(self) -> Node:
         while True:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from types import MappingProxyType
 
 from toolfold.approval.foreign import read_foreign
@@ -22,10 +23,10 @@ from toolfold.approval.shell.outputs import output
 from toolfold.approval.shell.runs import Redirect, Run, Stream
 from toolfold.approval.shell.state import UNSET, State, Value
 from toolfold.approval.shell.tree import (
-    And,
     Assignment,
     Branch,
     Case,
+    Chain,
     For,
     Function,
     Group,
@@ -172,9 +173,13 @@ def read_command(
     if len(command.encode(errors="surrogatepass")) > LONGEST:
         reading.unread = True
         return reading
-    walk = _Walk(reading, Budget(), confidential, (0, len(command)))
+    budget = Budget()
     try:
-        walk.text(command, State(home=Word(home), cwd=Word(cwd)), top=True)
+        for choice in Choice:
+            walk = _Walk(reading, budget, confidential, (0, len(command)), choice)
+            walk.text(command, State(home=Word(home), cwd=Word(cwd)), top=True)
+            if not walk.doubted:
+                break
     except (TooMuch, RecursionError):
         reading.unread = True
     return reading
@@ -196,12 +201,26 @@ class _Around:
 TOP = _Around()
 
 
+class Choice(Enum):
+    """Where a command may go two ways, what is remembered after them."""
+
+    DOUBT = "what differs is not known"
+    TAKEN = "as if it had happened"
+    PASSED = "as if it had not"
+
+
 class _Walk:
     """One walk through one command."""
 
     def __init__(
-        self, reading: Reading, budget: Budget, confidential: Callable[[Run], bool], span: tuple[int, int]
+        self,
+        reading: Reading,
+        budget: Budget,
+        confidential: Callable[[Run], bool],
+        span: tuple[int, int],
+        choice: Choice,
     ) -> None:
+        self._choice, self.doubted = choice, False
         self._reading, self._budget, self._confidential = reading, budget, confidential
         self._span, self._whole = span, ""
         self._eaten: dict[int, tuple[Stream, int]] = {}  # how much of a stream `read` has taken
@@ -246,8 +265,8 @@ class _Walk:
                 return self._simple(node, state, around)
             case Pipeline():
                 return self._pipeline(node, state, around)
-            case And():
-                return self._and(node, state, around)
+            case Chain():
+                return self._chain(node, state, around)
             case Group():
                 return self._group(node, state, around)
             case Branch():
@@ -271,21 +290,36 @@ class _Walk:
             own = state.copy()
             beside = around.background or not last
             stream = self._node(stage, own, replace(around, stdin=stream, background=beside))
-            if last:
-                state.merge(own)  # zsh and `lastpipe` run it in the shell itself
-            else:
-                state.files |= own.files
+            state.files |= own.files
+            if last:  # zsh and `lastpipe` run it in the shell itself
+                self._join(state, state.copy(), own)
         return stream or UNKNOWN
 
-    def _and(self, node: And, state: State, around: _Around) -> Stream:
-        first = self._node(node.left, state, around)
-        before = state.copy()
-        second = self._node(node.right, state, around)
-        if node.operator == "&&":  # what is left of it has most often worked
-            state.merge_names(before)
-        else:
-            state.merge(before)
-        return _after(first, second)
+    def _chain(self, node: Chain, state: State, around: _Around) -> Stream:
+        printed = self._node(node.first, state, around)
+        for sign, link in node.links:
+            before = state.copy()
+            printed = _after(printed, self._node(link, state, around))
+            folder = state.cwd
+            self._join(state, before, state.copy())
+            if sign == "&&":
+                state.cwd = folder  # what is left of it has most often worked
+        return printed
+
+    def _join(self, state: State, passed: State, taken: State) -> None:
+        """Go on from where two ways meet again."""
+        if passed.remembers_the_same(taken):
+            state.become(taken)
+            return
+        self.doubted = True
+        match self._choice:
+            case Choice.TAKEN:
+                state.become(taken)
+            case Choice.PASSED:
+                state.become(passed)
+            case Choice.DOUBT:
+                taken.merge(passed)
+                state.become(taken)
 
     def _group(self, node: Group, state: State, around: _Around) -> Stream:
         inside = state.copy() if node.own_shell else state
@@ -305,8 +339,11 @@ class _Walk:
             arm = state.copy()
             printed = _either(printed, self._script(body, arm, around))
             ends.append(arm)
-        for end in ends:
-            state.merge(end)
+        if node.arms[-1][0] is not None:  # no `else`: nothing may happen
+            ends.append(state.copy())
+        for end in ends[1:]:
+            self._join(ends[0], end, ends[0].copy())
+        state.become(ends[0])
         return printed
 
     def _case(self, node: Case, state: State, around: _Around) -> Stream:
@@ -317,7 +354,7 @@ class _Walk:
                 self._expansion(state, around).text(pattern.parts)
             arm = before.copy()
             printed = _either(printed, self._script(body, arm, around))
-            state.merge(arm)
+            self._join(state, state.copy(), arm)
         return printed
 
     def _evaluate(self, words: Iterable[WordNode], state: State, around: _Around) -> None:
@@ -357,7 +394,7 @@ class _Walk:
             if not state.remembers_the_same(middle):
                 state.forget_what_changed(middle)
                 once()
-        state.merge(before)
+        self._join(state, before, state.copy())
         return _forever(printed)
 
     def _for(self, node: For, state: State, around: _Around) -> Stream:
@@ -527,7 +564,7 @@ class _Walk:
         around = replace(
             around,
             through=through,
-            more_operands=around.more_operands or one.more_operands,
+            more_operands=one.more_operands or (around.more_operands and one.code is None),
             depth=around.depth + 1,
             stdin=run.stdin,
         )

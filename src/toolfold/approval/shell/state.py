@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from toolfold.approval.shell.runs import HERE, Stream
 from toolfold.approval.shell.tree import Node
@@ -102,6 +102,11 @@ class State:
             self.arguments = (gap(),)
         if self.cwd != other.cwd:
             self.cwd = gap()
+
+    def become(self, other: State) -> None:
+        """Be as the other is."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(other, each.name))
 
     def merge_names(self, other: State) -> None:
         """Variables, functions and aliases may be as here, or as there."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 __all__ = [
     "NOTHING",
-    "And",
     "Arithmetic",
     "Array",
     "Assignment",
     "Branch",
     "Case",
+    "Chain",
     "For",
     "Function",
     "Group",
@@ -124,12 +124,11 @@ class Pipeline:
 
 
 @dataclass(frozen=True, slots=True)
-class And:
-    """`left && right` or `left || right`."""
+class Chain:
+    """`first && second || third …`: each link with the sign before it."""
 
-    left: Node
-    operator: str
-    right: Node
+    first: Node
+    links: tuple[tuple[str, Node], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +176,7 @@ class Function:
     body: Node
 
 
-Node = Simple | Pipeline | And | Group | Branch | Loop | For | Case | Function
+Node = Simple | Pipeline | Chain | Group | Branch | Loop | For | Case | Function
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def _for_each(command: tuple[Word, ...], starts: tuple[Word, ...]) -> Iterator[I
             )
         return
     argv = [thing for word in command for thing in (found if word == "{}" else [word])]
-    yield Inner(argv=tuple(argv), through="find", more_operands=True)
+    yield Inner(argv=tuple(argv), through="find", more_operands=len(argv) != len(command) or "{}" in command)
 
 
 def _put(word: Word, mark: str, thing: str) -> Word:
