@@ -1,13 +1,28 @@
-"""What code of another language does, as far as it is read. Pure data."""
+"""What code of another language does, as far as it is read: the result, and a place to gather it.
+
+Most of what code does to files and processes has a name in the shell (`shutil.rmtree(x)` is `rm -rf x`), and
+is told as such a command, so that it is judged by the same rules. Only what the shell has no word for is an
+effect.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+import shlex
+from dataclasses import dataclass, field
 
-from toolfold.approval.shell.words import Word
-from toolfold.approval.verdict import Effect
+from toolfold.approval.shell.words import ANY, GAP, STAR, Mark, Word, gap
+from toolfold.approval.verdict import Effect, Kind
 
-__all__ = ["Foreign"]
+__all__ = ["HOME", "SHELLS", "Foreign", "Found", "is_shell"]
+
+HOME = "\ue0fe"  # stands for the home directory in text that is being put together
+
+_MOST = 256  # of each; a text with more is not read by anybody
+
+SHELLS = frozenset(
+    {"sh", "bash", "zsh", "ksh", "dash", "ash", "fish", "cmd", "cmd.exe", "powershell", "pwsh", "csh", "tcsh"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,3 +31,78 @@ class Foreign:
 
     scripts: tuple[Word, ...] = ()
     effects: tuple[Effect, ...] = ()
+
+
+@dataclass(slots=True)
+class Found:
+    """What has been found so far, each thing once."""
+
+    scripts: dict[Word, None] = field(default_factory=dict)
+    effects: dict[Effect, None] = field(default_factory=dict)
+    folder: str = ""  # where the code has gone; commands behind that run there
+
+    @property
+    def foreign(self) -> Foreign:
+        return Foreign(tuple(self.scripts), tuple(self.effects))
+
+    def script(self, text: str) -> None:
+        """A line for a shell."""
+        if text.strip() and len(self.scripts) < _MOST:
+            text = text.replace(HOME, "$HOME")
+            self.scripts[Word(f"cd {quoted(self.folder)}; {text}" if self.folder else text)] = None
+
+    def command(self, *words: str) -> None:
+        """A program with its words, no shell between; patterns of the language are patterns of the shell."""
+        if words:
+            self.script(" ".join(quoted(word) for word in words))
+
+    def delete(self, path: str, *, tree: bool = False) -> None:
+        self.command("rm", *(["-rf"] if tree else ["-f"]), "--", path)
+
+    def overwrite(self, path: str) -> None:
+        self.script(f": > {quoted(path)}")
+
+    def append(self, path: str) -> None:
+        self.script(f": >> {quoted(path)}")
+
+    def effect(self, kind: Kind, target: str = "", *traits: str, detail: str = "") -> None:
+        if len(self.effects) < _MOST:
+            target = target.replace(HOME, "~")
+            self.effects[Effect(kind, Word(target), frozenset(traits), detail=detail)] = None
+
+    def unreadable(self, text: str) -> None:
+        self.effect(Kind.UNREADABLE, Word(text).shown[:80], detail="code that cannot be read")
+
+    def unread(self, text: str, traits: frozenset[str]) -> None:
+        """Code is run that does not stand here."""
+        self.effect(Kind.RUN_UNREAD, Word(text).shown[:80], *(traits or {Mark.UNREAD.value}))
+
+    def merge(self, other: Foreign) -> None:
+        for script in other.scripts:
+            self.script(script)
+        for effect in other.effects:
+            if len(self.effects) < _MOST:
+                self.effects[effect] = None
+
+
+_LOOSE = re.compile(f"([{GAP}{STAR}{ANY}{HOME}]|{GAP}[\ufdd5-\ufdd8]+)")
+
+
+def quoted(word: str) -> str:
+    """One word of a shell's, in quotes but for patterns, the home directory and what is not known."""
+    if not word or not _LOOSE.search(word):
+        return shlex.quote(word)
+    parts = (_one(part) for part in _LOOSE.split(word) if part)
+    return "".join(parts)
+
+
+def _one(part: str) -> str:
+    if part == HOME:
+        return '"$HOME"'
+    return part if _LOOSE.fullmatch(part) else shlex.quote(part)
+
+
+def is_shell(script: str) -> bool:
+    """Whether a script is nothing but a shell, or nothing that is known."""
+    first = script.strip().split(" ")[0].strip("'\"").rpartition("/")[2].lower()
+    return (first in SHELLS and " -c" not in script) or script.strip() == gap()

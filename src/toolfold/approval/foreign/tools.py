@@ -1,0 +1,152 @@
+"""Small languages of tools: make, cron, debuggers, file transfer, MongoDB's shell."""
+
+from __future__ import annotations
+
+import re
+
+from toolfold.approval.foreign.nouns import Foreign, Found
+from toolfold.approval.foreign.scripts import Calls
+from toolfold.approval.shell.words import GAP
+from toolfold.approval.verdict import Kind
+
+__all__ = ["read_crontab", "read_debugger", "read_make", "read_make_value", "read_mongo", "read_transfer"]
+
+_ASSIGNMENT = re.compile(r"\s*(?:export\s+|override\s+)?([\w.-]+)\s*(\?=|:{0,3}=|\+=|!=)\s*(.*)")
+_RULE = re.compile(r"[^\s#=:][^#=:]*::?[^=;]*(?:;(.*))?$")
+_SHELL_CALL = re.compile(r"\$[({]shell\s+([^(){}]*(?:\([^()]*\)[^(){}]*)*)[)}]")
+_VARIABLE = re.compile(r"\$[({]([\w.-]+)[)}]|\$(\w)|\$([@<^?*+%|])")
+
+
+def read_make(code: str) -> Foreign:
+    """The recipes of a makefile, whichever target would be built, and what runs while it is read."""
+    found = Found()
+    values: dict[str, str] = {}
+    for line in code.replace("\\\n", " ").split("\n"):
+        for call in _SHELL_CALL.finditer(line):
+            found.script(_filled(call[1], values))
+        if line.startswith("\t"):
+            _recipe(line, values, found)
+        elif match := _ASSIGNMENT.fullmatch(line):
+            name, operator, value = match.groups()
+            values[name] = _filled(value, values)
+            if operator == "!=":
+                found.script(values[name])
+        elif (rule := _RULE.match(line)) and rule[1]:
+            _recipe(rule[1], values, found)
+    return found.foreign
+
+
+def _recipe(line: str, values: dict[str, str], found: Found) -> None:
+    found.script(_filled(line.strip().lstrip("@-+ "), values))
+
+
+def _filled(text: str, values: dict[str, str]) -> str:
+    """With variables put in, as far as they are known, and `$$` as the shell's own dollar."""
+    parts = (_VARIABLE.sub(lambda m: values.get(m[1] or m[2] or "", GAP), part) for part in text.split("$$"))
+    return "$".join(parts)[:16_384]
+
+
+def read_make_value(code: str) -> Foreign:
+    """A variable on make's command line: `$(shell …)` in it, or a shell to run recipes with."""
+    found = Found()
+    for match in _SHELL_CALL.finditer(code):
+        found.script(match[1])
+    if " " in code.strip() and not found.scripts:
+        found.script(code)
+    return found.foreign
+
+
+_CRON = re.compile(r"\s*(?:@\w+|(?:[\d*/,\-A-Za-z]+\s+){5})\s*(.*)")
+
+
+def read_crontab(code: str) -> Foreign:
+    """The commands of a table; a percent sign ends one."""
+    found = Found()
+    for line in code.split("\n"):
+        match = _CRON.match(line)
+        if match and not line.lstrip().startswith("#"):
+            found.script(re.split(r"(?<!\\)%", match[1])[0].replace("\\%", "%"))
+    return found.foreign
+
+
+_SHELL_WORDS = ("shell", "she", "shel", "!", "platform shell", "pl sh")
+
+
+def read_debugger(code: str) -> tuple[Foreign, list[tuple[str, str]]]:
+    """gdb and lldb: their shells, and their Python."""
+    found = Found()
+    others: list[tuple[str, str]] = []
+    for line in code.split("\n"):
+        text = line.strip()
+        if text.startswith("!"):
+            found.script(text[1:])
+        elif word := next((w for w in _SHELL_WORDS if text.startswith(w + " ")), None):
+            found.script(text[len(word) :].strip())
+        elif match := re.match(r"(?:python|py|pi|python-interactive|script)\s+(?:--\s+)?(.*)", text):
+            others.append(("python", match[1]))
+        elif text.startswith(("pipe ", "|")) and "|" in text[1:]:
+            found.script(text.rpartition("|")[2])
+        elif re.match(r"(?:call|print|p|expr|expression|e|inspect|output|set)\b", text):
+            others.append(("c", text.partition(" ")[2]))
+    return found.foreign, others
+
+
+def read_transfer(code: str) -> Foreign:
+    """lftp and sftp: `!command`, `rm -r`, `mirror --delete`."""
+    found = Found()
+    for part in re.split(r"[;\n]", code):
+        text = part.strip().lstrip("-@")
+        if text.startswith("!"):
+            found.script(text[1:])
+        elif re.match(r"(?:rm\s+-r|glob\s+rm|mrm|mirror\s.*--delete)", text):
+            found.effect(Kind.DELETE, text.rpartition(" ")[2], "recursive", "remote")
+    return found.foreign
+
+
+_MONGO_DROPS = frozenset(
+    {
+        *(
+            "dropDatabase",
+            "drop",
+            "dropCollection",
+            "dropUser",
+            "dropAllUsers",
+            "dropRole",
+            "dropAllRoles",
+            "shutdownServer",
+        ),
+        *(
+            "dropAllUsersFromDatabase",
+            "dropIndexes",
+            "renameCollection",
+            "fsyncLock",
+            "grantRolesToUser",
+            "dropAllRolesFromDatabase",
+        ),
+    }
+)
+_MONGO_WHOLE = frozenset({"deleteMany", "remove", "updateMany", "deleteOne", "update"})
+_MONGO_COMMANDS = frozenset(
+    {"dropDatabase", "drop", "shutdown", "dropUser", "dropIndexes", "dropAllUsersFromDatabase"}
+)
+
+
+def read_mongo(code: str) -> Foreign:
+    """What a text of MongoDB's shell drops, empties or runs."""
+    calls = Calls(code, "node")
+    calls.read()
+    for at, token in enumerate(calls.tokens):
+        if token.kind != "name" or calls.mark(at + 1) != "(":
+            continue
+        arguments = calls.arguments(at)
+        whole = not arguments or "".join(part.text for part in arguments[0]) == "{}"
+        if token.text in _MONGO_DROPS or (token.text in _MONGO_WHOLE and whole and calls.mark(at - 1) == "."):
+            trait = "drop" if token.text in _MONGO_DROPS else "delete-all"
+            calls.found.effect(Kind.DATABASE, calls.qualified(at), trait, detail=f"{calls.qualified(at)}()")
+        elif token.text in ("runCommand", "adminCommand") and arguments:
+            command = next((part.text for part in arguments[0] if part.kind in ("name", "string")), "")
+            if command in _MONGO_COMMANDS:
+                calls.found.effect(Kind.DATABASE, command, "drop", detail=command)
+        elif token.text in ("run", "runProgram", "runNonMongoProgram"):
+            calls.found.command(*(text for text in calls.texts(at) if text))
+    return calls.found.foreign
