@@ -81,6 +81,7 @@ DISCLOSE, EXFILTRATE = Kind.DISCLOSE, Kind.EXFILTRATE
         case("rm / -fr", DELETE, "recursive", "in:root"),
         case("rm -rf --no-preserve-root /", DELETE, "no-preserve-root", "in:root"),
         case("rm -rf …/*", DELETE, "recursive", "in:root", "in:unknown"),
+        case("rm -rf ~/…", DELETE, "recursive", "in:home", "in:unknown"),
         case("rm -… /", DELETE, "recursive", "in:root"),
         case("rm -rf /usr /lib", DELETE, "recursive", "in:system-root"),
         case("rm -rf node_modules", DELETE, "recursive", "in:project"),
@@ -510,6 +511,11 @@ def test_words_added_later_are_unknown_targets() -> None:
     assert has(effects("rm", more_operands=True), DELETE, "in:unknown", "more-operands")
     assert has(effects("truncate -s 0", more_operands=True), OVERWRITE, "empty", "in:unknown")
     assert has(effects("chmod 777", more_operands=True), PERMISSIONS, "world-writable", "in:unknown")
+
+
+def test_a_destination_is_known_where_the_sources_are_not() -> None:
+    assert has(effects("mv … /dev/null", more_operands=True), OVERWRITE, "lost", "in:unknown")
+    assert has(effects("cp -t /etc", more_operands=True), OVERWRITE, "in:system")
 
 
 def test_a_directory_changed_into_counts() -> None:

@@ -64,8 +64,9 @@ class Where:
 
     @property
     def worst_traits(self) -> frozenset[str]:
-        """The traits, with what would hold if the gaps were empty."""
-        return self.traits | frozenset(f"in:{place}" for place in self.if_empty)
+        """The traits, with what would hold if the gaps were empty; then it is not known which holds."""
+        perhaps = frozenset(f"in:{place}" for place in self.if_empty)
+        return self.traits | perhaps | {f"in:{Place.UNKNOWN}"} if perhaps else self.traits
 
 
 @dataclass(frozen=True, slots=True)

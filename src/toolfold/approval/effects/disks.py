@@ -171,7 +171,7 @@ def _cryptsetup(scene: Scene) -> Iterator[Effect]:
 def _zfs(scene: Scene) -> Iterator[Effect]:
     options = scene.options(names("-o -O -t"))
     verb = options.operands[0] if options.operands else EMPTY
-    pool = names("destroy labelclear remove detach export")
+    pool = names("destroy labelclear remove detach export create add")
     data = names("destroy rollback")
     if verb in (pool if scene.run.name == "zpool" else data) and not options.has("-n"):
         yield _volume(scene)

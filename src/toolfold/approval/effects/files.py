@@ -135,10 +135,8 @@ def _copied(scene: Scene, options: Options) -> tuple[tuple[Word, ...], Word | No
     destination = options.value("-t", "--target-directory")
     if destination is not None:
         return operands, destination
-    if scene.run.more_operands:
-        return operands, UNKNOWN
     if len(operands) < 2:
-        return operands, None
+        return operands, UNKNOWN if scene.run.more_operands else None
     return operands[:-1], operands[-1]
 
 
@@ -529,6 +527,7 @@ _OUTPUTS: dict[str, frozenset[str]] = {
     "yt-dlp": names("-o --output"),
 }
 _OTHER_VALUES: dict[str, frozenset[str]] = {
+    "aria2c": names("-x -s -j -i"),
     "sort": names(
         "-k --key -t --field-separator -S --buffer-size -T --temporary-directory --compress-program"
     ),
@@ -544,26 +543,37 @@ _OTHER_VALUES: dict[str, frozenset[str]] = {
 }
 
 
+_INTO: dict[str, tuple[str, ...]] = {
+    "curl": ("--output-dir",),
+    "wget": ("-P", "--directory-prefix"),
+    "aria2c": ("-d", "--dir"),
+}
+_NAMED_REMOTELY = ("-O", "--remote-name", "--remote-name-all")
+
+
 def _outputs(scene: Scene) -> Iterator[Effect]:
     """Programs that say with an option what they write."""
     name = scene.run.name.lower()
-    asked = _OUTPUTS[name]
+    asked, into = _OUTPUTS[name], _INTO.get(name, ())
     whole = name in ("openssl", "nmap")
-    values = asked | _OTHER_VALUES.get(name, frozenset())
+    values = asked | _OTHER_VALUES.get(name, frozenset()) | frozenset(into)
     options = Options.read(scene.run.argv, values, clusters=not whole, abbreviated=name in ("sort", "wget"))
-    directory = (
-        options.value("--output-dir", "-P", "--directory-prefix") if name in ("curl", "wget") else None
-    )
+    directory = options.value(*into)
     for word in options.values(*asked):
         if word != "-":
             path = Word(f"{directory}/{word}") if directory and not word.startswith("/") else word
             yield scene.write(path, *_fetched(name))
-    if name == "wget" and directory is None and options.operands and not options.has("-O", "--spider"):
-        yield scene.write(Word("."), *_fetched(name), kind=Kind.WRITE)
-    if directory is not None and (name == "wget" or options.has("-O", "--remote-name", "--remote-name-all")):
-        yield scene.write(directory, *_fetched(name))
-    if name == "curl" and directory is None and options.has("-O", "--remote-name", "--remote-name-all"):
-        yield scene.write(Word("."), *_fetched(name), kind=Kind.WRITE)
+    if _keeps_names(name, options):
+        yield scene.write(directory or Word("."), *_fetched(name), kind=Kind.WRITE)
+
+
+def _keeps_names(name: str, options: Options) -> bool:
+    """Whether files get the names they had where they were fetched."""
+    if name == "curl":
+        return options.has(*_NAMED_REMOTELY)
+    if name == "wget":
+        return bool(options.operands) and not options.has("-O", "--output-document", "--spider")
+    return name == "aria2c" and bool(options.operands)
 
 
 def _fetched(name: str) -> tuple[str, ...]:

@@ -136,6 +136,13 @@ def _chflags(scene: Scene) -> Iterator[Effect]:
     yield from _changed(scene, options.operands[1:], options.has("-R"), "attributes")
 
 
+def _xattr(scene: Scene) -> Iterator[Effect]:
+    """Where a file came from, forgotten: the system no longer asks before it runs."""
+    options = scene.options()
+    if options.has("-c") or (options.has("-d") and options.operands[:1] == ("com.apple.quarantine",)):
+        yield from _changed(scene, options.operands[1:], options.has("-r"), "attributes")
+
+
 def _icacls(scene: Scene) -> Iterator[Effect]:
     words = scene.run.argv[1:]
     switches = {word.lower() for word in words}
@@ -170,6 +177,7 @@ PERMISSIONS: Family = {
     "setcap": _setcap,
     "chattr": _chattr,
     "chflags": _chflags,
+    "xattr": _xattr,
     **dict.fromkeys(names("icacls cacls"), _icacls),
     "takeown": _takeown,
     "mkdir": _mkdir,

@@ -56,14 +56,19 @@ def _process(word: Word) -> tuple[str, ...] | None:
     return ("pid",)
 
 
+_PKILL_VALUES = names(
+    "--signal -u --euid -U --uid -G --group -g --pgroup -P --parent -s --session -t --terminal -F "
+    "--pidfile --ns --nslist"
+)
+_KILLALL_VALUES = names("-s --signal -u --user -o --older-than -y --younger-than -n --ns -Z --context -t -c")
+
+
 def _killall(scene: Scene) -> Iterator[Effect]:
     words = scene.run.argv[1:]
     if scene.run.name == "killall5":
         yield scene.effect(Kind.PROCESS, "all")
         return
-    options = scene.options(
-        names("-s --signal -u --user -o -y -n --ns -Z -t -G -g -P -U -x --euid --uid --group")
-    )
+    options = scene.options(_PKILL_VALUES if scene.run.name == "pkill" else _KILLALL_VALUES)
     if options.has("-l", "--list", "-V", "--version", "--help", "-h") and not options.operands:
         return
     if "-0" in words:
@@ -184,6 +189,11 @@ def _last_verb(scene: Scene) -> Iterator[Effect]:
 def _init_script(scene: Scene) -> Iterator[Effect]:
     if re.match(r"/etc/(?:rc\.d/)?init\.d/|/etc/rc\.d/", scene.run.path) and len(scene.run.argv) > 1:
         yield from _service(scene, scene.run.argv[1], scene.run.name)
+
+
+def _supervised(scene: Scene) -> Iterator[Effect]:
+    if scene.options().has("-d", "-k", "-x", "-D", "-t", "-o", "-p"):
+        yield scene.effect(Kind.SERVICE, "stopped", target=scene.run.argv[-1])
 
 
 def _loginctl(scene: Scene) -> Iterator[Effect]:
@@ -309,6 +319,22 @@ def _route(scene: Scene) -> Iterator[Effect]:
         yield _cut_off(scene)
 
 
+def _dhcp(scene: Scene) -> Iterator[Effect]:
+    if scene.options().has("-r", "-x", "-k", "--release", "--exit"):
+        yield _cut_off(scene)
+
+
+def _networksetup(scene: Scene) -> Iterator[Effect]:
+    words = [word.lower() for word in scene.run.argv[1:]]
+    if words and words[0].startswith(("-set", "-remove", "-delete")):
+        yield _cut_off(scene)
+
+
+def _tc(scene: Scene) -> Iterator[Effect]:
+    if any(word in ("add", "del", "delete", "replace", "change") for word in scene.run.argv[2:4]):
+        yield _cut_off(scene)
+
+
 def _rfkill(scene: Scene) -> Iterator[Effect]:
     if "block" in scene.run.argv[1:]:
         yield _cut_off(scene)
@@ -394,11 +420,12 @@ PROCESSES: Family = {
     "systemctl": _systemctl,
     **dict.fromkeys(names("service rc-service invoke-rc.d"), _service_then_verb),
     **dict.fromkeys(
-        names("sv launchctl supervisorctl initctl pm2 monit net sc rc-update"), _verb_then_service
+        names("sv svcadm launchctl supervisorctl initctl pm2 monit net sc rc-update"), _verb_then_service
     ),
     **dict.fromkeys(names("update-rc.d chkconfig rcctl"), _last_verb),
+    **dict.fromkeys(names("s6-svc svc"), _supervised),
     "loginctl": _loginctl,
-    **dict.fromkeys(names("shutdown reboot halt poweroff pm-suspend pm-hibernate"), _shutdown),
+    **dict.fromkeys(names("shutdown reboot halt poweroff pm-suspend pm-hibernate rtcwake"), _shutdown),
     **dict.fromkeys(names("init telinit openrc-shutdown"), _init),
     **dict.fromkeys(
         names("iptables ip6tables iptables-legacy iptables-nft ip6tables-legacy arptables ebtables"),
@@ -416,6 +443,9 @@ PROCESSES: Family = {
     "nmcli": _nmcli,
     "route": _route,
     "rfkill": _rfkill,
+    **dict.fromkeys(names("dhclient dhcpcd"), _dhcp),
+    "networksetup": _networksetup,
+    "tc": _tc,
     "swapoff": _swapoff,
     **dict.fromkeys(names("hostnamectl timedatectl localectl date hwclock"), _settings),
     **dict.fromkeys(names("dbus-send busctl gdbus"), _bus),
