@@ -8,12 +8,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from toolfold.approval.judge import Judge
 from toolfold.approval.places import Places
 from toolfold.approval.rules import Rule, Rules
 from toolfold.approval.shell.runs import Run
-from toolfold.approval.shell.words import GAP, Word
+from toolfold.approval.shell.words import ANY, GAP, STAR, Word
 from toolfold.approval.verdict import Effect, Finding, Kind, Severity
 from toolfold.errors import ConfigError
 
@@ -237,6 +239,22 @@ def test_a_program_whose_name_is_not_known_is_for_others_to_judge() -> None:
     assert list(SHIPPED.about_run(Run(argv=()))) == []
 
 
+ODD = st.lists(
+    st.sampled_from([*"-=/+:.*?[]{}ab0 ", GAP, STAR, ANY, "force", "delete", "push", "rm", "--", "target"]),
+    max_size=8,
+).map("".join)
+
+
+@given(
+    st.sampled_from(sorted({n for r in SHIPPED.rules for n in getattr(r.about, "programs", ())})),
+    st.lists(ODD),
+)
+def test_no_words_can_make_a_rule_fail(program: str, words: list[str]) -> None:
+    run = Run(argv=(Word(program), *map(Word, words)), more_operands=len(words) % 2 == 0)
+    for finding in SHIPPED.about_run(run):
+        assert finding.reason
+
+
 # --- what a person reads
 
 
@@ -306,6 +324,28 @@ def test_a_rule_without_a_condition_is_refused() -> None:
 def test_two_rules_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="two rules have the name 'deploy'"):
         mine().plus(mine())
+
+
+KEYS = st.sampled_from(
+    [*MINE, "words", "effect", "traits", "any_option", "bare", "assigned", "operand", "fed"]
+)
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    ODD,
+    st.lists(ODD, max_size=3),
+    st.dictionaries(ODD, ODD, max_size=2),
+)
+
+
+@given(st.dictionaries(KEYS, VALUES))
+def test_whatever_a_configuration_says_is_a_rule_or_a_configuration_error(changed: dict[str, Any]) -> None:
+    try:
+        rules = mine(**changed)
+    except ConfigError:
+        return
+    list(rules.about_run(run_of("shipit now --force")))
 
 
 def test_what_is_not_a_rule_is_refused() -> None:
