@@ -10,6 +10,7 @@ import pytest
 
 from tests.approval.cases import finding, verdict_on
 from tests.conftest import Opened
+from toolfold.approval.annotations import effects_of_annotations
 from toolfold.approval.chain import Chain, Station
 from toolfold.approval.places import Places
 from toolfold.approval.subject import LONGEST_COMMAND, Subject, Subjects
@@ -135,6 +136,26 @@ class TestServers:
     def test_it_cannot_reach_the_runtimes_own_files(self) -> None:
         for args in ({"path": f"{OWN}/config.yaml"}, {"what": [{"x": "~/.config/toolfold/plugins/a.py"}]}):
             assert read(a_tool("read", server="shady"), args).verdict.blocked
+
+
+@pytest.mark.parametrize(
+    ("annotations", "effects"),
+    [
+        (None, set()),
+        ({}, set()),
+        ({"title": "Wipe"}, set()),
+        ({"readOnlyHint": True}, {"read"}),
+        ({"readOnlyHint": True, "openWorldHint": True}, {"read", "network"}),
+        ({"readOnlyHint": False}, {"write", "destructive"}),
+        ({"destructiveHint": True}, {"write", "destructive"}),
+        ({"destructiveHint": False}, {"write"}),
+        ({"readOnlyHint": False, "destructiveHint": False}, {"write"}),
+        ({"readOnlyHint": True, "destructiveHint": True}, {"write", "destructive"}),
+        ({"readOnlyHint": "yes", "destructiveHint": 0}, set()),
+    ],
+)
+def test_a_servers_annotations_are_taken_at_their_worst(annotations: Json | None, effects: set[str]) -> None:
+    assert effects_of_annotations(annotations) == effects
 
 
 class TestWrites:

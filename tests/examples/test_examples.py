@@ -12,6 +12,13 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 SHOWS = {
+    "approval_queue.py": (
+        "rm -rf build: deletes a directory",
+        "(low) -> session",
+        "git push --force: did not run",
+        "rm -rf /: did not run",
+        "ran: ['ls -la', 'rm -rf build', \"rm  -rf 'build'\"]",
+    ),
     "fewer_tools.py": ("tokens before", "tallyhouse_"),
     "hooks_and_approval.py": ("nobody to ask", "The diary is never deleted.", "deleted: ['draft']"),
     "parallel_calls.py": ('{"item":"kettle","euros":6}', "tea is in the basket"),

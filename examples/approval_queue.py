@@ -1,0 +1,43 @@
+"""Commands are judged before they run; what somebody must see waits for a page, a bot or a gateway."""
+
+import asyncio
+
+from toolfold import Answer, ApprovalQueue, open_runtime, tool
+
+ran: list[str] = []
+
+
+@tool(toolset="shell", effects=["execute"], judged_as={"command": "command"}, parallel=True)
+def shell(command: str) -> str:
+    """Keep a command instead of running it: this is an example."""
+    ran.append(command)
+    return "done"
+
+
+async def page(queue: ApprovalQueue) -> None:
+    """What a web page would do: list the questions, show them, send the answers."""
+    answers = {"rm -rf build": Answer.SESSION, "git push --force": Answer.DENY}
+    while True:
+        for question in queue.pending():
+            shown = question.as_json()
+            answer = answers[question.request.command]
+            print(f"{shown['command']}: {shown['reason']} ({shown['severity']}) -> {answer.value}")
+            queue.answer(question.id, answer)
+        await asyncio.sleep(0.01)
+
+
+async def main() -> None:
+    queue = ApprovalQueue()
+    with open_runtime(approver=queue) as runtime:
+        runtime.registry.add(shell)
+        session = runtime.session(["shell"])
+        answering = asyncio.create_task(page(queue))
+        for command in ("ls -la", "rm -rf build", "rm  -rf 'build'", "git push --force", "rm -rf /"):
+            result = await session.call("shell", {"command": command})
+            print(f"{command}: {'ran' if result.ok else 'did not run'}")
+        answering.cancel()
+    print(f"ran: {ran}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
