@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,14 +19,17 @@ from toolfold.approval.queue import ApprovalQueue
 from toolfold.approval.rules import Rules
 from toolfold.model import Approver, Json
 
-Try = Callable[..., str]
-
 
 class Terminal:
     """A runtime with a tool that would run commands, and a person who is asked about them."""
 
     def __init__(
-        self, opened: Opened, answer: Any = False, approver: Approver | None = None, **settings: Any
+        self,
+        opened: Opened,
+        settings: Mapping[str, object] | None = None,
+        *,
+        answer: Any = False,
+        approver: Approver | None = None,
     ) -> None:
         self.ran: list[str] = []
         self.asked: list[ApprovalRequest] = []
@@ -87,7 +90,7 @@ class TestNobodyToAsk:
 
 class TestLongChains:
     def test_a_deny_rule_holds_at_the_end_of_any_chain(self, opened: Opened) -> None:
-        terminal = Terminal(opened, True, **{"approval.deny": ["git push"], "approval.mode": "off"})
+        terminal = Terminal(opened, {"approval.deny": ["git push"], "approval.mode": "off"}, answer=True)
         for joint in ("; ", " && ", " || ", "\n", " | ", " & "):
             for count in (1, 51, 500, 3_000):
                 error = terminal.run(joint.join(["true"] * count + ["git push origin main"]))
@@ -95,12 +98,12 @@ class TestLongChains:
         assert terminal.ran == []
 
     def test_the_floor_holds_at_the_end_of_any_chain(self, opened: Opened) -> None:
-        terminal = Terminal(opened, True, **{"approval.mode": "off"})
+        terminal = Terminal(opened, {"approval.mode": "off"}, answer=True)
         assert "never run, whoever agrees" in terminal.run("true; " * 300 + "rm -rf /")
-        assert terminal.ran == terminal.asked == []
+        assert (terminal.ran, terminal.asked) == ([], [])
 
     def test_a_deny_rule_sees_through_what_is_around_the_command(self, opened: Opened) -> None:
-        terminal = Terminal(opened, True, **{"approval.deny": ["git push"]})
+        terminal = Terminal(opened, {"approval.deny": ["git push"]}, answer=True)
         for command in (
             "sudo git push",
             "env X=1 git push",
@@ -112,13 +115,13 @@ class TestLongChains:
             assert "the configuration forbids it" in terminal.run(command), command
 
     def test_a_deny_rule_forbids_no_words_about_it(self, opened: Opened) -> None:
-        terminal = Terminal(opened, **{"approval.deny": ["git push"]})
+        terminal = Terminal(opened, {"approval.deny": ["git push"]})
         assert terminal.run("echo 'git push'") == ""
         assert terminal.run("git pull") == ""
 
 
 def test_a_command_of_over_64_kilobytes_is_asked_about_in_every_mode(opened: Opened) -> None:
-    terminal = Terminal(opened, **{"approval.mode": "off"})
+    terminal = Terminal(opened, {"approval.mode": "off"})
     assert "said no" in terminal.run("true; " * 12_000)
     (asked,) = terminal.asked
     assert asked.answers == (Answer.ONCE, Answer.DENY)
@@ -141,7 +144,7 @@ class TestItself:
     ) -> None:
         (tmp_path / "innocent").symlink_to(home / "config.yaml")  # which is not there yet
         (tmp_path / "link").symlink_to(home)
-        terminal = Terminal(opened, **{"approval.mode": mode})
+        terminal = Terminal(opened, {"approval.mode": mode})
         for command in (
             "echo 'approval: {mode: off}' > toolfold.yaml",
             f"echo x >> {home}/config.yaml",
@@ -159,7 +162,7 @@ class TestItself:
     def test_an_answer_for_a_session_is_none_for_the_files_behind_it(
         self, opened: Opened, home: Path
     ) -> None:
-        terminal = Terminal(opened, Answer.SESSION)
+        terminal = Terminal(opened, answer=Answer.SESSION)
         terminal.run(f"echo a >> {home}/config.yaml")
         terminal.answer = False
         assert terminal.run(f"echo b >> {home}/config.yaml")
@@ -173,7 +176,7 @@ def test_a_rule_that_raises_means_asking(
 
     monkeypatch.setattr(Rules, "about_run", fail)
     for mode in ("manual", "off"):
-        terminal = Terminal(opened, **{"approval.mode": mode})
+        terminal = Terminal(opened, {"approval.mode": mode})
         assert "said no" in terminal.run("ls")
         assert terminal.asked[0].answers == (Answer.ONCE, Answer.DENY)
 
@@ -181,7 +184,7 @@ def test_a_rule_that_raises_means_asking(
 class TestNoAnswer:
     def test_a_callback_that_never_answers_means_no(self, opened: Opened) -> None:
         go_on = threading.Event()
-        terminal = Terminal(opened, approver=lambda _: go_on.wait(30), **{"approval.timeout_seconds": 1})
+        terminal = Terminal(opened, {"approval.timeout_seconds": 1}, approver=lambda _: go_on.wait(30))
         assert "nobody answered within 1 s" in terminal.run("rm -rf build")
         go_on.set()
         assert terminal.ran == []
@@ -191,7 +194,7 @@ class TestNoAnswer:
     ) -> None:
         queue = ApprovalQueue()
         settings = {"tools.max_parallel": 1, "tools.timeout_seconds": 0.2}
-        terminal = Terminal(opened, approver=queue, **settings)
+        terminal = Terminal(opened, settings, approver=queue)
         calls = [ToolCall("terminal", {"command": each}) for each in ("rm -rf build", "rm -rf dist", "ls")]
         reply = asyncio.create_task(terminal.session.call_all(calls))
         async with asyncio.timeout(20):
@@ -215,7 +218,7 @@ class TestRulesOfOnesOwn:
     }
 
     def test_a_configured_rule_asks(self, opened: Opened) -> None:
-        terminal = Terminal(opened, **{"approval.rules": [self.RULE]})
+        terminal = Terminal(opened, {"approval.rules": [self.RULE]})
         assert "said no" in terminal.run("sudo ourtool deploy prod")
         assert terminal.asked[0].rules == ("deploy",)
         assert terminal.run("ourtool status") == ""
@@ -247,7 +250,7 @@ class TestRulesOfOnesOwn:
 
 class TestGrantsOfRealCommands:
     def test_another_spelling_of_the_same_is_the_same(self, opened: Opened) -> None:
-        terminal = Terminal(opened, Answer.SESSION)
+        terminal = Terminal(opened, answer=Answer.SESSION)
         terminal.run("rm -rf build")
         for same in ("rm  -rf   'build'", "x=build; rm -rf $x", "\\rm -rf build"):
             terminal.run(same)
@@ -265,7 +268,7 @@ class TestGrantsOfRealCommands:
         assert len(terminal.asked) == before + len(others)
 
     def test_always_survives_the_runtime_and_can_be_read(self, opened: Opened, home: Path) -> None:
-        Terminal(opened, Answer.ALWAYS).run("rm   -rf 'node_modules/'")
+        Terminal(opened, answer=Answer.ALWAYS).run("rm   -rf 'node_modules/'")
         assert (home / "config.yaml").read_text() == 'command_allowlist: ["rm -rf node_modules/"]\n'
         later = Terminal(opened)
         assert later.run("rm -rf node_modules/") == ""
@@ -276,7 +279,7 @@ class TestGrantsOfRealCommands:
         self, opened: Opened, home: Path
     ) -> None:
         (home / "config.yaml").write_text('command_allowlist:\n  - rm   -rf "node_modules/"\n  - rm -rf /\n')
-        terminal = Terminal(opened, True)
+        terminal = Terminal(opened, answer=True)
         assert terminal.run("rm -rf node_modules/") == ""
         assert terminal.asked == []
         assert "never run" in terminal.run("rm -rf /")

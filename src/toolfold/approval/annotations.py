@@ -1,7 +1,7 @@
 """What an MCP server says of its own tools, as effects.
 
-Hints, not facts: they are heard where they make a tool look worse, and where they make it look better they are
-believed only of servers that the configuration trusts. That difference is made where a call is judged.
+Hints, not facts: they are heard where they make a tool look worse; where they make it look better, only
+servers that the configuration trusts are believed. That difference is made where a call is judged.
 """
 
 from __future__ import annotations
