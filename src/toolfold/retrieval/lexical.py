@@ -123,15 +123,16 @@ class Lexical:
 
     def scores(self, query: str) -> tuple[Weights, float]:
         """Every tool's score, and the score of one that would match every word as well as can be."""
-        total = np.zeros(self.size, np.float32)
-        best = 0.0
-        places, weights = self.places, self.weights
-        for term in self.words.said(query).telling:
-            rarity, start, end = self._rarity(term)
-            best += rarity
-            if end > start:
-                total[places[start:end]] += weights[start:end] * np.float32(rarity)
-        return total, best
+        said = [self._rarity(term) for term in self.words.said(query).telling]
+        best = sum(rarity for rarity, _, _ in said)
+        having = [(rarity, start, end) for rarity, start, end in said if end > start]
+        if not having:
+            return np.zeros(self.size, np.float32), best
+        places = np.concatenate([self.places[start:end] for _, start, end in having])
+        weights = np.concatenate([self.weights[start:end] for _, start, end in having])
+        rarities = np.array([rarity for rarity, _, _ in having], np.float32)
+        weights *= rarities.repeat([end - start for _, start, end in having])
+        return np.bincount(places, weights, self.size).astype(np.float32), best
 
     def matched(self, query: str, places: Sequence[int]) -> list[list[str]]:
         """For each of these tools, the words of the query it shares, for a person."""

@@ -28,6 +28,7 @@ LETTERS = 1 << 15  # buckets for runs of characters
 WORDS = 1 << 14  # buckets for words and pairs of words
 LONGEST_RUN = 5
 MOST_CHARACTERS = 400
+_SALTS = tuple(np.uint32(length * 0x9E3779B1 & 0xFFFFFFFF) for length in range(1, LONGEST_RUN + 1))
 _SPACE = re.compile(r"\s+")
 _DIGIT = re.compile(r"\d")
 _WORD = re.compile(r"[^\W_]+|[?!:;.,/\"'`@#=<>(){}]")
@@ -132,11 +133,11 @@ def _plain(message: str) -> str:
 def _runs(text: str) -> Places:
     """The buckets of all runs of one to five characters, by a rolling hash over the whole text at once."""
     letters = np.frombuffer(f"^ {text} $".encode("utf-32-le", "replace"), np.uint32)
-    found, rolled = [], letters
-    for length in range(1, LONGEST_RUN + 1):
-        if length > 1:
-            rolled = rolled[:-1] * np.uint32(0x01000193) + letters[length - 1 :]
-        found.append(rolled + np.uint32(length * 0x9E3779B1 & 0xFFFFFFFF))
+    found, rolled = [letters + _SALTS[0]], letters
+    for length in range(2, LONGEST_RUN + 1):
+        rolled = rolled[:-1] * np.uint32(0x01000193)
+        rolled += letters[length - 1 :]
+        found.append(rolled + _SALTS[length - 1])
     mixed = np.concatenate(found)
     mixed ^= mixed >> np.uint32(15)
     mixed *= np.uint32(0x85EBCA6B)

@@ -96,17 +96,17 @@ class Unigram:
 
     def _likeliest(self, word: str) -> tuple[int, ...]:
         word = word[:LONGEST_WORD]
-        best = [0.0, *([-math.inf] * len(word))]
-        came_from = [0] * (len(word) + 1)
+        score_of, longest, best, came_from = self._scores.get, self._longest, [0.0], [0]
         for end in range(1, len(word) + 1):
-            for start in range(max(0, end - self._longest), end):
-                score = self._scores.get(word[start:end])
-                if score is None:
-                    if end - start > 1:
-                        continue
-                    score = self._unknown_score
-                if best[start] + score > best[end]:
-                    best[end], came_from[end] = best[start] + score, start
+            highest, origin = -math.inf, end - 1
+            for start in range(max(0, end - longest), end):
+                score = score_of(word[start:end])
+                if score is not None and best[start] + score > highest:
+                    highest, origin = best[start] + score, start
+            if score is None and best[-1] + self._unknown_score > highest:  # a letter that nobody knows
+                highest, origin = best[-1] + self._unknown_score, end - 1
+            best.append(highest)
+            came_from.append(origin)
         return self._traced(word, came_from)
 
     def _traced(self, word: str, came_from: Sequence[int]) -> tuple[int, ...]:

@@ -79,10 +79,10 @@ def features(legs: Legs, candidates: Places, names: Scores) -> Scores:
 def _lexical_columns(columns: Scores, legs: Legs, candidates: Places, by_rank: Scores) -> None:
     mine = legs.lexical[candidates]
     highest, best = float(legs.lexical.max(initial=0.0)), max(legs.best_lexical, 1e-6)
-    columns[0] = mine / best
-    columns[1] = mine / max(highest, 1e-6)
-    columns[2] = mine / 10.0
-    columns[3] = _closeness(mine, by_rank)
+    np.divide(mine, best, out=columns[0])
+    np.divide(mine, max(highest, 1e-6), out=columns[1])
+    np.divide(mine, 10.0, out=columns[2])
+    _set_closeness(columns[3], mine, by_rank)
     columns[4] = highest / best
     columns[5] = min(legs.best_lexical / 40.0, 2.0)
 
@@ -93,19 +93,17 @@ def _dense_columns(columns: Scores, scores: Scores, candidates: Places, by_rank:
     apart = usual - np.float32(average)
     spread = 4.0 * (math.sqrt(float(np.vecdot(apart, apart)) / max(len(usual), 1)) + 1e-6)
     columns[0] = mine
-    columns[1] = (mine - highest) * 4.0
-    columns[2] = (mine - average) / spread
-    columns[3] = _closeness(mine, by_rank)
+    np.multiply(mine - highest, 4.0, out=columns[1])
+    np.divide(mine - average, spread, out=columns[2])
+    _set_closeness(columns[3], mine, by_rank)
     columns[4] = highest
     columns[5] = (highest - average) / spread
 
 
-def _closeness(mine: Scores, by_rank: Scores) -> Scores:
+def _set_closeness(column: Scores, mine: Scores, by_rank: Scores) -> None:
     """1 for the best of the candidates, less with every rank; 0 for what has no score at all."""
-    closeness = np.empty_like(mine)
-    closeness[(-mine).argsort(kind="stable")] = by_rank
-    closeness[mine <= 0] = 0
-    return closeness
+    column[(-mine).argsort(kind="stable")] = by_rank
+    column *= mine > 0
 
 
 class Ranker:
