@@ -7,6 +7,8 @@ program leaves behind; only paths written in the command are known.
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Callable
+from dataclasses import replace
 
 from toolfold.approval.shell.runs import Run, Stream
 from toolfold.approval.shell.state import State
@@ -14,6 +16,7 @@ from toolfold.approval.shell.words import GAP, Mark, Word
 
 __all__ = ["holds", "remember"]
 
+CAT = Word("cat")
 FROM_NETWORK = Stream(None, frozenset({Mark.NETWORK}))
 PROGRAM_FOLDERS = ("/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/")
 UNPACKERS = frozenset({"tar", "bsdtar", "unzip", "7z", "cpio", "unrar", "ar", "gunzip", "xz", "bunzip2"})
@@ -24,10 +27,8 @@ def holds(state: State, path: str) -> bool:
     return any(path == folder or path.startswith(f"{folder}/") or folder == "." for folder in state.fetched)
 
 
-def remember(run: Run, state: State) -> None:
-    """Note what this program leaves on disk."""
-    if run.elsewhere:
-        return
+def remember(run: Run, state: State, confidential: Callable[[Run], bool]) -> None:
+    """Note what this program leaves on disk. `confidential` says whether what a run prints is a secret."""
     match run.name:
         case "curl":
             _fetch(run, state, ("-o", "--output"), ("-O", "--remote-name"))
@@ -36,10 +37,12 @@ def remember(run: Run, state: State) -> None:
         case "git" | "hg" | "svn" | "gh":
             _clone(run, state)
         case "cp" | "mv" | "install" | "ln":
-            _copy(run, state)
+            _copy(run, state, confidential)
         case "tee":
             for word in _operands(run):
                 state.files[state.path(word)] = run.stdin or Stream()
+        case "tar" | "zip" | "7z" | "gpg" | "openssl" | "gzip" | "base64" if _packs(run, state, confidential):
+            pass
         case name if name in UNPACKERS:
             _unpack(run, state)
         case "scp" | "rsync" | "sftp" | "ftp" | "aws" | "gsutil":
@@ -81,7 +84,7 @@ def _clone(run: Run, state: State) -> None:
     state.fetched = (*state.fetched, state.path(named))
 
 
-def _copy(run: Run, state: State) -> None:
+def _copy(run: Run, state: State, confidential: Callable[[Run], bool]) -> None:
     operands = _operands(run)
     if len(operands) < 2:
         return
@@ -90,6 +93,8 @@ def _copy(run: Run, state: State) -> None:
         place = state.path(target)
         into = posixpath.join(place, source.rpartition("/")[2])
         stream = state.files.get(state.path(source))
+        if stream is None and confidential(replace(run, argv=(CAT, source), path=CAT)):
+            stream = Stream(None, frozenset({Mark.CONFIDENTIAL}))
         if stream is not None:
             state.files[place] = state.files[into] = stream
         program = source.rpartition("/")[2]
@@ -97,6 +102,16 @@ def _copy(run: Run, state: State) -> None:
         if found or state.path(source) in state.programs:
             known = state.programs.get(state.path(source), Word(program))
             state.programs[place] = state.programs[into] = known
+
+
+def _packs(run: Run, state: State, confidential: Callable[[Run], bool]) -> bool:
+    """Whether a secret goes into another file; every file named is marked then."""
+    operands = _operands(run)
+    if not any(confidential(replace(run, argv=(CAT, word), path=CAT)) for word in operands):
+        return False
+    for word in operands:
+        state.files.setdefault(state.path(word), Stream(None, frozenset({Mark.CONFIDENTIAL})))
+    return True
 
 
 def _unpack(run: Run, state: State) -> None:

@@ -118,6 +118,39 @@ SUBSCRIPT = re.compile(r"^\w+\[[^\]]*(?:\$\(|`)")
 KEYED = re.compile(r"\[([^\]]+)\]=(.*)", re.DOTALL)
 MOST_CALLS = 3
 SAME_SHELL = frozenset({"eval", "source", ".", "command", "builtin", "exec", "trap", "time", "coproc"})
+DELETING = frozenset({"rm", "rmdir", "unlink", "shred", "srm", "wipe", "truncate"})
+SENDERS = frozenset(
+    {
+        "curl",
+        "wget",
+        "nc",
+        "ncat",
+        "netcat",
+        "socat",
+        "scp",
+        "sftp",
+        "rsync",
+        "ftp",
+        "http",
+        "https",
+        "aws",
+        "gsutil",
+    }
+    | {
+        "gcloud",
+        "az",
+        "rclone",
+        "mail",
+        "mailx",
+        "mutt",
+        "sendmail",
+        "gh",
+        "ssh",
+        "telnet",
+        "openssl",
+        "s3cmd",
+    }
+)
 FILTERS = frozenset(
     {
         "cat",
@@ -192,6 +225,7 @@ class _Around:
     stdin: Stream | None = None
     through: tuple[str, ...] = ()
     more_operands: bool = False
+    filled: bool = False  # inside code that is given words nobody knows
     background: bool = False
     repeated: bool = False
     calls: tuple[str, ...] = ()  # the functions being run
@@ -494,7 +528,7 @@ class _Walk:
             stdin=around.stdin,
             cwd=state.cwd,
             through=around.through,
-            more_operands=around.more_operands,
+            more_operands=around.more_operands or (around.filled and len(argv) == 1 and name in DELETING),
             background=around.background,
             repeated=around.repeated,
         )
@@ -526,12 +560,13 @@ class _Walk:
             return SILENT
         if not run.name.known:
             self._see(Kind.UNREADABLE, run.path, run.path.marks, detail="what would be run is not known")
+        self._look_at_secrets(run, state)
         self._own_program(run, state, around)
         printed: Stream | None = None
         for one in inner(run):
             seen = self._inside(one, run, state, around)
             printed = seen if printed is None or one.through else printed
-        fetched.remember(run, state)
+        fetched.remember(run, state, self._confidential)
         if printed is None or run.name not in SEEN_THROUGH:
             printed = _with_marks(output(_given_files(run, state)))
         if self._confidential(run):
@@ -551,6 +586,15 @@ class _Walk:
         elif fetched.holds(state, path):
             self._see(Kind.RUN_UNREAD, run.path, frozenset({Mark.NETWORK}))
 
+    def _look_at_secrets(self, run: Run, state: State) -> None:
+        """A secret that this command has put into another file, and now sends."""
+        secret = [path for path, stream in state.files.items() if Mark.CONFIDENTIAL in stream.marks]
+        if run.name not in SENDERS or not secret:
+            return
+        for word in run.argv[1:]:
+            if state.path(Word(word.rpartition("@")[2].rpartition("=")[2])) in secret:
+                self._see(Kind.EXFILTRATE, word, {Mark.CONFIDENTIAL})
+
     def _look_at_connections(self, run: Run) -> None:
         for redirect in run.redirects:
             far = redirect.target.startswith(NETWORK_FILES) and not redirect.target.startswith(LOOPBACK)
@@ -564,7 +608,8 @@ class _Walk:
         around = replace(
             around,
             through=through,
-            more_operands=one.more_operands or (around.more_operands and one.code is None),
+            more_operands=(one.more_operands or around.more_operands) and one.argv is not None,
+            filled=around.filled or ((one.more_operands or around.more_operands) and one.code is not None),
             depth=around.depth + 1,
             stdin=run.stdin,
         )
