@@ -139,5 +139,5 @@ def _spelled(run: Run) -> str:
     if run.stdin is not None and run.stdin.text:
         fed = [f"<<< {shlex.quote(run.stdin.text.shown)}"]
     elif run.stdin is not None:
-        fed = ["< …"]
+        fed = ["< ..."]
     return " ".join([*assigned, *argv, *redirects, *fed])
