@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolfold.approval.landmarks import fits
 from toolfold.approval.places import Place, Places, Where
 from toolfold.approval.shell.words import ANY, CLOSE, GAP, OPEN, STAR, Mark, Word, gap
 
@@ -491,3 +493,27 @@ def test_dots_and_doubled_slashes_change_nothing(path: Word) -> None:
     doubled = Word(path.replace("/", "/./"))
     if not path.startswith("\\") and ":" not in path and "\\" not in path:
         assert places().of(doubled).places == places().of(path).places
+
+
+@given(st.lists(st.sampled_from(["/", "a", "etc", "..", ".", "x y"]), max_size=10).map("/".join))
+def test_a_known_path_is_resolved_as_the_library_would(path: str) -> None:
+    resolved = Places(links=False).of(Word(f"/{path}")).path
+    assert resolved == os.path.normpath(f"/{path}").replace("//", "/")
+
+
+@given(
+    st.lists(
+        st.sampled_from(["a", "b", "ab", "*", "?", "[ab]", "[!a]", "[a-c]"]), min_size=1, max_size=6
+    ).map("".join),
+    st.text("abcd", min_size=1, max_size=7),
+)
+def test_a_pattern_fits_the_names_that_a_shell_would_match(pattern: str, name: str) -> None:
+    shown = Word("".join(_SHOWN.get(c, c) for c in pattern))
+    assert fits(shown, name) == fnmatchcase(name, pattern)
+
+
+def test_a_pattern_matches_no_leading_dot_that_is_not_written() -> None:
+    assert not fits(word("*"), ".ssh")
+    assert not fits(word("?ssh"), ".ssh")
+    assert fits(word(".s*"), ".ssh")
+    assert fits(word("…ssh"), ".ssh")

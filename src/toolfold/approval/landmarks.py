@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from toolfold.approval.shell.words import ANY, CLOSE, GAP, OPEN, STAR
 
-__all__ = ["Place", "broad", "fits", "landmarks", "named", "unknown", "wild"]
+__all__ = ["Pattern", "Place", "broad", "fits", "landmarks", "named", "unknown", "wild"]
 
 
 class Place(StrEnum):
@@ -43,7 +43,6 @@ def _names(text: str) -> frozenset[str]:
 
 
 WILD = frozenset((GAP, STAR, ANY, OPEN, CLOSE))
-_ELASTIC = frozenset((GAP, STAR, OPEN))
 LONGEST_NAME = 256  # no file system takes longer ones
 
 _CLASS = re.compile(f"{OPEN}[^{CLOSE}]*{CLOSE}")
@@ -70,21 +69,39 @@ def broad(part: str) -> bool:
 
 def fits(part: str, name: str) -> bool:
     """Whether one part of a path could be this name. A lone gap is no evidence."""
-    if part == name:
-        return True
-    if WILD.isdisjoint(part) or len(part) > LONGEST_NAME or unknown(part):
-        return False
-    if name.startswith(".") and part[0] in (STAR, ANY, OPEN):
-        return False  # a pattern never matches a leading dot
-    return _looks_alike(part, name) and _glob(_ONE.findall(part), name)
+    return part == name or (not WILD.isdisjoint(part) and Pattern(part).fits(name))
 
 
-def _looks_alike(part: str, name: str) -> bool:
-    """The cheap half: the length or the letters at the ends settle most patterns."""
-    if len(part) != len(name) and _ELASTIC.isdisjoint(part):
-        return False
-    first, last = part[0], part[-1]
-    return (first in WILD or name.startswith(first)) and (last in WILD or name.endswith(last))
+class Pattern:
+    """One part of a path with unknown letters, made ready to be held against many names."""
+
+    __slots__ = ("_first", "_last", "_length", "_letters", "_tokens")
+
+    def __init__(self, part: str) -> None:
+        settled = unknown(part) or len(part) > LONGEST_NAME
+        self._tokens: list[str] = [] if settled else _ONE.findall(part)
+        self._first, self._last = (self._tokens[0], self._tokens[-1]) if self._tokens else ("", "")
+        elastic = GAP in part or STAR in part
+        self._length = -1 if elastic else len(self._tokens)
+        self._letters = [t for t in self._tokens if len(t) == 1 and t not in WILD]
+
+    def fits(self, name: str) -> bool:
+        if not self._tokens or not self._looks_like(name):
+            return False
+        return _glob(self._tokens, name)
+
+    def _looks_like(self, name: str) -> bool:
+        """The cheap half: the length, the ends and the letters settle most names."""
+        if self._length not in (-1, len(name)):
+            return False
+        first, last = self._first, self._last
+        if name.startswith(".") and first != "." and first != GAP:
+            return False  # a pattern never matches a leading dot
+        if len(first) == 1 and first not in WILD and not name.startswith(first):
+            return False
+        if len(last) == 1 and last not in WILD and not name.endswith(last):
+            return False
+        return all(letter in name for letter in self._letters)
 
 
 def _glob(pattern: Sequence[str], name: str) -> bool:
@@ -176,7 +193,8 @@ def located(parts: Sequence[str]) -> frozenset[Place]:
 def _located_by_pattern(top: str, parts: Sequence[str]) -> frozenset[Place]:
     if unknown(top):
         return frozenset({Place.UNKNOWN})
-    candidates = [name for name in sorted(TOPS) if fits(top, name)]
+    pattern = Pattern(top)
+    candidates = [name for name in sorted(TOPS) if pattern.fits(name)]
     if len(candidates) >= MANY and len(parts) == 1:
         return frozenset({Place.ROOT})
     found = [located([name, *parts[1:]]) for name in candidates]
@@ -443,7 +461,8 @@ def landmarks(parts: Sequence[str], absolute: bool) -> frozenset[Place]:
 def _directory(part: str) -> tuple[_Below, ...]:
     if not wild(part):
         return DIRECTORIES.get(part, ())
-    return tuple(below for name, rows in DIRECTORIES.items() if fits(part, name) for below in rows)
+    pattern = Pattern(part)
+    return tuple(below for name, rows in DIRECTORIES.items() if pattern.fits(name) for below in rows)
 
 
 def _add_below(found: set[Place], below: _Below, rest: Sequence[str]) -> None:
@@ -469,8 +488,9 @@ def named(name: str) -> frozenset[Place]:
         return FILES.get(name, frozenset()) | _by_ending(name) | _by_beginning(name)
     found = set(_by_ending(name))
     if name[0] not in WILD and len(name) - sum(map(name.count, WILD)) >= TELLING:
+        pattern = Pattern(name)
         for other, places in FILES.items():
-            if fits(name, other):
+            if pattern.fits(other):
                 found |= places
     return frozenset(found)
 

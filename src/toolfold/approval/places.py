@@ -19,7 +19,7 @@ from toolfold.approval.shell.words import GAP, Mark, Word, gap
 __all__ = ["Place", "Places", "Where"]
 
 MOST_LOOKED_UP = 256  # paths followed through links for one command
-MOST_PATTERNS = 256  # patterns held against the names everybody knows
+MOST_PATTERNS = 128  # patterns held against the names everybody knows
 MOST_KEPT = 1024
 LONGEST_PATH = 4096  # what a kernel takes
 

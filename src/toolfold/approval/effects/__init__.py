@@ -15,7 +15,7 @@ from toolfold.approval.effects.permissions import PERMISSIONS
 from toolfold.approval.effects.processes import PROCESSES, process_effects
 from toolfold.approval.effects.scene import Family, Scene
 from toolfold.approval.effects.secrets import confidential, payloads, secret_effects, secret_name
-from toolfold.approval.landmarks import fits
+from toolfold.approval.landmarks import Pattern
 from toolfold.approval.places import Places
 from toolfold.approval.shell.runs import Run
 from toolfold.approval.shell.words import Word
@@ -46,7 +46,8 @@ def _known_as(run: Run) -> Iterator[str]:
     name = run.name.lower().removesuffix(".exe")
     yield name
     if run.name.pattern:
-        yield from (each for family in _FAMILIES for each in family if fits(name, each))
+        pattern = Pattern(name)
+        yield from (each for family in _FAMILIES for each in family if pattern.fits(each))
 
 
 def _called(run: Run, name: str) -> Run:

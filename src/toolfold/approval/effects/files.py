@@ -79,9 +79,10 @@ def _find(scene: Scene) -> Iterator[Effect]:
     words = scene.run.argv[1:]
     starts = _find_starts(words)
     if "-delete" in words:
+        some = _chooses(words)
         for word in scene.each(starts or (Word("."),)):
             found = scene.delete(word, recursive=True)
-            yield _narrowed(found) if _chooses(words) else found
+            yield _narrowed(found) if some else found
     for at, word in enumerate(words[:-1]):
         if word in _FIND_WRITES and at < MOST_LOOKED_AT:
             yield scene.write(words[at + 1])

@@ -13,6 +13,8 @@ from toolfold.approval.verdict import Effect, Kind
 
 __all__ = ["PERMISSIONS", "mode_traits"]
 
+LONGEST_MODE = 256
+
 _OCTAL = re.compile(r"[=+-]?[0-7]{1,5}")
 _CLAUSE = re.compile(r"([ugoa]*)((?:[=+-](?:[ugo]|[rwxXst]*))+)")
 _CHANGE = re.compile(r"([=+-])([ugo]|[rwxXst]*)")
@@ -20,7 +22,7 @@ _CHANGE = re.compile(r"([=+-])([ugo]|[rwxXst]*)")
 
 def mode_traits(mode: Word) -> frozenset[str]:
     """What a mode opens or closes, in plain words."""
-    if not mode.known:
+    if not mode.known or len(mode) > LONGEST_MODE:
         return frozenset({"unknown-mode"})
     if _OCTAL.fullmatch(mode):
         return _octal_traits(mode)

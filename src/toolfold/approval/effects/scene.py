@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -95,6 +96,7 @@ class Scene:
 Family = Mapping[str, Callable[[Scene], Iterator[Effect]]]
 
 
+@functools.cache  # of the texts in this package, and asked for with every run
 def names(text: str) -> frozenset[str]:
     """Names written in one line."""
     return frozenset(text.split())
