@@ -7,14 +7,12 @@ out elsewhere; here it is only given a name, a severity and a reason.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import translate
 from typing import Any, Final
 
-from toolfold.approval.rules.globs import Answer, is_glob
+from toolfold.approval.rules.globs import Answer, Glob, is_glob
 from toolfold.approval.rules.loading import read_program, read_rule, shipped_tables
 from toolfold.approval.rules.programs import Given, Program, bare_names
 from toolfold.approval.rules.rule import AboutEffect, AboutRun, Rule
@@ -43,9 +41,8 @@ class Rules:
         self._programs = _with_values(programs or {}, self.rules)
         self._by_kind = _by_kind(self.rules)
         self._by_program = _by_program(self.rules)
-        self._globs = [
-            (re.compile(translate(name)), shelf) for name, shelf in self._by_program.items() if is_glob(name)
-        ]
+        self._globs = [(Glob.of(name), name) for name in self._by_program if is_glob(name)]
+        self._shelves: dict[str, _Shelf] = {}
 
     @classmethod
     def shipped(cls) -> Rules:
@@ -77,7 +74,7 @@ class Rules:
             return
         meant = self._programs.get(self._known_as(run.name), PLAIN_PROGRAM).behind(run)
         name = self._known_as(meant.name)
-        shelves = list(self._shelves(name, meant))
+        shelves = list(self._about(name, meant))
         if not shelves:
             return
         given = self._programs.get(name, PLAIN_PROGRAM).read(meant)
@@ -95,12 +92,18 @@ class Rules:
         names = bare_names(name)
         return next((each for each in names if each in self._by_program or each in self._programs), names[-1])
 
-    def _shelves(self, name: str, run: Run) -> Iterator[_Shelf]:
+    def _about(self, name: str, run: Run) -> Iterator[_Shelf]:
         """The rules about this program; those about every program, where there is something to ask about."""
         if name in self._by_program:
-            yield self._by_program[name]
+            yield self._shelf(name)
         if len(run.argv) > 1 or run.assigned:
-            yield from (shelf for glob, shelf in self._globs if glob.match(name))
+            yield from (self._shelf(each) for glob, each in self._globs if glob.meets(name))
+
+    def _shelf(self, name: str) -> _Shelf:
+        """Sorted when it is first asked for: most programs never are."""
+        if name not in self._shelves:
+            self._shelves[name] = _shelf(self._by_program[name])
+        return self._shelves[name]
 
 
 PLAIN_PROGRAM: Final = Program()
@@ -161,12 +164,13 @@ def _programs(tables: Iterable[Mapping[str, Any]]) -> dict[str, Program]:
 
 def _with_values(programs: Mapping[str, Program], rules: Iterable[Rule]) -> dict[str, Program]:
     """The programs, knowing that an option whose value some rule asks for has one."""
-    known = dict(programs)
+    valued: defaultdict[str, set[str]] = defaultdict(set)
     for rule in rules:
-        if isinstance(rule.about, AboutRun) and (valued := rule.about.valued):
+        if isinstance(rule.about, AboutRun):
             for name in rule.about.programs:
-                known[name] = known.get(name, PLAIN_PROGRAM).merged(Program(valued=valued))
-    return known
+                valued[name].update(rule.about.valued)
+    known = {name: Program(valued=frozenset(options)) for name, options in valued.items() if options}
+    return {**programs, **{name: each.merged(programs.get(name, each)) for name, each in known.items()}}
 
 
 def _by_kind(rules: Iterable[Rule]) -> dict[Kind, list[tuple[Rule, AboutEffect]]]:
@@ -177,13 +181,13 @@ def _by_kind(rules: Iterable[Rule]) -> dict[Kind, list[tuple[Rule, AboutEffect]]
     return dict(found)
 
 
-def _by_program(rules: Iterable[Rule]) -> dict[str, _Shelf]:
+def _by_program(rules: Iterable[Rule]) -> dict[str, list[tuple[Rule, AboutRun]]]:
     found: defaultdict[str, list[tuple[Rule, AboutRun]]] = defaultdict(list)
     for rule in rules:
         if isinstance(rule.about, AboutRun):
             for name in rule.about.programs:
                 found[name].append((rule, rule.about))
-    return {name: _shelf(pairs) for name, pairs in found.items()}
+    return dict(found)
 
 
 def _shelf(pairs: Iterable[tuple[Rule, AboutRun]]) -> _Shelf:

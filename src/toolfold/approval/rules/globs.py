@@ -16,7 +16,7 @@ from typing import Final
 from toolfold.approval.options import Flag
 from toolfold.approval.shell.words import GAP, Word
 
-__all__ = ["Answer", "Choice", "OptionGlob", "Path", "is_glob"]
+__all__ = ["Answer", "Choice", "Glob", "OptionGlob", "Path", "is_glob"]
 
 ANYTHING: Final = "**"  # any number of words
 DEEPEST: Final = 12  # words before a subcommand; no program has so many levels
@@ -31,7 +31,41 @@ class Answer(IntEnum):
 
 
 def is_glob(text: str) -> bool:
-    return any(character in text for character in "*?[")
+    return "*" in text or "?" in text or "[" in text
+
+
+@dataclass(frozen=True, slots=True)
+class Glob:
+    """A pattern with `*`, in pieces: what it begins and ends with, and what comes between, in order.
+
+    The pieces need no compiling, which would make up most of the time it takes to load the rules; only a
+    pattern with `?` or `[` is an expression.
+    """
+
+    head: str
+    middle: tuple[str, ...] = ()
+    tail: str = ""
+    expression: re.Pattern[str] | None = None
+
+    @classmethod
+    def of(cls, text: str) -> Glob:
+        head, *rest = text.split("*")
+        if "?" in text or "[" in text:
+            return cls(re.split(r"[?[]", head, maxsplit=1)[0], expression=re.compile(translate(text)))
+        return cls(head, tuple(filter(None, rest[:-1])), rest[-1])
+
+    def meets(self, text: str) -> bool:
+        if self.expression is not None:
+            return self.expression.match(text) is not None
+        at, end = len(self.head), len(text) - len(self.tail)
+        if at > end or not text.startswith(self.head) or not text.endswith(self.tail):
+            return False
+        for piece in self.middle:
+            found = text.find(piece, at, end)
+            if found < 0:
+                return False
+            at = found + len(piece)
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +73,20 @@ class Choice:
     """A word that may be one of several: `stop|kill`, `delete-*`."""
 
     literals: frozenset[str]
-    glob: re.Pattern[str] | None = None
-    heads: tuple[str, ...] = ()  # what each glob begins with, for words of which only the beginning is known
+    globs: tuple[Glob, ...] = ()
 
     @classmethod
     def of(cls, alternatives: Iterable[str]) -> Choice:
         each = [text.casefold() for text in alternatives]
-        globs = [text for text in each if is_glob(text)]
         return cls(
             frozenset(text for text in each if not is_glob(text)),
-            re.compile("|".join(map(translate, globs))) if globs else None,
-            tuple(re.split(r"[*?[]", text, maxsplit=1)[0] for text in globs),
+            tuple(Glob.of(text) for text in each if is_glob(text)),
         )
 
     def meets(self, word: str) -> bool:
         """Whether the word is one of these, whatever its gaps stand for."""
         text = word.casefold()
-        return text in self.literals or (self.glob is not None and self.glob.match(text) is not None)
+        return text in self.literals or any(glob.meets(text) for glob in self.globs)
 
     def asked(self, word: Word) -> Answer:
         if self.meets(word):
@@ -63,9 +94,10 @@ class Choice:
         return Answer.PERHAPS if not word.known and self._could_be(Word(word.casefold())) else Answer.NO
 
     def _could_be(self, word: Word) -> bool:
-        head = word.split(GAP, 1)[0]
+        """Of a pattern only the beginning is compared, with what the word is known to begin with."""
+        known = word.split(GAP, 1)[0]
         return any(word.could_be(text) for text in self.literals) or any(
-            head.startswith(known) or known.startswith(head) for known in self.heads
+            known.startswith(glob.head) or glob.head.startswith(known) for glob in self.globs
         )
 
 
@@ -85,7 +117,7 @@ class Path:
     @property
     def first(self) -> frozenset[str]:
         """The words it can begin with; empty where they cannot be listed."""
-        listed = not self.deep and self.steps[0].glob is None
+        listed = not self.deep and not self.steps[0].globs
         return self.steps[0].literals if listed else frozenset()
 
     def asked(self, operands: Sequence[Word], *, more: bool) -> tuple[Answer, int]:
@@ -113,13 +145,13 @@ class OptionGlob:
     """An option by name, and by its value where one is given: `--force`, `--allow-*`, `-X=DELETE`."""
 
     name: str
-    glob: re.Pattern[str] | None = None
+    glob: Glob | None = None
     value: Choice | None = None
 
     @classmethod
     def of(cls, text: str) -> OptionGlob:
         name, equals, value = text.partition("=")
-        glob = re.compile(translate(name)) if is_glob(name) else None
+        glob = Glob.of(name) if is_glob(name) else None
         return cls(name, glob, Choice.of(value.split("|")) if equals else None)
 
     def meets(self, given: Mapping[str, Sequence[Flag]], *, abbreviated: bool) -> bool:
@@ -130,7 +162,7 @@ class OptionGlob:
 
     def _names(self, given: Collection[str], abbreviated: bool) -> Iterable[str]:
         if self.glob is not None:
-            return [name for name in given if self.glob.match(name)]
+            return [name for name in given if self.glob.meets(name)]
         if not abbreviated:
             return [self.name] if self.name in given else []
         return [name for name in given if name == self.name or self._cut(name)]

@@ -18,6 +18,7 @@ from toolfold.approval.shell.words import Word
 
 __all__ = ["Given", "Program", "bare_names"]
 
+MOST_OF_A_NAME: Final = 500  # uses of one option that are looked at; no person types more
 HELP: Final = frozenset({"--help", "-help", "-h", "/?"})
 REHEARSAL: Final = frozenset(
     {"--dry-run", "--dryrun", "--what-if", "--whatif", "-whatif", "--no-act", "--simulate", "--just-print"}
@@ -100,10 +101,14 @@ class Program:
         flags: dict[str, list[Flag]] = {}
         for flag in options.flags:
             flags.setdefault(flag.name, []).append(flag)
+        unclear = options.unclear
+        for name, given in flags.items():
+            if len(given) > MOST_OF_A_NAME:
+                flags[name], unclear = given[:MOST_OF_A_NAME], True
         if "--" in run.argv:
             flags["--"] = [Flag("--")]
         harmless = self._harmless(flags, options.operands, run.argv)
-        return Given(flags, options.operands, options.abbreviated, options.unclear, harmless)
+        return Given(flags, options.operands, options.abbreviated, unclear, harmless)
 
     def _options(self, argv: Sequence[Word]) -> Options:
         if self.slashes:
