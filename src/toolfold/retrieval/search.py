@@ -172,10 +172,12 @@ class Searcher:
         """What the parts find that come as near to a tool as the whole message does to any."""
         if not parts:
             return
-        highest = max((float(each.max(initial=NEVER)) for each in whole.dense.values()), default=0.0)
+        near_enough = _highest(whole) - NEARLY
         for part in parts:
+            if _highest(part.legs) <= near_enough:
+                continue
             order = self._order(index, part, mode)
-            if len(order) and any(each[order[0]] > highest - NEARLY for each in part.legs.dense.values()):
+            if len(order) and any(each[order[0]] > near_enough for each in part.legs.dense.values()):
                 yield order
 
     def _second_opinion(self, index: Index, message: str, lexical: Scores) -> Mapping[str, Scores]:
@@ -251,6 +253,11 @@ def _both(index: Index, text: str, vector: Matrix, grant: Grant) -> Legs:
         alone.best_lexical,
         {"dense": index.vectors.near(vector, grant.hidden, alone.lexical)},
     )
+
+
+def _highest(legs: Legs) -> float:
+    """How near the nearest tool is."""
+    return max((float(each.max(initial=NEVER)) for each in legs.dense.values()), default=0.0)
 
 
 def _by_name(index: Index, scores: Scores, floor: float) -> dict[str, float]:
