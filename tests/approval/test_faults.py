@@ -275,6 +275,31 @@ class TestGrantsOfRealCommands:
         assert later.run("rm -rf node_modules/ src")
         assert len(later.asked) == 1
 
+    def test_what_is_taken_back_is_asked_about_again_at_once(self, opened: Opened, home: Path) -> None:
+        terminal = Terminal(opened, answer=Answer.ALWAYS)
+        terminal.run("rm -rf build")
+        terminal.answer = False
+        assert terminal.run("rm -rf build") == ""
+        (home / "config.yaml").write_text("log_level: error\n")
+        assert "said no" in terminal.run("rm -rf build")
+
+    def test_where_always_cannot_be_written_it_counts_once(
+        self, opened: Opened, home: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        terminal = Terminal(opened, answer=Answer.ALWAYS)
+        (home / "config.yaml").write_text("tools: [")
+        assert terminal.run("rm -rf build") == ""
+        terminal.answer = False
+        assert "said no" in terminal.run("rm -rf build")
+        assert (home / "config.yaml").read_text() == "tools: ["
+
+    def test_the_same_words_in_another_folder_are_another_command(self, opened: Opened) -> None:
+        terminal = Terminal(opened, answer=Answer.SESSION)
+        assert terminal.run("cd sub; rm -rf build") == ""
+        terminal.answer = False
+        assert terminal.run("cd sub; rm -rf build") == ""
+        assert "said no" in terminal.run("(cd sub); rm -rf build")
+
     def test_an_entry_that_a_person_wrote_counts_as_the_command_it_is(
         self, opened: Opened, home: Path
     ) -> None:

@@ -115,7 +115,30 @@ class TestCommands:
         subjects = Subjects(judge)
         tool = a_tool(judged_as={"line": "command"})
         assert subjects.read(tool, {"line": 'tool:wipe {"a": 1}'}).listed == ""
-        assert subjects.spell("tool:wipe {}") == "tool:wipe {}"
+        assert subjects.spell("tool:wipe {}") == ("tool:wipe {}", None)
+
+    def test_what_else_is_found_in_the_same_words_belongs_to_the_key(self) -> None:
+        def judge(command: str, *, cwd: str | None = None) -> Verdict:
+            found = (finding(), finding("spoof")) if "#" in command else (finding(),)
+            return verdict_on(command, *found, shape="rm a")
+
+        tool, subjects = a_tool(judged_as={"line": "command"}), Subjects(judge)
+        plain, odd = (subjects.read(tool, {"line": line}) for line in ("rm a", "rm a #"))
+        assert plain.listed == odd.listed
+        assert plain.key != odd.key
+
+    def test_input_that_nobody_has_read_can_be_granted_to_a_session_and_not_for_good(self) -> None:
+        subjects = Subjects(lambda command, *, cwd=None: verdict_on(command, finding(), shape="bash < ..."))
+        subject = subjects.read(a_tool(judged_as={"line": "command"}), {"line": "x | bash"})
+        assert subject.key
+        assert not subject.listed
+
+    def test_a_key_stays_small_however_large_the_call(self) -> None:
+        wipe = a_tool("destructive")
+        one, other = (read(wipe, {"content": letter * 100_000}) for letter in "ab")
+        assert len(one.key) < 5_000
+        assert one.key != other.key
+        assert not one.listed
 
 
 class TestServers:

@@ -131,8 +131,8 @@ class Approval:
         try:
             self._chain.remember(subject, session_id, answer)
         except ConfigError as error:  # the person agreed; only "from now on" could not be kept
-            log.warning("the allow-list could not be written: %s", error)
-            return replace(decision, answer=Answer.SESSION)
+            log.warning("the allow-list could not be written, so that this counts once: %s", error)
+            return replace(decision, answer=Answer.ONCE)
         return decision
 
     def _recorded(self, decision: Decision, subject: Subject, context: CallContext) -> Decision:
@@ -164,7 +164,7 @@ def _request(subject: Subject, session_id: str, answers: tuple[Answer, ...]) -> 
         severity=verdict.severity.name.lower() if verdict.severity else "",
         also=tuple(reasons),
         rules=subject.rules,
-        covers=subject.listed or subject.key,
+        covers=subject.listed or verdict.shape or subject.key,
         answers=answers,
     )
 

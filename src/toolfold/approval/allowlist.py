@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
+from typing import TypeAlias
 
 from toolfold.config import set_value, unset_value, written_value
 from toolfold.config.atomic import locked
@@ -20,12 +21,11 @@ from toolfold.errors import ConfigError
 log = logging.getLogger(__name__)
 
 KEY = "command_allowlist"
-LONGEST = 1_000
 
-__all__ = ["KEY", "LONGEST", "AllowList"]
+__all__ = ["KEY", "AllowList"]
 
-Spell = Callable[[str], str]
-"""From an entry, as a person may have written it, to the one spelling; empty where there is none."""
+Spell: TypeAlias = Callable[[str], tuple[str, frozenset[str] | None]]
+"""From an entry, as a person may have written it, to the one spelling and the rules that it meets."""
 
 
 class AllowList:
@@ -37,14 +37,14 @@ class AllowList:
         *,
         file: Path | None = None,
         lock_folder: Path | None = None,
-        spell: Spell = str,
+        spell: Spell = lambda entry: (entry, None),
         live: bool = True,
     ) -> None:
         self._file, self._lock_folder, self._spell = file, lock_folder, spell
         self._live = live and file is not None
         self._lock = threading.Lock()
         self._entries = tuple(dict.fromkeys(entries))
-        self._keys: frozenset[str] | None = None
+        self._keys: dict[str, frozenset[str] | None] | None = None
         self._seen = self._signature()
 
     @property
@@ -52,15 +52,16 @@ class AllowList:
         """Whether a person's "always" can be kept."""
         return self._file is not None
 
-    def covers(self, key: str) -> bool:
-        """Whether exactly this was allowed, and still is."""
+    def covers(self, key: str, rules: Collection[str] = ()) -> bool:
+        """Whether exactly this was allowed, and still is: also by these rules, which may be new since."""
         if not key:
             return False
         with self._lock:
             self._look_again()
             if self._keys is None:  # read only when something asks: most runs never do
-                self._keys = frozenset(spelled for each in self._entries for spelled in self._spellings(each))
-            return key in self._keys
+                self._keys = dict(pair for each in self._entries for pair in self._spellings(each))
+            known = self._keys.get(key, frozenset())
+            return key in self._keys and (known is None or known.issuperset(rules))
 
     @property
     def entries(self) -> tuple[str, ...]:
@@ -70,7 +71,7 @@ class AllowList:
 
     def add(self, key: str) -> None:
         """Allow this from now on, and write it to the file. Raises ConfigError."""
-        if self._file is None or not key or len(key) > LONGEST:
+        if self._file is None or not key:
             raise ConfigError("this cannot be written to the allow-list", key=KEY)
         with self._lock:
             self._change(lambda written: written if key in written else [*written, key])
@@ -88,13 +89,13 @@ class AllowList:
             self._keys, self._seen = None, self._signature()
             return known
 
-    def _spellings(self, entry: str) -> tuple[str, ...]:
+    def _spellings(self, entry: str) -> list[tuple[str, frozenset[str] | None]]:
         try:
-            spelled = self._spell(entry)
+            spelled, rules = self._spell(entry)
         except Exception:
             log.exception("the allow-list entry %r cannot be read; it allows nothing", entry)
-            return ()
-        return (entry, spelled) if spelled else (entry,)
+            return []
+        return [(each, rules) for each in (entry, spelled) if each]
 
     def _change(self, change: Callable[[list[str]], list[str]]) -> None:
         file = self._file

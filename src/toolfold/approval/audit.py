@@ -24,6 +24,7 @@ FILE = "approvals.jsonl"
 LARGEST = 4_000_000
 KEPT = 4
 LONGEST_LINE = 60_000
+LONGEST_CUT = 500
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -49,7 +50,7 @@ class AuditLog:
         stamped = {"time": _stamp(self._clock()), **{key: self._plain(value) for key, value in entry.items()}}
         line = json.dumps(stamped, ensure_ascii=True, separators=(",", ":"))
         if len(line) > LONGEST_LINE:
-            stamped = {key: value for key, value in stamped.items() if not isinstance(value, (list, dict))}
+            stamped = {key: _cut(value) for key, value in stamped.items() if not isinstance(value, list)}
             line = json.dumps({**stamped, "cut": True}, ensure_ascii=True, separators=(",", ":"))
         self._append(line.encode() + b"\n")
 
@@ -103,6 +104,10 @@ class AuditLog:
         """Newest first."""
         yield self.file
         yield from (self._aside(number) for number in range(1, KEPT + 1))
+
+
+def _cut(value: Any) -> Any:
+    return value[:LONGEST_CUT] if isinstance(value, str) else value
 
 
 def _read(file: Path) -> Iterator[Json]:

@@ -65,12 +65,13 @@ def build_approval(
 def build_allowlist(config: Config, subjects: Subjects | None = None) -> AllowList:
     """The permanent allow-list. What comes from elsewhere than the user's file does not follow that file."""
     paths = config.paths
+    spelled = {"spell": subjects.spell} if subjects else {}
     from_file = str(paths.user_file) in config.origins.get(KEY, "")
     return AllowList(
         config.command_allowlist,
         file=paths.user_file,
         lock_folder=paths.state_dir / "allowlist",
-        spell=subjects.spell if subjects else str,
+        **spelled,
         live=from_file or not config.command_allowlist,
     )
 
@@ -87,7 +88,7 @@ def own_places(config: Config) -> tuple[Path, ...]:
 
 def _places(config: Config) -> Places:
     paths = config.paths
-    in_project = [paths.project_dir / name for name in (PROJECT_FILE, ".toolfold")]
+    in_project = [paths.project_dir / name for name in (PROJECT_FILE, ".toolfold", "toolfold.lock")]
     project = [paths.project_file] if paths.project_file else []
     home = config.environment.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - it may be unknown
     return Places(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from toolfold.approval.allowlist import LONGEST, AllowList
+from toolfold.approval.allowlist import AllowList
 from toolfold.approval.denials import Denials
 from toolfold.approval.grants import Grants
 from toolfold.approval.subject import SELF, Subject
@@ -86,7 +86,7 @@ class Chain:
             return Decision(True, Station.SESSION, "the same was agreed to in this session")
         if _is_of_a_kind(subject) and self.grants.covers_kind(session_id, subject.rules):
             return Decision(True, Station.SESSION, "this kind was agreed to in this session")
-        if self.allowlist.covers(subject.listed):
+        if self.allowlist.covers(subject.listed, subject.rules):
             return Decision(True, Station.ALLOWLIST, "the allow-list has it")
         if self.mode == "off" and not (verdict.unread or _is_guarded(subject)):
             return Decision(True, Station.MODE, "approval is switched off")
@@ -104,17 +104,20 @@ class Chain:
             offered.append(Answer.SESSION)
         if _is_of_a_kind(subject):
             offered.append(Answer.KIND)
-        if self.allowlist.writable and 0 < len(subject.listed) <= LONGEST and not subject.verdict.unread:
+        if self.allowlist.writable and subject.listed and not subject.verdict.unread:
             offered.append(Answer.ALWAYS)
         return (*offered, Answer.DENY)
 
     def remember(self, subject: Subject, session_id: str, answer: Answer) -> None:
-        """What an answer means for later calls. Raises ConfigError where it cannot be written."""
-        if answer in (Answer.SESSION, Answer.ALWAYS) and subject.key:
+        """What an answer means for later calls. Raises ConfigError where "always" cannot be written.
+
+        "Always" is no grant of the session besides: who takes it back is asked again at once.
+        """
+        if answer is Answer.SESSION:
             self.grants.allow(session_id, subject.key)
-        if answer is Answer.KIND:
+        elif answer is Answer.KIND:
             self.grants.allow_kind(session_id, subject.rules)
-        if answer is Answer.ALWAYS:
+        elif answer is Answer.ALWAYS:
             self.allowlist.add(subject.listed)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
 import threading
 import time
@@ -18,6 +19,8 @@ from dataclasses import dataclass, field
 from toolfold.approval.visible import brief, visible
 from toolfold.errors import ToolfoldError, shown
 from toolfold.model import Answer, ApprovalRequest, Json
+
+log = logging.getLogger(__name__)
 
 __all__ = ["ApprovalQueue", "Question", "StaleQuestion"]
 
@@ -124,8 +127,12 @@ class ApprovalQueue:
             waiting.loop.call_soon_threadsafe(waiting.give, said)
 
     def _tell(self) -> None:
-        if self._changed is not None:
+        if self._changed is None:
+            return
+        try:
             self._changed()
+        except Exception:  # it may be told again; the question itself does not depend on it
+            log.exception("telling of a changed queue failed")
 
 
 def _said(answer: Answer | str | bool, request: ApprovalRequest) -> Answer:

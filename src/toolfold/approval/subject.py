@@ -8,6 +8,7 @@ Decides nothing: what follows from a subject is for the chain to say.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import shlex
@@ -29,6 +30,8 @@ TOOL = "tool:"
 SELF = "self-protection"
 LONGEST_COMMAND = 65_536
 LONGEST_PATH = 4_096
+LONGEST_KEY = 4_096
+LONGEST_LISTED = 1_000
 MOST_TEXTS = 1_000
 
 # What an argument is called where a tool does not say what it is.
@@ -38,6 +41,7 @@ _PATHS = frozenset(
     | {"target_path", "output", "output_path", "output_file", "new_path", "to", "to_path", "target_file"}
 )
 _FOLDERS = frozenset({"cwd", "workdir", "working_directory", "working_dir"})
+_UNTOLD = "< ..."  # the judge's word, in a shape, for input that nobody has read
 _FAILED = "failed"  # the judge's own word for a rule that raised
 _SYSTEM = frozenset({Place.ROOT, Place.SYSTEM, Place.SYSTEM_ROOT, Place.DEVICE})
 _CHANGES = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.DESTRUCTIVE})
@@ -109,9 +113,12 @@ class Subjects:
         args = {"command": command} if cwd is None else {"command": command, "cwd": cwd}
         return self.read(_ANY_SHELL, args)
 
-    def spell(self, entry: str) -> str:
-        """An entry of the allow-list in the one spelling; empty where it has none."""
-        return entry if entry.startswith(TOOL) else _shape(self.judge(entry))
+    def spell(self, entry: str) -> tuple[str, frozenset[str] | None]:
+        """An entry of the allow-list in the one spelling, and the rules that it meets; None for whichever."""
+        if entry.startswith(TOOL):
+            return entry, None
+        verdict = self.judge(entry)
+        return _shape(verdict), frozenset(_rules_of(verdict))
 
     def _read(self, tool: Tool, args: Json) -> Subject:
         meanings = self._meanings(tool, args)
@@ -121,8 +128,11 @@ class Subjects:
         verdict = _joined([self.judge(each, folder) for each in commands if each.strip()])
         found = (*verdict.findings, *self._about_writes(tool, args, meanings), *self._declared(tool))
         verdict = replace(verdict, findings=tuple(dict.fromkeys(found)))
+        subject = Subject(tool, args, verdict, "\n".join(commands))
+        if not subject.questionable:
+            return subject  # nobody will be asked, so that nothing can be granted
         key, listed = _keys(tool, args, meanings, verdict)
-        return Subject(tool, args, verdict, "\n".join(commands), key, listed)
+        return replace(subject, key=key, listed=listed)
 
     def _meanings(self, tool: Tool, args: Json) -> Mapping[str, Meaning]:
         """What the arguments are: as declared, and by their names where a tool is silent on itself."""
@@ -256,11 +266,12 @@ def _shape(verdict: Verdict) -> str:
 def _keys(tool: Tool, args: Json, meanings: Mapping[str, Meaning], verdict: Verdict) -> tuple[str, str]:
     """What a grant of this session covers, and how the same would stand in the allow-list.
 
-    Numbers and switches beside a command (a time limit) do not change what it does; text may.
+    Numbers and switches beside a command (a time limit) do not change what it does; text may. What was found
+    belongs to it: where the same words come to mean something else, somebody is asked again.
     """
     if not _named(meanings, Meaning.COMMAND):
         spelled = f"{TOOL}{tool.name} {_canonical(args)}"
-        return spelled, spelled
+        return _short(spelled), spelled if len(spelled) <= LONGEST_LISTED else ""
     shape = _shape(verdict)
     if not shape:
         return "", ""
@@ -268,9 +279,15 @@ def _keys(tool: Tool, args: Json, meanings: Mapping[str, Meaning], verdict: Verd
     beside = {
         name: value for name, value in args.items() if name not in known and not isinstance(value, _HARMLESS)
     }
-    folders = set(_named(meanings, Meaning.FOLDER))
-    listed = shape if beside.keys() <= folders else ""
-    return f"{tool.name} {_canonical(beside)} {shape}", listed
+    found = sorted({f"{finding.rule}: {finding.reason}" for finding in verdict.findings})
+    is_exact = _UNTOLD not in shape and beside.keys() <= set(_named(meanings, Meaning.FOLDER))
+    listed = shape if is_exact and len(shape) <= LONGEST_LISTED else ""
+    return _short(f"{tool.name} {_canonical(beside)} {shape} {found}"), listed
+
+
+def _short(key: str) -> str:
+    """A key that is kept for as long as a session lasts."""
+    return key if len(key) <= LONGEST_KEY else hashlib.sha256(key.encode(errors="replace")).hexdigest()
 
 
 def _canonical(value: Json) -> str:
