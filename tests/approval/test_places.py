@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolfold.approval.landmarks import fits
 from toolfold.approval.places import Place, Places, Where
+from toolfold.approval.places.patterns import fits
 from toolfold.approval.shell.words import ANY, CLOSE, GAP, OPEN, STAR, Mark, Word, gap
 
 HOME, WORK = "/home/ann", "/home/ann/work/shop"

@@ -9,21 +9,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from toolfold.approval.effects.copying import COPYING
+from toolfold.approval.effects.deleting import DELETING
+from toolfold.approval.effects.disclosing import secret_name
 from toolfold.approval.effects.disks import DISKS, disk_effects
-from toolfold.approval.effects.files import FILES, redirect_effects
+from toolfold.approval.effects.kernel import KERNEL
+from toolfold.approval.effects.networks import NETWORKS
+from toolfold.approval.effects.outputs import OUTPUTS
 from toolfold.approval.effects.permissions import PERMISSIONS
 from toolfold.approval.effects.processes import PROCESSES, process_effects
+from toolfold.approval.effects.redirects import redirect_effects
 from toolfold.approval.effects.scene import Family, Scene
-from toolfold.approval.effects.secrets import confidential, payloads, secret_effects, secret_name
-from toolfold.approval.landmarks import Pattern
+from toolfold.approval.effects.secrets import confidential, secret_effects
+from toolfold.approval.effects.sending import payloads
+from toolfold.approval.effects.services import SERVICES, service_effects
+from toolfold.approval.effects.unpacking import UNPACKING
+from toolfold.approval.effects.writing import WRITING
 from toolfold.approval.places import Places
+from toolfold.approval.places.patterns import Pattern
 from toolfold.approval.shell.runs import Run
 from toolfold.approval.shell.words import Word
 from toolfold.approval.verdict import Effect
 
 __all__ = ["confidential", "effects_of", "payloads", "secret_name"]
 
-_FAMILIES: tuple[Family, ...] = (FILES, DISKS, PERMISSIONS, PROCESSES)
+_FAMILIES: tuple[Family, ...] = (
+    *(DELETING, COPYING, UNPACKING, WRITING, OUTPUTS, DISKS, PERMISSIONS),
+    *(PROCESSES, SERVICES, NETWORKS, KERNEL),
+)
 
 
 def effects_of(run: Run, places: Places) -> Iterator[Effect]:
@@ -38,6 +51,7 @@ def effects_of(run: Run, places: Places) -> Iterator[Effect]:
                 yield from family[name](scene)
         yield from disk_effects(name, scene)
         yield from process_effects(scene)
+        yield from service_effects(scene)
         yield from secret_effects(scene)
 
 

@@ -12,7 +12,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from toolfold.approval.landmarks import Place, broad, fits, landmarks, located, on_drive, unknown, wild
+from toolfold.approval.places.kinds import Place
+from toolfold.approval.places.names import landmarks
+from toolfold.approval.places.patterns import broad, fits, unknown, wild
+from toolfold.approval.places.tree import located, on_drive
 from toolfold.approval.shell.runs import HERE
 from toolfold.approval.shell.words import GAP, Mark, Word, gap
 

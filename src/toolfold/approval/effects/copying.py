@@ -1,0 +1,200 @@
+"""Files copied, moved, linked and mirrored, here and to other machines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from toolfold.approval.effects.scene import UNKNOWN, Family, Scene, names
+from toolfold.approval.options import Options
+from toolfold.approval.places import Place
+from toolfold.approval.places.names import DIRECTORIES
+from toolfold.approval.shell.words import EMPTY, GAP, Word
+from toolfold.approval.verdict import Effect, Kind
+
+__all__ = ["COPYING"]
+
+
+_COPY_VALUES = names(
+    "-t --target-directory -S --suffix -m --mode -o --owner -g --group --strip-program --sparse --no-preserve"
+)
+_REMOTE = re.compile(r"(?:[\w.@-]|\[[0-9A-Fa-f:.]+\])+:(?!\\)|[a-z0-9+]+://", re.ASCII)
+
+
+def remote(word: Word) -> bool:
+    """Whether an operand of scp, rsync and the like names another machine."""
+    found = _REMOTE.match(word)
+    return found is not None and not re.match(r"[A-Za-z]:[\\/]", word)
+
+
+def _copied(scene: Scene, options: Options) -> tuple[tuple[Word, ...], Word | None]:
+    """The sources and the destination, wherever that stands."""
+    operands = options.operands
+    destination = options.value("-t", "--target-directory")
+    if destination is not None:
+        return operands, destination
+    if len(operands) < 2:
+        return operands, UNKNOWN if scene.run.more_operands else None
+    return operands[:-1], operands[-1]
+
+
+def _put(scene: Scene, sources: Sequence[Word], destination: Word, *traits: str) -> Iterator[Effect]:
+    """The destination, both as a file and as the directory that the sources go into."""
+    emptied = ("empty",) if len(sources) == 1 and sources[0] == "/dev/null" else ()
+    into = scene.write(destination, *traits, *emptied)
+    yield into
+    if not _holds(scene, sources, destination):
+        return
+    for source in sources[:16]:
+        name = source.rstrip("/").rpartition("/")[2]
+        if name and name not in (".", "..") and GAP not in name:
+            yield from _added(scene, into, Word(f"{destination.rstrip('/') or '/'}/{name}"), *traits)
+
+
+def _holds(scene: Scene, sources: Sequence[Word], destination: Word) -> bool:
+    """Whether the destination is a directory, as far as its spelling tells."""
+    if len(sources) > 1 or destination.endswith(("/", "/.", "/..")) or destination in (".", ".."):
+        return True
+    where = scene.where(destination)
+    if where.places & {Place.HOME, Place.ROOT, Place.SYSTEM_ROOT}:
+        return True
+    return where.path.rpartition("/")[2].lower() in DIRECTORIES
+
+
+def _added(scene: Scene, into: Effect, word: Word, *traits: str) -> Iterator[Effect]:
+    """Only what the name adds: `cp .bashrc ~` writes a start-up file."""
+    inside = scene.write(word, *traits)
+    telling = {f"in:{place}" for place in (Place.SECRET, Place.STARTUP, Place.AGENT, Place.OWN, Place.DEVICE)}
+    if (inside.traits - into.traits) & telling:
+        yield inside
+
+
+def _cp(scene: Scene) -> Iterator[Effect]:
+    options = scene.options(_COPY_VALUES - names("-m --mode -o --owner -g"))
+    sources, destination = _copied(scene, options)
+    if destination is not None:
+        yield from _put(scene, sources, destination, "copied")
+
+
+def _mv(scene: Scene) -> Iterator[Effect]:
+    options = scene.options(_COPY_VALUES - names("-m --mode -o --owner -g"))
+    sources, destination = _copied(scene, options)
+    if destination is None:
+        return
+    lost = Place.STREAM in scene.where(destination)
+    for word in scene.each(sources):
+        yield _moved_away(scene, word, lost)
+    yield from _put(scene, sources, destination)
+
+
+def _moved_away(scene: Scene, word: Word, lost: bool) -> Effect:
+    """What is renamed is still there, so that only the place it leaves matters."""
+    where = scene.where(word, follow=False, whole=True)
+    renamed = not lost and where.places & {Place.PROJECT, Place.TEMP}
+    left = replace(where, places=where.places - {Place.SECRET, Place.DATA}) if renamed else where
+    return scene.destroy(Kind.OVERWRITE, word, left, "moved", *(("lost",) if lost else ()))
+
+
+def _install(scene: Scene) -> Iterator[Effect]:
+    options = scene.options(_COPY_VALUES)
+    mode = options.value("-m", "--mode")
+    if options.has("-d", "--directory"):
+        for word in scene.each(options.operands):
+            yield scene.write(word, kind=Kind.WRITE)
+        return
+    sources, destination = _copied(scene, options)
+    if destination is None:
+        return
+    yield from _put(scene, sources, destination, "copied")
+    if mode is not None and re.fullmatch(r"[2-7][0-7]{3}|.*\+s.*", mode):
+        yield scene.destroy(Kind.PERMISSIONS, destination, scene.where(destination), "setuid")
+
+
+def _ln(scene: Scene) -> Iterator[Effect]:
+    options = scene.options(_COPY_VALUES - names("-m --mode -o --owner -g"))
+    sources, destination = _copied(scene, options)
+    kind = Kind.OVERWRITE if options.has("-f", "--force") else Kind.WRITE
+    if destination is not None:
+        yield scene.write(destination, "linked", kind=kind)
+    for source in scene.each(sources):
+        # Another name for what is protected is a way around the protection.
+        led_to = scene.where(source).places & {Place.OWN, Place.AGENT}
+        if led_to:
+            yield scene.effect(Kind.WRITE, "linked", *(f"in:{place}" for place in led_to), target=source)
+
+
+_RSYNC_VALUES = names(
+    "-e --rsh -f --filter --exclude --include --exclude-from --include-from --files-from -T --temp-dir "
+    "--bwlimit --port --timeout --backup-dir --suffix --chmod --chown --log-file --password-file "
+    "--partial-dir --max-size --min-size --max-delete --compare-dest --copy-dest --link-dest -M "
+    "--remote-option --rsync-path -B --block-size"
+)
+
+
+def _rsync(scene: Scene) -> Iterator[Effect]:
+    options = scene.options(_RSYNC_VALUES, abbreviated=False)
+    if options.has("-n", "--dry-run") or len(options.operands) < 2:
+        return
+    *sources, destination = options.operands
+    if options.starting("--del"):
+        yield _mirror(scene, destination)
+    if options.has("--remove-source-files", "--remove-sent-files"):
+        for word in scene.each(sources):
+            yield scene.delete(word, "copied-first", recursive=True)
+    if remote(destination):
+        yield _write_remotely(scene, destination)
+    else:
+        yield from _put(scene, sources, destination, "copied")
+
+
+def _mirror(scene: Scene, destination: Word) -> Effect:
+    """Everything at the destination that the source lacks is deleted."""
+    if not remote(destination):
+        where = scene.where(destination, whole=True)
+        return scene.destroy(Kind.OVERWRITE, destination, where, "mirrored", "recursive")
+    there = Word(destination.partition(":")[2])
+    where = scene.places.away().of(there, whole=True)
+    return scene.destroy(Kind.OVERWRITE, there, where, "mirrored", "recursive", "network")
+
+
+def _write_remotely(scene: Scene, destination: Word) -> Effect:
+    away = Scene(scene.run, scene.places.away())
+    return away.write(Word(destination.partition(":")[2]), "network", "copied")
+
+
+_SCP_VALUES = names("-c -D -F -i -J -l -o -P -S -X -s")
+
+
+def _scp(scene: Scene) -> Iterator[Effect]:
+    *sources, destination = scene.options(_SCP_VALUES).operands or (EMPTY,)
+    if not sources:
+        return
+    if remote(destination):
+        yield _write_remotely(scene, destination)
+    else:
+        yield from _put(scene, sources, destination, "copied")
+
+
+def _rclone(scene: Scene) -> Iterator[Effect]:
+    options = scene.options(abbreviated=False)
+    if options.has("-n", "--dry-run") or not options.operands:
+        return
+    verb, *paths = options.operands
+    if verb in ("sync", "delete", "deletefile", "purge", "rmdir", "rmdirs", "cleanup", "bisync") and paths:
+        yield _mirror(scene, paths[-1])
+    if verb in ("move", "moveto") and paths:
+        yield _mirror(scene, paths[0])
+    if verb in ("copy", "copyto", "move", "moveto") and len(paths) > 1 and not remote(paths[-1]):
+        yield scene.write(paths[-1], "copied")
+
+
+COPYING: Family = {
+    **dict.fromkeys(names("cp gcp"), _cp),
+    **dict.fromkeys(names("mv gmv"), _mv),
+    **dict.fromkeys(names("install ginstall"), _install),
+    **dict.fromkeys(names("ln link"), _ln),
+    "rsync": _rsync,
+    **dict.fromkeys(names("scp pscp"), _scp),
+    "rclone": _rclone,
+}

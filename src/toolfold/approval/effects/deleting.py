@@ -1,0 +1,123 @@
+"""Files deleted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from toolfold.approval.effects.scene import Family, Scene, names
+from toolfold.approval.places import Place
+from toolfold.approval.shell.words import ANY, EMPTY, GAP, STAR, Word
+from toolfold.approval.verdict import Effect, Kind
+
+__all__ = ["DELETING"]
+
+
+def _rm(scene: Scene) -> Iterator[Effect]:
+    options = scene.options()
+    recursive = options.has("-r", "-R", "--recursive") or options.unclear
+    traits = ["forced"] if options.has("-f", "--force") else []
+    if options.has("--no-preserve-root"):
+        traits.append("no-preserve-root")
+    for word in scene.each(options.operands):
+        yield scene.delete(word, *traits, recursive=recursive)
+
+
+def _rmdir(scene: Scene) -> Iterator[Effect]:
+    for word in scene.each(scene.options().operands):
+        yield scene.delete(word, "only-empty")
+
+
+def _unlink(scene: Scene) -> Iterator[Effect]:
+    for word in scene.each(scene.options().operands):
+        yield scene.delete(word)
+
+
+def _shred(scene: Scene) -> Iterator[Effect]:
+    """Overwritten past recovery, whether or not the name goes too."""
+    options = scene.options(names("-n --iterations -s --size --random-source -l -p -P -S"))
+    recursive = options.has("-r", "-R", "--recursive")
+    for word in scene.each(options.operands):
+        yield scene.delete(word, "shredded", "forced", recursive=recursive)
+
+
+def _rimraf(scene: Scene) -> Iterator[Effect]:
+    for word in scene.each(scene.options().operands):
+        yield scene.delete(word, "forced", recursive=True)
+
+
+def _trash(scene: Scene) -> Iterator[Effect]:
+    operands = scene.options().operands
+    if operands[:1] == ("remove",):
+        for word in scene.each(operands[1:]):
+            yield scene.delete(word)
+    if scene.run.name == "trash-empty" or scene.options().has("--empty"):
+        yield scene.effect(Kind.DELETE, "trash", "everything", "recursive", "shredded")
+
+
+def _dos_delete(scene: Scene) -> Iterator[Effect]:
+    switches = {word.lower() for word in scene.run.argv[1:] if re.fullmatch("/[A-Za-z]", word)}
+    for word in scene.each(w for w in scene.run.argv[1:] if w.lower() not in switches):
+        yield scene.delete(word, *(("forced",) if "/f" in switches else ()), recursive="/s" in switches)
+
+
+MOST_LOOKED_AT = 400
+_FIND_WRITES = names("-fprint -fprint0 -fprintf -fls")
+_FIND_TESTS = names(
+    "-name -iname -path -ipath -wholename -regex -iregex -mtime -mmin -atime -amin -ctime -cmin -newer "
+    "-size -empty -user -group -perm -links -inum -samefile"
+)
+
+
+def _find(scene: Scene) -> Iterator[Effect]:
+    words = scene.run.argv[1:]
+    starts = _find_starts(words)
+    if "-delete" in words:
+        some = _chooses(words)
+        for word in scene.each(starts or (Word("."),)):
+            found = scene.delete(word, recursive=True)
+            yield _narrowed(found) if some else found
+    for at, word in enumerate(words[:-1]):
+        if word in _FIND_WRITES and at < MOST_LOOKED_AT:
+            yield scene.write(words[at + 1])
+
+
+def _chooses(words: Sequence[Word]) -> bool:
+    """Whether only some files are meant: a test that most files fail."""
+    if not {"!", "-not", "-o", "-or"}.isdisjoint(words):
+        return False
+    return any(
+        word in _FIND_TESTS and set(value) - set("*.?/") - {STAR, ANY, GAP}
+        for word, value in zip(words, (*words[1:], EMPTY), strict=False)
+    )
+
+
+def _narrowed(found: Effect) -> Effect:
+    """Of a whole tree only a part goes, so that what stands above it is not lost."""
+    inside = {f"in:{Place.ROOT}": f"in:{Place.SYSTEM}", f"in:{Place.HOME}": f"in:{Place.INSIDE_HOME}"}
+    kept = found.traits - {f"in:{Place.SYSTEM_ROOT}", f"in:{Place.OWN}"}
+    return replace(found, traits=frozenset(inside.get(trait, trait) for trait in kept) | {"narrowed"})
+
+
+def _find_starts(words: Sequence[Word]) -> tuple[Word, ...]:
+    starts: list[Word] = []
+    for before, word in zip((EMPTY, *words), words, strict=False):
+        if word in ("-H", "-L", "-P", "-D", "--") or before == "-D" or re.fullmatch("-O[0-9]*", word):
+            continue
+        if word.startswith(("-", "(", "!")):
+            break
+        starts.append(word)
+    return tuple(starts)
+
+
+DELETING: Family = {
+    **dict.fromkeys(names("rm grm"), _rm),
+    **dict.fromkeys(names("rimraf del-cli"), _rimraf),
+    "rmdir": _rmdir,
+    "unlink": _unlink,
+    **dict.fromkeys(names("shred srm wipe scrub sfill secure-delete"), _shred),
+    **dict.fromkeys(names("trash-empty gio gvfs-trash"), _trash),
+    **dict.fromkeys(names("del erase rd deltree"), _dos_delete),
+    **dict.fromkeys(names("find gfind bfs"), _find),
+}

@@ -1,0 +1,200 @@
+"""Which files and secrets a program takes in and shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from toolfold.approval.effects.scene import Scene, names
+from toolfold.approval.places import Place, Where
+from toolfold.approval.shell.runs import Mark, Run
+from toolfold.approval.shell.words import Word
+
+__all__ = [
+    "COUNTERS",
+    "SHOWING",
+    "UNREMARKABLE",
+    "any_confidential",
+    "copied_elsewhere",
+    "private",
+    "read_files",
+    "secret_files",
+    "secret_name",
+    "taken_in",
+    "tells_secrets",
+]
+
+
+_ANYWHERE = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "APIKEY", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY")
+_LAST_WORDS = names("TOKEN KEY PASS PAT DSN CREDENTIAL CREDENTIALS COOKIE AUTH")
+_WHOLE_NAMES = names("DATABASE_URL REDIS_URL MONGO_URI MONGO_URL MONGODB_URI MONGODB_URL PGPASS MYSQL_PWD")
+
+
+def secret_name(name: str) -> bool:
+    """Whether a variable of this name holds what nobody else should know."""
+    upper = name[:128].upper()
+    if upper in _WHOLE_NAMES or any(part in upper for part in _ANYWHERE):
+        return True
+    return upper.rpartition("_")[2] in _LAST_WORDS
+
+
+_READERS = names(
+    "cat tac head tail less more most bat batcat nl strings xxd od hexdump hd base64 base32 base58 basenc "
+    "zcat cut sort uniq rev fold fmt pr paste join column expand jq yq dasel uuencode ascii85 comm sdiff "
+    "iconv pv dd sqlite3 unshadow"
+)
+_SEARCHERS = names("grep egrep fgrep rg ag ack sed gsed awk gawk mawk perl zgrep")
+_PACKERS = names("tar gtar bsdtar zip 7z 7za cpio rar zstd gzip xz")
+_COPIERS = names("cp gcp install ditto")
+COUNTERS = names(
+    "wc md5sum sha1sum sha256sum sha512sum cksum sum b2sum true false test [ : ls stat file chmod chown"
+)
+
+
+def read_files(scene: Scene) -> Iterator[Word]:
+    """The files whose content a program takes in."""
+    run = scene.run
+    name = run.name.lower()
+    for redirect in run.redirects:
+        if redirect.operator == "<":
+            yield redirect.target
+    if name in _READERS or name in _PACKERS:
+        yield from (word for word in run.argv[1:200] if not word.startswith("-"))
+        yield from (Word(w.split("=", 1)[1]) for w in run.argv[1:50] if w.startswith("if="))
+    elif name in ("curl", "wget"):
+        yield from (Word(word[7:]) for word in run.argv[1:200] if word.lower().startswith("file://"))
+    elif name in _SEARCHERS and not any(
+        re.match("-i|--in-place|-[a-z]*i$", word) for word in _edits(run, name)
+    ):
+        yield from [word for word in run.argv[1:200] if not word.startswith("-")][1:]
+
+
+def _edits(run: Run, name: str) -> tuple[Word, ...]:
+    """The options among which an in-place one would be; for others `-i` means upper and lower case."""
+    return run.argv[1:20] if name in ("sed", "gsed", "perl") else ()
+
+
+def copied_elsewhere(scene: Scene) -> Iterator[Word]:
+    """Secrets that leave the place where they belong; an `.env` is copied within a project every day."""
+    if scene.run.name.lower() not in _COPIERS:
+        return
+    for word in [w for w in scene.run.argv[1:200] if not w.startswith("-")][:-1]:
+        where = scene.where(word)
+        if Place.SECRET in where and Place.PROJECT not in where:
+            yield word
+
+
+def secret_files(scene: Scene) -> Iterator[Word]:
+    for word in read_files(scene):
+        if Place.SECRET in scene.where(word):
+            yield word
+
+
+_TELLS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("gh", ("auth", "token")),
+    ("glab", ("auth", "token")),
+    ("aws", ("configure", "get")),
+    ("aws", ("configure", "export-credentials")),
+    ("aws", ("secretsmanager", "get-secret-value")),
+    ("aws", ("ssm", "get-parameter")),
+    ("aws", ("ssm", "get-parameters")),
+    ("aws", ("ecr", "get-login-password")),
+    ("aws", ("sts", "get-session-token")),
+    ("aws", ("iam", "create-access-key")),
+    ("gcloud", ("auth", "print-access-token")),
+    ("gcloud", ("auth", "print-identity-token")),
+    ("gcloud", ("secrets", "versions", "access")),
+    ("az", ("account", "get-access-token")),
+    ("az", ("keyvault", "secret", "show")),
+    ("security", ("find-generic-password",)),
+    ("security", ("find-internet-password",)),
+    ("security", ("dump-keychain",)),
+    ("security", ("export",)),
+    ("pass", ("show",)),
+    ("gopass", ("show",)),
+    ("op", ("read",)),
+    ("op", ("item", "get")),
+    ("bw", ("get",)),
+    ("lpass", ("show",)),
+    ("vault", ("read",)),
+    ("vault", ("kv", "get")),
+    ("doppler", ("secrets",)),
+    ("heroku", ("config",)),
+    ("heroku", ("auth:token",)),
+    ("kubectl", ("get", "secret")),
+    ("kubectl", ("get", "secrets")),
+    ("oc", ("get", "secret")),
+    ("oc", ("whoami", "-t")),
+    ("kubectl", ("config", "view", "--raw")),
+    ("secret-tool", ("lookup",)),
+    ("npm", ("token",)),
+    ("docker-credential-desktop", ("get",)),
+    ("git", ("credential", "fill")),
+    ("keyring", ("get",)),
+    ("terraform", ("output",)),
+    ("terraform", ("state", "pull")),
+    ("sops", ("-d",)),
+    ("sops", ("--decrypt",)),
+    ("ansible-vault", ("view",)),
+    ("ansible-vault", ("decrypt",)),
+    ("getent", ("shadow",)),
+)
+_TELLERS = frozenset(program for program, _ in _TELLS)
+_DUMPS = names(
+    "mysqldump mariadb-dump pg_dump pg_dumpall mongodump mongoexport redis-dump sqlcmd expdp slapcat"
+)
+
+
+# Everybody looks at these; only where the words go can make it wrong.
+_SURROUNDINGS = names("env set printenv export declare typeset compgen terraform history")
+
+
+def any_confidential(words: Iterable[Word]) -> bool:
+    return any(Mark.CONFIDENTIAL in word.marks for word in words)
+
+
+def private(where: Where) -> bool:
+    """Whether nobody outside should have it: more than what nobody should look at."""
+    if where.places & {Place.SECRET, Place.HOME, Place.ROOT}:
+        return True
+    return Place.SYSTEM in where and where.path.startswith(("/etc", "/private/etc", "/root"))
+
+
+def taken_in(run: Run) -> bool:
+    return run.stdin is not None and Mark.CONFIDENTIAL in run.stdin.marks
+
+
+def tells_secrets(run: Run, name: str) -> bool:
+    words = run.argv[1:]
+    if name in _DUMPS:
+        return True
+    if name == "printenv":
+        return not words or any(secret_name(word) for word in words)
+    if name in ("env", "set", "compgen", "history"):
+        return not words
+    if name in ("export", "declare", "typeset"):
+        return not words or words[0] in ("-p", "-x", "-px", "-xp")
+    if name in ("gpg", "gpg2"):
+        return any(word.startswith("--export-secret") for word in words)
+    if name == "ssh-keygen":
+        return "-y" in words
+    return name in _TELLERS and any(name == program and _begins(words, verbs) for program, verbs in _TELLS)
+
+
+def _begins(words: tuple[Word, ...], verbs: tuple[str, ...]) -> bool:
+    """The verbs in order among the first words, options between them skipped."""
+    wanted = iter(verbs)
+    verb = next(wanted)
+    for word in words[:12]:
+        if word == verb or word.startswith(verb + "/"):
+            following = next(wanted, None)
+            if following is None:
+                return True
+            verb = following
+    return False
+
+
+UNREMARKABLE = _DUMPS | _SURROUNDINGS
+SHOWING = (_READERS | _SEARCHERS | _PACKERS | _COPIERS | _TELLERS | UNREMARKABLE) | names(
+    "gpg gpg2 ssh-keygen echo printf print curl wget"
+)

@@ -1,0 +1,79 @@
+"""Programs that say with an option what they write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from toolfold.approval.effects.scene import Family, Scene, names
+from toolfold.approval.options import Options
+from toolfold.approval.shell.words import Word
+from toolfold.approval.verdict import Effect, Kind
+
+__all__ = ["OUTPUTS"]
+
+
+_OUTPUTS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(names("sort iconv pandoc strace ltrace time gpg gpg2 age aria2c"), names("-o --output")),
+    **dict.fromkeys(names("gcc g++ cc c++ clang clang++ ld as tcc rustc go ar dot"), names("-o")),
+    "wget": names("-O --output-document -o --output-file -a --append-output"),
+    "curl": names("-o --output -D --dump-header -c --cookie-jar --trace --trace-ascii --stderr"),
+    "tcpdump": names("-w"),
+    "openssl": names("-out -keyout"),
+    "nmap": names("-oN -oX -oG -oA"),
+    "yt-dlp": names("-o --output"),
+}
+_OTHER_VALUES: dict[str, frozenset[str]] = {
+    "aria2c": names("-x -s -j -i"),
+    "sort": names(
+        "-k --key -t --field-separator -S --buffer-size -T --temporary-directory --compress-program"
+    ),
+    "wget": names(
+        "-P --directory-prefix --header --post-data --post-file --user-agent -U --method --body-data"
+    ),
+    "curl": names(
+        "-d --data --data-binary --data-raw --data-urlencode -F --form -H --header -X --request -T "
+        "--upload-file -u --user -A --user-agent -e --referer -b --cookie -K --config -x --proxy -m "
+        "--max-time --connect-timeout -w --write-out --retry --output-dir --cacert -E --cert --key "
+        "--resolve --interface --url -r --range -Y -y -z -C -t -Q -P --json"
+    ),
+}
+
+
+_INTO: dict[str, tuple[str, ...]] = {
+    "curl": ("--output-dir",),
+    "wget": ("-P", "--directory-prefix"),
+    "aria2c": ("-d", "--dir"),
+}
+_NAMED_REMOTELY = ("-O", "--remote-name", "--remote-name-all")
+
+
+def _outputs(scene: Scene) -> Iterator[Effect]:
+    """Programs that say with an option what they write."""
+    name = scene.run.name.lower()
+    asked, into = _OUTPUTS[name], _INTO.get(name, ())
+    whole = name in ("openssl", "nmap")
+    values = asked | _OTHER_VALUES.get(name, frozenset()) | frozenset(into)
+    options = Options.read(scene.run.argv, values, clusters=not whole, abbreviated=name in ("sort", "wget"))
+    directory = options.value(*into)
+    for word in options.values(*asked):
+        if word != "-":
+            path = Word(f"{directory}/{word}") if directory and not word.startswith("/") else word
+            yield scene.write(path, *_fetched(name))
+    if _keeps_names(name, options):
+        yield scene.write(directory or Word("."), *_fetched(name), kind=Kind.WRITE)
+
+
+def _keeps_names(name: str, options: Options) -> bool:
+    """Whether files get the names they had where they were fetched."""
+    if name == "curl":
+        return options.has(*_NAMED_REMOTELY)
+    if name == "wget":
+        return bool(options.operands) and not options.has("-O", "--output-document", "--spider")
+    return name == "aria2c" and bool(options.operands)
+
+
+def _fetched(name: str) -> tuple[str, ...]:
+    return ("network",) if name in ("curl", "wget", "aria2c", "yt-dlp") else ()
+
+
+OUTPUTS: Family = dict.fromkeys(_OUTPUTS, _outputs)

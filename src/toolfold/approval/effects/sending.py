@@ -1,0 +1,158 @@
+"""Which files and words a program hands to another machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from toolfold.approval.effects.disclosing import read_files
+from toolfold.approval.effects.scene import Scene, names
+from toolfold.approval.options import Options
+from toolfold.approval.places import Place
+from toolfold.approval.shell.runs import Run
+from toolfold.approval.shell.words import Word
+
+__all__ = ["SENDERS", "SENDING", "STDIN", "asks_for_metadata", "files_sent", "payloads"]
+
+
+SENDERS = names(
+    "nc ncat netcat socat telnet mail mailx sendmail mutt msmtp ssmtp swaks s-nail curl wget http https "
+    "xh httpie ftp tftp sftp lftp ssh aws gsutil gh websocat croc wormhole"
+)
+_PIPES_OUT = names(
+    "nc ncat netcat socat telnet mail mailx sendmail mutt msmtp ssmtp swaks s-nail ftp websocat ssh"
+)
+_LOOKUPS = names("dig nslookup host drill ping ping6 traceroute")
+_CURL_BODIES = names(
+    "-d --data --data-ascii --data-binary --data-raw --data-urlencode -F --form --form-string --json "
+    "--url-query"
+)
+_CURL_VALUES = _CURL_BODIES | names(
+    "-T --upload-file -H --header -X --request -o --output -u --user -A --user-agent -e --referer -b "
+    "--cookie -c --cookie-jar -K --config -x --proxy -m --max-time --connect-timeout -w --write-out "
+    "--retry --output-dir --cacert -E --cert --key --resolve --interface --url -r --range -D "
+    "--dump-header --stderr --trace --trace-ascii"
+)
+STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+_FILE = re.compile("(?:FILE|OPEN|GOPEN|CREATE):", re.IGNORECASE)
+_METADATA = re.compile(
+    r"169\.254\.169\.254|169\.254\.170\.2|100\.100\.100\.200|metadata\.google\.internal|metadata\.azure|"
+    r"fd00:ec2::254|::ffff:a9fe:a9fe|(?:^|//)(?:2852039166|0xa9fea9fe|0xa9\.0xfe|0251\.0376|169\.254\.43518)",
+    re.IGNORECASE,
+)
+_UPLOADERS = names(
+    "scp rsync sftp rclone gsutil docker kubectl podman aws s3cmd mc az gcloud s5cmd b2 gh glab mutt croc "
+    "wormhole magic-wormhole ffsend transfer"
+)
+_FETCHERS = names("curl wget http https xh httpie fetch nc ncat lynx w3m links aria2c lwp-request GET POST")
+
+
+def payloads(run: Run) -> Iterator[Word]:
+    """The words of a run that another machine receives as content: bodies, addresses, names looked up.
+
+    Headers and logins are left out: a token sent there is what tokens are for.
+    """
+    name = run.name.lower()
+    if name == "curl":
+        options = Options.read(run.argv, _CURL_VALUES, abbreviated=False)
+        yield from options.values(*_CURL_BODIES, "-T", "--upload-file", "--url")
+        yield from options.operands
+    elif name == "wget":
+        options = Options.read(
+            run.argv, names("-O -o -P --header --post-data --post-file --body-data --body-file")
+        )
+        yield from options.values("--post-data", "--body-data", "--post-file", "--body-file")
+        yield from options.operands
+    elif name in _LOOKUPS or name in ("mail", "mailx", "http", "https", "xh", "httpie", "telnet"):
+        yield from run.argv[1:]
+
+
+def files_sent(scene: Scene) -> Iterator[Word]:
+    """The files whose content leaves, `-` for what flows in."""
+    run = scene.run
+    name = run.name.lower()
+    if name == "curl":
+        yield from _sent_by_curl(run)
+    elif name == "wget":
+        options = Options.read(
+            run.argv, names("-O -o -P --header --post-data --post-file --body-data --body-file")
+        )
+        yield from options.values("--post-file", "--body-file")
+    elif name in ("http", "https", "xh", "httpie"):
+        yield from (Word(word.rpartition("@")[2]) for word in run.argv[1:] if "@" in word)
+        yield Word("-")
+    elif name in ("scp", "rsync", "sftp", "rclone", "gsutil", "docker", "kubectl", "podman"):
+        yield from _copied_away(run)
+    elif name in ("aws", "s3cmd", "mc", "az", "gcloud", "s5cmd", "b2"):
+        yield from _uploaded(run)
+    elif name in ("gh", "glab") and len(run.argv) > 2 and run.argv[1] in ("gist", "snippet", "release"):
+        yield from run.argv[2:]
+    elif name in ("mail", "mailx", "mutt", "s-nail", "swaks"):
+        yield from Options.read(run.argv, names("-a -A -s -c -b -r -S --attach")).values(
+            "-a", "-A", "--attach"
+        )
+        yield Word("-")
+    elif name in ("croc", "wormhole", "magic-wormhole", "ffsend", "transfer"):
+        yield from run.argv[1:]
+    elif name in ("ftp", "tftp", "lftp", "ncftpput"):
+        yield from (Word(part) for word in run.argv[1:32] for part in word.split()[:32])
+        yield Word("-")
+    elif name == "socat":
+        yield from (
+            Word(word.partition(":")[2].partition(",")[0]) for word in run.argv[1:] if _FILE.match(word)
+        )
+        yield Word("-")
+    elif name in _PIPES_OUT:
+        yield Word("-")
+    elif "http.server" in run.argv[1:4]:
+        yield (
+            Options.read(run.argv[2:], names("-d --directory -b --bind -p")).value("-d", "--directory")
+            or run.cwd
+        )
+    if any(Place.NETWORK in scene.where(r.target) for r in run.redirects[:64] if r.writes):
+        yield Word("-")
+        yield from read_files(scene)
+
+
+def _sent_by_curl(run: Run) -> Iterator[Word]:
+    options = Options.read(run.argv, _CURL_VALUES, abbreviated=False)
+    for value in options.values(*(_CURL_BODIES - {"--data-raw", "--form-string"})):
+        _, at, path = value.partition("@")
+        if at:
+            yield Word(path.partition(";")[0])
+        elif "=<" in value:
+            yield Word(value.partition("=<")[2])
+    yield from (Word("-") if word == "." else word for word in options.values("-T", "--upload-file"))
+
+
+_TRANSFER_VALUES = names(
+    "-i -F -o -P -J -c -l -S -e --rsh --exclude --include --password-file --kubeconfig -n --namespace "
+    "--container --context --config --profile --region --endpoint-url --exclude-from --files-from "
+    "--rsync-path"
+)
+
+
+def _copied_away(run: Run) -> Iterator[Word]:
+    clustered = run.name not in ("scp", "sftp")
+    values = _TRANSFER_VALUES - names("-o -c -l -S -P -i -F -J") if clustered else _TRANSFER_VALUES
+    words = Options.read(run.argv, values, abbreviated=False).operands
+    if run.name in ("docker", "kubectl", "podman") and "cp" not in words[:4]:
+        return
+    if words and (":" in words[-1] or run.name == "sftp"):
+        yield from words[:-1]
+
+
+def _uploaded(run: Run) -> Iterator[Word]:
+    words = Options.read(run.argv, names("--profile --region --endpoint-url"), abbreviated=False).operands
+    if words and re.match(r"(?:s3|gs|b2)://|[\w-]+/[\w-]+$", words[-1]):
+        yield from words[:-1]
+    elif "upload" in words or "put-object" in words or "upload-batch" in words:
+        yield from words
+
+
+def asks_for_metadata(run: Run) -> bool:
+    """Whether it fetches from the address at which clouds hand out secrets."""
+    return run.name.lower() in _FETCHERS and any(_METADATA.search(word) for word in run.argv[1:64])
+
+
+SENDING = SENDERS | _PIPES_OUT | _LOOKUPS | _FETCHERS | _UPLOADERS | names("python python3 lftp ncftpput")

@@ -1,0 +1,79 @@
+"""Archives unpacked onto what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from toolfold.approval.effects.scene import Family, Scene, names
+from toolfold.approval.options import Options
+from toolfold.approval.shell.words import EMPTY, Word
+from toolfold.approval.verdict import Effect
+
+__all__ = ["UNPACKING"]
+
+
+_TAR_VALUES = names(
+    "-f --file -C --directory -T --files-from -X --exclude-from --exclude --transform --xform "
+    "--strip-components -I --use-compress-program -b --blocking-factor --owner --group --mode --mtime -K "
+    "--starting-file --to-command -L --tape-length -N --newer -V --label -g --listed-incremental -H "
+    "--format --suffix --checkpoint-action"
+)
+
+
+def _tar(scene: Scene) -> Iterator[Effect]:
+    options = Options.read(_with_dashes(scene.run.argv), _TAR_VALUES)
+    if options.has("-x", "--extract", "--get"):
+        absolute = ("absolute",) if options.has("-P", "--absolute-names") else ()
+        for word in options.values("-C", "--directory") or (Word("."),):
+            yield scene.write(word, "extracted")
+        if absolute:
+            yield scene.write(Word("/"), "extracted", *absolute)
+    archive = options.value("-f", "--file")
+    if archive is not None and archive != "-" and options.has("-c", "--create"):
+        yield scene.write(archive)
+    if options.has("--remove-files"):
+        for word in scene.each(options.operands):
+            yield scene.delete(word, "copied-first", recursive=True)
+
+
+def _with_dashes(argv: Sequence[Word]) -> list[Word]:
+    """`tar xfC a.tar /` as `tar -x -f a.tar -C /`: in the old style the values follow in order."""
+    if len(argv) < 2 or argv[1].startswith("-") or not argv[1].isalnum() or len(argv[1]) > 32:
+        return list(argv)
+    words = iter(argv[2:])
+    spelled = [argv[0]]
+    for letter in argv[1]:
+        spelled.append(Word("-" + letter))
+        if "-" + letter in _TAR_VALUES:
+            spelled.extend(word for word in [next(words, None)] if word is not None)
+    return [*spelled, *words]
+
+
+def _unzip(scene: Scene) -> Iterator[Effect]:
+    options = scene.options(names("-d -P -x"))
+    if options.operands and not options.has("-l", "-t", "-p", "-v", "-Z", "-z", "-c"):
+        yield scene.write(options.value("-d") or Word("."), "extracted")
+
+
+def _seven(scene: Scene) -> Iterator[Effect]:
+    verb = scene.run.argv[1] if len(scene.run.argv) > 1 else EMPTY
+    if verb in ("x", "e"):
+        into = next((Word(w[2:]) for w in scene.run.argv if w.startswith("-o") and len(w) > 2), Word("."))
+        yield scene.write(into, "extracted")
+
+
+def _cpio(scene: Scene) -> Iterator[Effect]:
+    options = scene.options(names("-D --directory -F --file -I -O -R --owner -H --format"))
+    if options.has("-i", "--extract") and not options.has("-t", "--list"):
+        yield scene.write(options.value("-D", "--directory") or Word("."), "extracted")
+    if options.has("-p", "--pass-through"):
+        for word in scene.each(options.operands):
+            yield scene.write(word, "copied")
+
+
+UNPACKING: Family = {
+    **dict.fromkeys(names("tar gtar bsdtar star"), _tar),
+    "unzip": _unzip,
+    **dict.fromkeys(names("7z 7za 7zr unrar rar"), _seven),
+    "cpio": _cpio,
+}
