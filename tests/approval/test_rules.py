@@ -171,6 +171,18 @@ def test_help_and_rehearsals_are_no_finding() -> None:
     assert found(mine(), "shipit --version") == set()
 
 
+def test_a_letter_of_a_longer_option_is_no_cry_for_help() -> None:
+    assert found(mine(), "shipit -address=http://x now") == {"deploy"}
+    assert found(mine(), "shipit -fh now") == {"deploy"}
+
+
+def test_an_unknown_option_in_front_cannot_hide_the_subcommand() -> None:
+    rules = mine(words=["destroy"])
+    for hidden in ("--cafile /x/ca.pem destroy", "-v 8 destroy", "--a 1 --b ./x destroy"):
+        assert found(rules, f"shipit {hidden}") == {"deploy"}
+    assert found(rules, "shipit --quiet list destroy") == set()
+
+
 def test_a_rehearsal_that_is_taken_back_is_a_finding() -> None:
     for meant in ("--dry-run=none", "--dry-run=false", "--dry-run --no-dry-run"):
         assert found(mine(), f"shipit now {meant}") == {"deploy"}

@@ -125,9 +125,11 @@ class _Shelf:
 
 
 def _candidates(shelves: Iterable[_Shelf], given: Given) -> Iterator[tuple[Rule, AboutRun]]:
-    first = given.operands[0] if given.operands else None
+    first = given.operands[given.in_front] if len(given.operands) > given.in_front else None
     for shelf in shelves:
         yield from shelf.beginning(first)
+        if given.in_front:
+            yield from shelf.beginning(given.operands[0])
         yield from shelf.others
 
 

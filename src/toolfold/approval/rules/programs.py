@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 from toolfold.approval.options import Flag, Options
@@ -19,6 +20,7 @@ from toolfold.approval.shell.words import Word
 __all__ = ["Given", "Program", "bare_names"]
 
 MOST_OF_A_NAME: Final = 500  # uses of one option that are looked at; no person types more
+MOST_IN_FRONT: Final = 40  # words in front of a subcommand
 HELP: Final = frozenset({"--help", "-help", "-h", "/?"})
 REHEARSAL: Final = frozenset(
     {"--dry-run", "--dryrun", "--what-if", "--whatif", "-whatif", "--no-act", "--simulate", "--just-print"}
@@ -29,6 +31,7 @@ MEANT: Final = frozenset({"false", "none", "no", "0"})
 _VERSIONED = re.compile(r"(?<=[a-z])-?\d+(?:\.\d+)*$")
 _SUFFIX = re.compile(r"\.(?:exe|cmd|bat|com)$")
 _DASH_M = re.compile(r"-[A-LN-Za-ln-z]{0,8}m(.*)", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z][A-Za-z:_-]*")
 _SLASHED = re.compile(r"/[A-Za-z?][\w?:-]{0,12}")
 
 
@@ -40,13 +43,17 @@ def bare_names(name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a program was given: its options by name, and its operands."""
+    """What a program was given: its options by name, and its operands.
+
+    The first `in_front` operands look like values of options that are not known to take one.
+    """
 
     flags: Mapping[str, Sequence[Flag]]
     operands: tuple[Word, ...]
     abbreviated: bool = False
     unclear: bool = False
     harmless: bool = False
+    in_front: int = 0
 
     def any(self, wanted: Iterable[OptionGlob]) -> bool:
         return any(each.meets(self.flags, abbreviated=self.abbreviated) for each in wanted)
@@ -108,7 +115,8 @@ class Program:
         if "--" in run.argv:
             flags["--"] = [Flag("--")]
         harmless = self._harmless(flags, options.operands, run.argv)
-        return Given(flags, options.operands, options.abbreviated, unclear, harmless)
+        in_front = _values_in_front(run.argv, options.operands)
+        return Given(flags, options.operands, options.abbreviated, unclear, harmless, in_front)
 
     def _options(self, argv: Sequence[Word]) -> Options:
         if self.slashes:
@@ -149,7 +157,9 @@ class Program:
     def _harmless(
         self, flags: Mapping[str, Sequence[Flag]], operands: Sequence[Word], argv: Sequence[Word]
     ) -> bool:
-        if not flags.keys().isdisjoint(HELP - self.not_help - self.valued):
+        # In one word with others `h` is no evidence: `-address=http://…` has one too.
+        helps = HELP - self.not_help - self.valued
+        if any(word in flags and (self.slashes or word in argv) for word in helps):
             return True
         if len(argv) > 1 and argv[1] in VERSION:
             return True
@@ -176,6 +186,19 @@ def _module(argv: Sequence[Word]) -> tuple[Word, ...] | None:
         if word in ("-W", "-X"):
             next(words, None)
     return None
+
+
+def _values_in_front(argv: Sequence[Word], operands: Sequence[Word]) -> int:
+    """How many operands stand right behind an option and cannot be the name of a subcommand."""
+    count = 0
+    for before, word in pairwise(argv[:MOST_IN_FRONT]):
+        if count == len(operands):
+            break
+        if word is operands[count]:
+            if not before.startswith("-") or _NAME.fullmatch(word):
+                break
+            count += 1
+    return count
 
 
 def _behind(path: Iterable[str], options: Options) -> tuple[Word, ...]:

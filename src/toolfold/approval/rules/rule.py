@@ -98,11 +98,15 @@ class AboutRun:
             return Answer.NO
         if not self.words:
             return Answer.YES if self._followed(given.operands, run.more_operands) else Answer.NO
-        return max(self._along(path, run, given) for path in self.words)
+        answer = max(self._along(path, given.operands, run) for path in self.words)
+        if answer is Answer.NO and given.in_front:
+            behind = given.operands[given.in_front :]
+            answer = max(self._along(path, behind, run) for path in self.words)
+        return answer
 
-    def _along(self, path: Path, run: Run, given: Given) -> Answer:
-        answer, length = path.asked(given.operands, more=run.more_operands)
-        if answer is Answer.NO or not self._followed(given.operands[length:], run.more_operands):
+    def _along(self, path: Path, operands: Sequence[Word], run: Run) -> Answer:
+        answer, length = path.asked(operands, more=run.more_operands)
+        if answer is Answer.NO or not self._followed(operands[length:], run.more_operands):
             return Answer.NO
         return answer
 
