@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType, MethodType, SimpleNamespace
 from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints, overload
 
-from toolfold.errors import InvalidArguments, InvalidTool
+from toolfold.errors import InvalidArguments, InvalidTool, did_you_mean, nearest
 from toolfold.model import (
     Adapt,
     CallContext,
@@ -86,7 +86,7 @@ def build_tool(
         check=check_fn,
         requires_env=_words(name, "requires_env", requires_env),
         effects=frozenset(_effect(name, each) for each in _words(name, "effects", effects)),
-        judged_as=_meanings(name, judged_as) if judged_as else FrozenDict(),
+        judged_as=_meanings(name, judged_as, parameters) if judged_as else FrozenDict(),
         parallel=parallel,
         core=core,
         agent_level=agent_level,
@@ -285,13 +285,18 @@ def _effect(name: str, effect: Effect | str) -> Effect:
         raise InvalidTool(f"tool {name!r}: {effect!r} is not an effect ({allowed})") from None
 
 
-def _meanings(name: str, judged_as: Mapping[str, Meaning | str]) -> FrozenDict:
+def _meanings(name: str, judged_as: Mapping[str, Meaning | str], parameters: Json) -> FrozenDict:
     try:
-        return FrozenDict({str(each): Meaning(meaning) for each, meaning in judged_as.items()})
+        meanings = FrozenDict({str(each): Meaning(meaning) for each, meaning in judged_as.items()})
     except (AttributeError, ValueError):
         allowed = ", ".join(Meaning)
         problem = f"judged_as must say of arguments what they are ({allowed}), not {judged_as!r}"
         raise InvalidTool(f"tool {name!r}: {problem}") from None
+    known = parameters["properties"]
+    if lost := [each for each in meanings if known and each not in known]:  # a typo would judge nothing
+        near = did_you_mean(nearest(lost[0], known))
+        raise InvalidTool(f"tool {name!r}: judged_as names {lost[0]!r}, which is no parameter.{near}")
+    return meanings
 
 
 def _derive(name: str, function: Callable[..., Any]) -> tuple[str, Json, Handler]:

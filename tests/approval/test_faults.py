@@ -267,6 +267,14 @@ class TestGrantsOfRealCommands:
             assert terminal.run(other), other
         assert len(terminal.asked) == before + len(others)
 
+    def test_a_delegated_session_asks_for_itself(self, opened: Opened) -> None:
+        terminal = Terminal(opened, answer=Answer.SESSION)
+        terminal.run("rm -rf build")
+        terminal.answer = False
+        child = terminal.session.delegate()
+        assert "said no" in (child.call_sync("terminal", {"command": "rm -rf build"}).error or "")
+        assert terminal.run("rm -rf build") == ""
+
     def test_always_survives_the_runtime_and_can_be_read(self, opened: Opened, home: Path) -> None:
         Terminal(opened, answer=Answer.ALWAYS).run("rm   -rf 'node_modules/'")
         assert (home / "config.yaml").read_text() == 'command_allowlist: ["rm -rf node_modules/"]\n'

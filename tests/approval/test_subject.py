@@ -57,6 +57,17 @@ class TestCommands:
         tool = a_tool(judged_as={"argv": "command"})
         assert read(tool, {"argv": ["rm", "a b"]}).command == "rm 'a b'"
 
+    def test_commands_in_the_plural_are_judged_each(self) -> None:
+        subject = read(a_tool("execute"), {"commands": ["ls -l", "rm a"]})
+        assert (subject.command, subject.rules) == ("ls -l\nrm a", ("delete-folder",))
+
+    def test_a_command_further_down_is_found_where_the_tool_does_not_say_where_to_look(self) -> None:
+        args = {"steps": [{"x": 1}, {"run": {"Command": "rm a"}}]}
+        assert read(a_tool("execute"), args).command == "rm a"
+        assert read(a_tool(server="shady"), args).rules == ("delete-folder",)
+        assert read(a_tool("execute", judged_as={"line": "command"}), args).rules == ()
+        assert read(a_tool("read", server="ours"), args, trusted_servers=["ours"]).rules == ()
+
     @pytest.mark.parametrize("value", [{"rm": 1}, 7, [["rm"]], True])
     def test_a_command_that_is_neither_is_asked_about(
         self, value: Any, caplog: pytest.LogCaptureFixture
@@ -249,6 +260,17 @@ class TestWrites:
 def test_a_tool_that_says_something_else_of_its_arguments_cannot_be_built(meaning: Any) -> None:
     with pytest.raises(InvalidTool, match="judged_as"):
         a_tool(judged_as=meaning)
+
+
+def test_a_misspelt_argument_is_pointed_out_since_it_would_judge_nothing() -> None:
+    with pytest.raises(InvalidTool, match=r"'comand', which is no parameter\. Did you mean command\?"):
+        build_tool(
+            name="terminal",
+            toolset="t",
+            schema={"properties": {"command": {"type": "string"}}},
+            handler=lambda args: args,
+            judged_as={"comand": "command"},
+        )
 
 
 class TestThroughTheRuntime:

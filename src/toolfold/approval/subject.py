@@ -12,7 +12,7 @@ import hashlib
 import json
 import logging
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -32,7 +32,7 @@ LONGEST_COMMAND = 65_536
 LONGEST_PATH = 4_096
 LONGEST_KEY = 4_096
 LONGEST_LISTED = 1_000
-MOST_TEXTS = 1_000
+MOST_PARTS = 2_000
 
 # What an argument is called where a tool does not say what it is.
 _COMMANDS = frozenset({"command", "cmd", "commands", "shell_command", "command_line", "commandline", "bash"})
@@ -122,7 +122,11 @@ class Subjects:
 
     def _read(self, tool: Tool, args: Json) -> Subject:
         meanings = self._meanings(tool, args)
-        commands = [_command(args[name]) for name in _named(meanings, Meaning.COMMAND)]
+        commands = [
+            each for name in _named(meanings, Meaning.COMMAND) for each in _commands(name, args[name])
+        ]
+        if not tool.judged_as and self._may_execute(tool) and not self._believed_harmless(tool):
+            commands += _nested_commands(args)
         folder = next((args[name] for name in _named(meanings, Meaning.FOLDER)), None)
         folder = folder if isinstance(folder, str) else None
         verdict = _joined([self.judge(each, folder) for each in commands if each.strip()])
@@ -229,15 +233,23 @@ def _named(meanings: Mapping[str, Meaning], wanted: Meaning) -> list[str]:
     return [name for name, meaning in meanings.items() if meaning is wanted]
 
 
-def _command(value: Any) -> str:
-    """The command line that an argument stands for: text, or the words of one."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return shlex.join(value)
+def _commands(name: str, value: Any) -> list[str]:
+    """The command lines that an argument stands for: text, the words of one, or, in the plural, several."""
     if value is None:
-        return ""
-    raise TypeError(f"a command is text or a list of words, not {type(value).__name__}")
+        return []
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise TypeError(f"a command is text or a list of words, not {type(value).__name__}")
+    return list(value) if name.casefold().endswith("commands") else [shlex.join(value)]
+
+
+def _nested_commands(args: Json) -> Iterator[str]:
+    """Commands by their usual names further down, where a tool has not said where to look."""
+    for place in _maps([each for each in args.values() if isinstance(each, (dict, list))]):
+        for name, value in place.items():
+            if name.casefold() in _COMMANDS and isinstance(value, (str, list)):
+                yield from _commands(name, value)
 
 
 def _joined(verdicts: list[Verdict]) -> Verdict:
@@ -295,19 +307,29 @@ def _canonical(value: Json) -> str:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All text in a value. Raises where there is more than anyone would look through."""
+    """All text in a value."""
+    return (each for each in _parts(value) if isinstance(each, str))
+
+
+def _maps(value: Any) -> Iterator[Mapping[str, Any]]:
+    """All maps in a value."""
+    return (each for each in _parts(value) if isinstance(each, Mapping))
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """A value and all that is in it. Raises where that is more than anyone would look through."""
     waiting: list[Any] = [value]
-    for _ in range(MOST_TEXTS):
+    for _ in range(MOST_PARTS):
         if not waiting:
             return
         each = waiting.pop()
-        if isinstance(each, str):
-            yield each
-        elif isinstance(each, Mapping):
+        yield each
+        if isinstance(each, Mapping):
             waiting += each.values()
-        elif isinstance(each, Iterable) and not isinstance(each, bytes):
+        elif isinstance(each, (list, tuple)):
             waiting += each
-    raise ValueError(f"an argument of more than {MOST_TEXTS:,} parts")
+    if waiting:
+        raise ValueError(f"an argument of more than {MOST_PARTS:,} parts")
 
 
 def _paths(name: str, value: Any, meanings: Mapping[str, Meaning]) -> Iterator[str]:
