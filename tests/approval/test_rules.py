@@ -167,7 +167,7 @@ def test_a_program_is_known_by_its_version_and_by_its_windows_name() -> None:
 def test_help_and_rehearsals_are_no_finding() -> None:
     for harmless in ("--help", "-h", "--dry-run", "--dry-run=client"):
         assert found(mine(), f"shipit now {harmless}") == set()
-    assert found(mine(), "shipit help now") == set()
+    assert found(mine(words=["** now"]), "shipit help now") == set()
     assert found(mine(), "shipit --version") == set()
 
 

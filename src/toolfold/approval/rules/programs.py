@@ -28,7 +28,7 @@ REHEARSAL: Final = frozenset(
 VERSION: Final = frozenset({"--version", "-V", "-version"})
 MEANT: Final = frozenset({"false", "none", "no", "0"})
 
-_VERSIONED = re.compile(r"(?<=[a-z])-?\d+(?:\.\d+)*$")
+_VERSIONED = re.compile(r"(?<=[a-z])[-_]?\d+(?:\.\d+)*$")
 _SUFFIX = re.compile(r"\.(?:exe|cmd|bat|com)$")
 _DASH_M = re.compile(r"-[A-LN-Za-ln-z]{0,8}m(.*)", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z][A-Za-z:_-]*")
@@ -114,7 +114,7 @@ class Program:
                 flags[name], unclear = given[:MOST_OF_A_NAME], True
         if "--" in run.argv:
             flags["--"] = [Flag("--")]
-        harmless = self._harmless(flags, options.operands, run.argv)
+        harmless = self._harmless(flags, run.argv)
         in_front = _values_in_front(run.argv, options.operands)
         return Given(flags, options.operands, options.abbreviated, unclear, harmless, in_front)
 
@@ -154,16 +154,12 @@ class Program:
                 )
             argv = ahead.operands
 
-    def _harmless(
-        self, flags: Mapping[str, Sequence[Flag]], operands: Sequence[Word], argv: Sequence[Word]
-    ) -> bool:
+    def _harmless(self, flags: Mapping[str, Sequence[Flag]], argv: Sequence[Word]) -> bool:
         # In one word with others `h` is no evidence: `-address=http://…` has one too.
         helps = HELP - self.not_help - self.valued
         if any(word in flags and (self.slashes or word in argv) for word in helps):
             return True
         if len(argv) > 1 and argv[1] in VERSION:
-            return True
-        if "help" in operands[:1]:
             return True
         return any(self._rehearses(name, flags) for name in flags)
 

@@ -98,6 +98,8 @@ class AboutRun:
             return Answer.NO
         if not self.words:
             return Answer.YES if self._followed(given.operands, run.more_operands) else Answer.NO
+        if "help" in given.operands[:1]:
+            return Answer.NO
         answer = max(self._along(path, given.operands, run) for path in self.words)
         if answer is Answer.NO and given.in_front:
             behind = given.operands[given.in_front :]
