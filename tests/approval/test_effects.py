@@ -497,6 +497,7 @@ def test_looking_changes_nothing(line: str) -> None:
 def test_finding_some_files_spares_the_whole() -> None:
     assert has(effects("find ~ -name .DS_Store -delete"), DELETE, "recursive", "narrowed", "in:inside-home")
     assert not has(effects("find ~ -name .DS_Store -delete"), DELETE, "in:home")
+    assert not has(effects("find . -name x -delete"), DELETE, "everything")
     for line in ("find ~ -name * -delete", "find ~ ! -name x -delete", "find ~ -type f -delete"):
         assert has(effects(line), DELETE, "recursive", "in:home")
 
@@ -509,6 +510,8 @@ def test_a_program_that_never_ends_is_told_only_where_nobody_stops_it() -> None:
 
 def test_words_added_later_are_unknown_targets() -> None:
     assert has(effects("rm", more_operands=True), DELETE, "in:unknown", "more-operands")
+    assert has(effects("rm …", through=("find", "sh")), DELETE, "more-operands")
+    assert not has(effects("rm …"), DELETE, "more-operands")
     assert has(effects("truncate -s 0", more_operands=True), OVERWRITE, "empty", "in:unknown")
     assert has(effects("chmod 777", more_operands=True), PERMISSIONS, "world-writable", "in:unknown")
 

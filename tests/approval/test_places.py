@@ -352,6 +352,14 @@ def test_a_pattern_for_some_does_not_mean_everything(spelling: str) -> None:
     assert not at(spelling).everything
 
 
+def test_deleting_the_sessions_directory_or_one_above_it_means_everything() -> None:
+    for spelling in (".", "./", "..", WORK, f"{WORK}/src/.."):
+        assert at(spelling, whole=True).everything
+        assert not at(spelling).everything
+    assert not at("src", whole=True).everything
+    assert Places().of(Word("."), whole=True).everything
+
+
 def test_a_session_in_the_system_or_a_home_has_no_project() -> None:
     assert Place.SYSTEM in Places(cwd="/etc", links=False).of(Word("passwd"))
     assert Place.HOME in Places(home=HOME, cwd=HOME, links=False).of(word("*"))

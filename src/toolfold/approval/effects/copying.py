@@ -119,7 +119,7 @@ def _ln(scene: Scene) -> Iterator[Effect]:
         yield scene.write(destination, "linked", kind=kind)
     for source in scene.each(sources):
         # Another name for what is protected is a way around the protection.
-        led_to = scene.where(source).places & {Place.OWN, Place.AGENT}
+        led_to = scene.where(source).places & {Place.OWN, Place.AGENT, Place.STARTUP}
         if led_to:
             yield scene.effect(Kind.WRITE, "linked", *(f"in:{place}" for place in led_to), target=source)
 

@@ -96,7 +96,7 @@ def _chooses(words: Sequence[Word]) -> bool:
 def _narrowed(found: Effect) -> Effect:
     """Of a whole tree only a part goes, so that what stands above it is not lost."""
     inside = {f"in:{Place.ROOT}": f"in:{Place.SYSTEM}", f"in:{Place.HOME}": f"in:{Place.INSIDE_HOME}"}
-    kept = found.traits - {f"in:{Place.SYSTEM_ROOT}", f"in:{Place.OWN}"}
+    kept = found.traits - {"everything", f"in:{Place.SYSTEM_ROOT}", f"in:{Place.OWN}"}
     return replace(found, traits=frozenset(inside.get(trait, trait) for trait in kept) | {"narrowed"})
 
 

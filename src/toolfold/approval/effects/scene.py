@@ -19,6 +19,7 @@ UNKNOWN = Word(GAP)
 MOST_OPERANDS = 400  # looked at one by one; no person types more
 # A key or an `.env` is made in a project every day; elsewhere somebody else's is replaced.
 _USUAL = frozenset({Place.PROJECT, Place.TEMP, Place.UNKNOWN})
+_FINDERS = frozenset(("find", "xargs", "parallel", "fd", "fdfind"))
 _HIDDEN = re.compile(r"(?:^|/)\.[^/.][^/]*/|\.\./")
 _WHOLE = (Place.ROOT, Place.SYSTEM_ROOT, Place.SYSTEM)
 AS_ROOT = frozenset(
@@ -84,11 +85,15 @@ class Scene:
         if self.run.more_operands:
             yield UNKNOWN
 
+    def _handed_names(self) -> bool:
+        """Whether a gap stands for names that something else finds: `find -exec sh -c 'rm "$0"' {} \\;`."""
+        return not _FINDERS.isdisjoint(self.run.through) and any(GAP in word for word in self.run.argv)
+
     def _surroundings(self) -> frozenset[str]:
         found = {"as-root"} if self.as_root else set()
         if self.run.elsewhere:
             found.add("elsewhere")
-        if self.run.more_operands:
+        if self.run.more_operands or self._handed_names():
             found.add("more-operands")
         return frozenset(found)
 

@@ -177,7 +177,7 @@ class Places:
         if real is not None and real.parts != base.parts:
             places |= self._classes(real, whole or everything) - {Place.OUTSIDE, Place.PROJECT}
         if_empty = frozenset[Place]() if unknown(word) else self._if_empty(base)
-        return Where(Word(path.text), places, everything, if_empty)
+        return Where(Word(path.text), places, everything or (whole and self._holds_session(base)), if_empty)
 
     # --- resolving ---
 
@@ -301,6 +301,16 @@ class Places:
         if any(parts[: len(home)] == home for home in self._homes):
             return frozenset({Place.INSIDE_HOME})
         return located(parts)
+
+    def _holds_session(self, path: _Path) -> bool:
+        """Whether the directory that the session works in is this, or is in it."""
+        if path.anchor == "":
+            return not path.parts or path.parts[-1] == ".."
+        return (
+            path.anchor == "/"
+            and self._session is not None
+            and self._session[: len(path.parts)] == path.parts
+        )
 
     def _if_empty(self, path: _Path) -> frozenset[Place]:
         """What is meant where a variable in front or at the end turns out to be empty."""
