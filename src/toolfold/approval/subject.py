@@ -121,15 +121,13 @@ class Subjects:
         return _shape(verdict), frozenset(_rules_of(verdict))
 
     def _read(self, tool: Tool, args: Json) -> Subject:
+        if not tool.judged_as and not self._may_change(tool):
+            return Subject(tool, args, _NOTHING)
         meanings = self._meanings(tool, args)
-        commands = [
-            each for name in _named(meanings, Meaning.COMMAND) for each in _commands(name, args[name])
-        ]
-        if not tool.judged_as and self._may_execute(tool) and not self._believed_harmless(tool):
-            commands += _nested_commands(args)
+        commands = self._commands(tool, args, meanings)
         folder = next((args[name] for name in _named(meanings, Meaning.FOLDER)), None)
         folder = folder if isinstance(folder, str) else None
-        verdict = _joined([self.judge(each, folder) for each in commands if each.strip()])
+        verdict = _joined([self.judge(each, folder) for each in commands])
         found = (*verdict.findings, *self._about_writes(tool, args, meanings), *self._declared(tool))
         verdict = replace(verdict, findings=tuple(dict.fromkeys(found)))
         subject = Subject(tool, args, verdict, "\n".join(commands))
@@ -138,11 +136,17 @@ class Subjects:
         key, listed = _keys(tool, args, meanings, verdict)
         return replace(subject, key=key, listed=listed)
 
+    def _commands(self, tool: Tool, args: Json, meanings: Mapping[str, Meaning]) -> list[str]:
+        named = _named(meanings, Meaning.COMMAND)
+        commands = [each for name in named for each in _commands(name, args[name])]
+        if not tool.judged_as and self._may_execute(tool):
+            commands += _nested_commands(args)
+        return [each for each in commands if each.strip()]
+
     def _meanings(self, tool: Tool, args: Json) -> Mapping[str, Meaning]:
         """What the arguments are: as declared, and by their names where a tool is silent on itself."""
-        declared = {name: meaning for name, meaning in tool.judged_as.items() if name in args}
-        if tool.judged_as or self._believed_harmless(tool):
-            return declared
+        if tool.judged_as:
+            return {name: meaning for name, meaning in tool.judged_as.items() if name in args}
         guessed: dict[str, Meaning] = {}
         for name, value in args.items():
             plain = name.casefold()
@@ -162,22 +166,22 @@ class Subjects:
         from_server = tool.source.kind == "mcp" or tool.toolset.startswith(MCP_PREFIX)
         return from_server and tool.server not in self._trusted
 
-    def _believed_harmless(self, tool: Tool) -> bool:
-        return tool.effects == {Effect.READ} and not self._is_strange(tool)
-
     def _declared(self, tool: Tool) -> Iterator[Finding]:
         if Effect.DESTRUCTIVE in tool.effects:
             reason = f"{tool.name} declares that it can destroy data"
             yield Finding(f"destructive:{tool.name}", "data-loss", Severity.MEDIUM, reason)
 
     def _about_writes(self, tool: Tool, args: Json, meanings: Mapping[str, Meaning]) -> Iterator[Finding]:
+        named = _named(meanings, Meaning.PATH)
+        if not named and not self._may_change(tool):
+            return
         places = self._places.again()
-        for name in _named(meanings, Meaning.PATH):
+        for name in named:
             for path in _texts(args[name]):
                 yield from _about_place(places.of(Word(path)), path)
         if self._may_change(tool):
-            named = (path for name, value in args.items() for path in _paths(name, value, meanings))
-            if any(Place.OWN in places.of(Word(path)) for path in named):
+            paths = (path for name, value in args.items() for path in _paths(name, value, meanings))
+            if any(Place.OWN in places.of(Word(path)) for path in paths):
                 yield _OWN
 
     def _may_change(self, tool: Tool) -> bool:
@@ -192,6 +196,7 @@ _ANY_SHELL = Tool(
     handler=lambda _args, _context: None,
     judged_as=FrozenDict(command=Meaning.COMMAND, cwd=Meaning.FOLDER),
 )
+_NOTHING = Verdict("")
 _OWN = Finding(
     "own-configuration",
     SELF,
