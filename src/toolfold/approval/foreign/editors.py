@@ -110,7 +110,9 @@ def _replaced(pattern: str, replacement: str, delimiter: str) -> str:
     """The line that a substitution leaves behind, or what is known of it."""
     text = re.sub(r"\\[0-9]|(?<!\\)&", GAP, replacement)
     text = text.replace("\\" + delimiter, delimiter).replace("\\&", "&").replace("\\\\", "\\")
-    return text if pattern in (".*", "^.*$", "^.*", ".*$", ".\\+", "^") else f"{text} {GAP}"
+    if pattern in (".*", "^.*$", "^.*", ".*$", ".\\+"):
+        return text
+    return f"{text}{GAP}" if pattern == "^" else f"{GAP}{text}{GAP}"
 
 
 _ED_RUNS = re.compile(r"[^!/?a-zA-Z]*(?:(?:[rweE])\s*)?!(.*)")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from toolfold.approval.shell.words import ANY, GAP, STAR, Mark, Word, gap
 from toolfold.approval.verdict import Effect, Kind
 
-__all__ = ["HOME", "SHELLS", "Foreign", "Found", "is_shell"]
+__all__ = ["HOME", "SHELLS", "Foreign", "Found", "is_shell", "quoted"]
 
 HOME = "\ue0fe"  # stands for the home directory in text that is being put together
 

@@ -201,6 +201,7 @@ class _Reader:
         self.connects = self.redirects = self.sends = False
         self.reads: list[str] = []
         self.folds = 0
+        self.stars: list[str] = []  # modules all of whose names were taken over
 
     def read(self) -> None:
         nodes = list(_in_order(self.tree))
@@ -234,6 +235,7 @@ class _Reader:
                         name.name if name.asname else name.name.partition(".")[0]
                     )
             case ast.ImportFrom(module=module, names=names):
+                self.stars += [str(module)] if any(name.name == "*" for name in names) else []
                 for name in names:
                     self.names[name.asname or name.name] = f"{module}.{name.name}"
             case ast.Assign(targets=[target], value=value):
@@ -298,7 +300,7 @@ class _Reader:
             return None
         match node:
             case ast.Name(id=name):
-                return self.names.get(name, name)
+                return self.names.get(name) or self._starred(name)
             case ast.Attribute(value=value, attr=attr):
                 base = self.dotted(value, depth + 1)
                 return None if base is None else f"{base}.{attr}"
@@ -315,6 +317,12 @@ class _Reader:
                     else f"{base}.{text}"
                 )
         return None
+
+    def _starred(self, name: str) -> str:
+        taken = (f"{module}.{name}" for module in self.stars)
+        return next(
+            (full for full in taken if full in _KNOWN or full.startswith(("os.exec", "os.spawn"))), name
+        )
 
     def _dotted_call(self, name: str | None, args: list[ast.expr], depth: int) -> str | None:
         texts = [self.fold(arg) for arg in args[:2]]
@@ -530,6 +538,8 @@ class _Reader:
             self.found.script(first)
         elif last in _EVERY_SQL and first is not None:
             self.found.merge(read_sql(Word(first), "sqlite"))
+        elif last in ("delete", "raw_delete") and _chain(node.func.value) == "objects.all":
+            self.found.effect(Kind.DATABASE, "", "delete-all", detail="every record of a model is deleted")
         elif last == "rmtree":
             self.found.delete(first or path or GAP, tree=True)
         elif path is not None and last in ("unlink", "rmdir"):
@@ -691,8 +701,32 @@ class _Reader:
             self.found.effect(Kind.FORK_BOMB, detail="a process copies itself without end")
 
 
-_KNOWN = (
-    _SHELL | _PROCESS | _DELETE | _TREE | set(_TWO_PATHS) | {"os.chmod", "os.open", "io.open", "codecs.open"}
+def _chain(node: ast.expr) -> str:
+    """`objects.all` of `User.objects.all()`."""
+    if isinstance(node, ast.Call):
+        node = node.func
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute | ast.Name):
+        base = node.value.attr if isinstance(node.value, ast.Attribute) else node.value.id
+        return f"{base}.{node.attr}"
+    return ""
+
+
+_KNOWN = frozenset(
+    {
+        *(*_SHELL, *_PROCESS, *_DELETE, *_TREE, *_TWO_PATHS),
+        *(
+            "os.chmod",
+            "os.chown",
+            "os.kill",
+            "os.killpg",
+            "os.truncate",
+            "os.chdir",
+            "os.dup2",
+            "pty.spawn",
+            "os.fork",
+        ),
+        *("os.open", "io.open", "codecs.open", "glob.glob", "os.listdir", "os.walk"),
+    }
 )
 
 

@@ -15,10 +15,14 @@ from toolfold.approval.foreign.scripts import read_calls
 from toolfold.approval.foreign.sql import read_sql
 from toolfold.approval.foreign.tools import (
     read_crontab,
+    read_dc,
     read_debugger,
+    read_gnuplot,
     read_make,
     read_make_value,
     read_mongo,
+    read_puppet,
+    read_tex,
     read_transfer,
 )
 from toolfold.approval.shell.words import GAP, Word
@@ -43,6 +47,10 @@ _READERS: Mapping[str, Callable[[str], Foreign]] = MappingProxyType(
         "mongo": read_mongo,
         "lftp": read_transfer,
         "sftp": read_transfer,
+        "dc": read_dc,
+        "tex": read_tex,
+        "puppet": read_puppet,
+        "gnuplot": read_gnuplot,
     }
 )
 _WITH_OTHERS: Mapping[str, Callable[[str], tuple[Foreign, list[tuple[str, str]]]]] = MappingProxyType(

@@ -97,6 +97,12 @@ _CLEAR = frozenset(
     }
 )
 _GLUED = re.compile(r"['\"`]\s*\+\s*['\"`]")
+_CALLS_BY_NAME = frozenset(
+    {
+        *("array_map", "array_walk", "call_user_func", "call_user_func_array", "array_filter"),
+        *("send", "public_send", "__send__"),
+    }
+)
 _PATTERN_MAKERS = frozenset(
     {
         "glob",
@@ -136,6 +142,8 @@ class Calls:
         written = _GLUED.sub("", code)
         self.starts_programs = any(need in written for need in NEEDS["node"])
         self.reads: list[str] = []
+        self.patterns: list[str] = []  # files that are listed or matched somewhere
+        self.unnamed: set[bool] = set()  # deletions of files nobody named, whole trees or not
 
     def read(self) -> None:
         at = 0
@@ -158,8 +166,12 @@ class Calls:
         elif token.kind == "name":
             self._assignment(at)
             self._shell_script(at)
+            if token.text in _CALLS_BY_NAME and (arguments := self.arguments(at)):
+                self._called_by_string("".join(part.text for part in arguments[0]), at, arguments[1:])
+            if token.text in _PATTERN_MAKERS and (made := next(iter(self.texts(at)), None)):
+                self.patterns.append(_starred(made))
             if action := self._action(at):
-                self._act(action, at)
+                self._act(action, at, self.arguments(at))
             elif (
                 self.actions.get(token.text) == "code"
                 and self.mark(at - 1) in ("(", ",")
@@ -407,8 +419,7 @@ class Calls:
 
     # Actions
 
-    def _act(self, action: str, at: int) -> None:
-        arguments = self.arguments(at)
+    def _act(self, action: str, at: int, arguments: list[list[Token]]) -> None:
         texts = [self.fold(argument) for argument in arguments[:32]]
         first = texts[0] if texts else None
         if first is None and (receiver := self._receiver(at)) is not None:
@@ -443,8 +454,16 @@ class Calls:
                 self._code(first, arguments)
             case "run-fetched" if first and "://" in first:
                 self.found.unread(first, frozenset({"network"}))
+            case "records":
+                self._records(at)
             case "sql" if first:
                 self.found.merge(read_sql(Word(first), "sqlite"))
+
+    def _records(self, at: int) -> None:
+        """Deleting every record of a model; with a condition before it, only some."""
+        line = {token.text for token in self.tokens[max(0, at - 24) : at]}
+        if not line & {"where", "find_by", "limit"}:
+            self.found.effect(Kind.DATABASE, self.qualified(at), "delete-all", detail=self.qualified(at))
 
     def _receiver(self, at: int) -> str | None:
         """`new File("/x").delete()`: what the method is called on."""
@@ -472,7 +491,8 @@ class Calls:
         words: list[str] = []
         for argument, text in zip(arguments, texts, strict=False):
             if argument[0].text == "{" and action != "run":
-                continue  # options
+                words += self._named_list(argument, "args")
+                continue
             listed = self._list(argument)
             if listed is not None:
                 words += listed
@@ -487,6 +507,13 @@ class Calls:
         else:
             self.found.command(*words)
 
+    def _named_list(self, options: Sequence[Token], name: str) -> list[str]:
+        """The list behind `args:` among options."""
+        for place, token in enumerate(options):
+            if token.kind == "name" and token.text == name:
+                return self._list(options[place + 2 :]) or []
+        return []
+
     def _deletion(
         self, action: str, arguments: list[list[Token]], texts: list[str | None], path: str | None
     ) -> None:
@@ -496,6 +523,8 @@ class Calls:
         paths = [path] if path else []
         paths += [_starred(text) if "*" in text else text for text in texts[1:] if text and not tree]
         for one in paths or [GAP]:
+            if GAP in one:
+                self.unnamed.add(tree)
             self.found.delete(one, tree=tree)
 
     def _open(self, texts: list[str | None], path: str | None) -> None:
@@ -597,8 +626,18 @@ class Calls:
             behind = [self.mark(at + 1), self.mark(at + 2)]
             if behind[0] == "!" or behind == [".", "!"] or self._next_name(at + 1).startswith("lazyLines"):
                 self.found.script(text)
-        elif self.language == "node" and at and self._next_name(at - 1) == "$":
+        elif self.language == "node" and self.mark(at - 1) == "$":
             self.found.script(text)
+        if self.mark(at - 1) == "[" and self.mark(at + 1) == "]" and self.mark(at + 2) == "(":
+            self._called_by_string(text, at + 1, self.arguments(at + 1))
+
+    def _called_by_string(self, name: str, at: int, arguments: list[list[Token]]) -> None:
+        """`object["exec"]("…")`, `call_user_func("system", "…")`, `send(:system, "…")`."""
+        action = self.actions.get(name.lstrip(":"), "")
+        if action == "needing":
+            action = "node-process" if self.starts_programs else ""
+        if action:
+            self._act(action, at, arguments)
 
     def _next_name(self, at: int) -> str:
         token = self.tokens[at] if 0 <= at < len(self.tokens) else None
@@ -627,6 +666,9 @@ class Calls:
         duplicated = any(text[:2] in (">&", "<&", "+<&"[:2]) for text in self.strings)
         if connects and (duplicated or any(_hands_over(script) for script in self.found.scripts)):
             self.found.effect(Kind.REVERSE_SHELL, detail="a connection is handed to a shell")
+        for tree in self.unnamed:
+            for pattern in self.patterns[:8]:
+                self.found.delete(pattern, tree=tree)
         sends = bool(self.names & SENDS) and (bool(self.names & FETCHES) or connects)
         for path in dict.fromkeys(self.reads):
             self.found.command("cat", "--", path)

@@ -105,6 +105,7 @@ SYNTAX: Mapping[str, Syntax] = MappingProxyType(
         "lisp": Syntax(comments=(";",), blocks=(("#|", "|#"),), raw="", plain='"', filled="", lisp=True),
         "scheme": Syntax(comments=(";",), blocks=(("#|", "|#"),), raw="", plain='"', filled="", lisp=True),
         "clojure": Syntax(comments=(";",), raw="", plain='"', filled="", lisp=True),
+        "gnuplot": Syntax(backtick="command"),
         "c": Syntax(comments=("//",), blocks=_C_BLOCKS, raw="", plain="'\"", filled=""),
         "python": Syntax(raw="", plain="'\"", filled="", long=(("'''", "'''"), ('"""', '"""'))),
     }

@@ -9,7 +9,16 @@ from toolfold.approval.foreign.scripts import Calls
 from toolfold.approval.shell.words import GAP
 from toolfold.approval.verdict import Kind
 
-__all__ = ["read_crontab", "read_debugger", "read_make", "read_make_value", "read_mongo", "read_transfer"]
+__all__ = [
+    "read_crontab",
+    "read_dc",
+    "read_debugger",
+    "read_gnuplot",
+    "read_make",
+    "read_make_value",
+    "read_mongo",
+    "read_transfer",
+]
 
 _ASSIGNMENT = re.compile(r"\s*(?:export\s+|override\s+)?([\w.-]+)\s*(\?=|:{0,3}=|\+=|!=)\s*(.*)")
 _RULE = re.compile(r"[^\s#=:][^#=:]*::?[^=;]*(?:;(.*))?$")
@@ -101,6 +110,45 @@ def read_transfer(code: str) -> Foreign:
         elif re.match(r"(?:rm\s+-r|glob\s+rm|mrm|mirror\s.*--delete)", text):
             found.effect(Kind.DELETE, text.rpartition(" ")[2], "recursive", "remote")
     return found.foreign
+
+
+_DC = re.compile(r"!(?![<>=])([^\n]*)")
+_TEX = re.compile(r"\\write\s*18\s*\{([^{}]*)\}|\\ShellEscape\{([^{}]*)\}|\|\s*\"([^\"]*)\"")
+_PUPPET = re.compile(r"exec\s*\{\s*['\"]([^'\"]*)['\"]|command\s*=>\s*['\"]([^'\"]*)['\"]")
+
+
+def read_dc(code: str) -> Foreign:
+    """The calculator dc runs a line behind `!`."""
+    return _every(_DC, code)
+
+
+def read_tex(code: str) -> Foreign:
+    r"""TeX: `\write18{command}` and `\input|"command"`."""
+    return _every(_TEX, code)
+
+
+def read_puppet(code: str) -> Foreign:
+    return _every(_PUPPET, code)
+
+
+def _every(pattern: re.Pattern[str], code: str) -> Foreign:
+    found = Found()
+    for match in pattern.finditer(code):
+        found.script(next((group for group in match.groups() if group), ""))
+    return found.foreign
+
+
+def read_gnuplot(code: str) -> Foreign:
+    """gnuplot: `!command` on a line of its own, `system(…)`, backticks, `"< command"` as data."""
+    calls = Calls(code, "gnuplot")
+    calls.read()
+    for line in re.split(r"[;\n]", code):
+        if line.lstrip().startswith("!"):
+            calls.found.script(line.lstrip()[1:])
+    for text in calls.strings:
+        if text.startswith(("<", "|")):
+            calls.found.script(text[1:])
+    return calls.found.foreign
 
 
 _MONGO_DROPS = frozenset(

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from toolfold.approval.shell.inner.nouns import Inner, as_typed
-from toolfold.approval.shell.words import Word
+from toolfold.approval.shell.words import GAP, Word
 
 __all__ = ["from_assignments"]
 
@@ -53,16 +53,11 @@ _COMMANDS = frozenset(
         "CVS_RSH",
         "SVN_SSH",
         "RSH",
-        "TAR_OPTIONS_COMMAND",
         "FZF_DEFAULT_COMMAND",
         "FZF_CTRL_T_COMMAND",
-        "PERL5DB_COMMAND",
         "MAILER",
         "RUSTC_WRAPPER",
         "RUSTC_WORKSPACE_WRAPPER",
-        "PYTHONBREAKPOINT_COMMAND",
-        "GIT_TRACE2_HOOK",
-        "EXINIT_COMMAND",
         "CARGO_BUILD_RUSTC_WRAPPER",
     ]
 )
@@ -84,6 +79,8 @@ _FILES: Mapping[str, str] = MappingProxyType(
         "GIT_TEMPLATE_DIR": "",
     }
 )
+_LIBRARY_PATHS = frozenset({"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"})
+_INSTALLED = ("/usr/", "/opt/", "/lib", "/bin/", "/sbin/")
 _LANGUAGE_OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
     {
         "NODE_OPTIONS": ("node", ("-r", "--require", "--import", "--loader", "--experimental-loader")),
@@ -99,11 +96,22 @@ _PERL_CODE = re.compile(r"(?:^|\s)-[a-zA-Z]*[eE]\s*(.*)", re.DOTALL)
 _GIT_SETTING = re.compile(r"GIT_CONFIG_(?:KEY|VALUE)_\d+")
 
 
-def from_assignments(assigned: Mapping[str, Word]) -> Iterator[Inner]:
-    """What these variables make any program run."""
+def from_assignments(assigned: Mapping[str, Word], program: str = "") -> Iterator[Inner]:
+    """What these variables make a program run; most of them any program."""
     for name, value in assigned.items():
+        if name in _LIBRARY_PATHS and (_is_own(program) or _is_installed(value)):
+            continue
         if value:
             yield from _of(name, value)
+
+
+def _is_own(program: str) -> bool:
+    """Whether a program lies in the project: that it has libraries beside it is no surprise."""
+    return "/" in program and not program.startswith(_INSTALLED)
+
+
+def _is_installed(value: str) -> bool:
+    return all(part.startswith(_INSTALLED) or not part.strip(GAP) for part in value.split(":"))
 
 
 def _of(name: str, value: Word) -> Iterator[Inner]:

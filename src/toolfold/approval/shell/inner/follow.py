@@ -27,7 +27,7 @@ def inner(run: Run) -> tuple[Inner, ...]:
 
     Standard input counts as code only where it is known to come from somewhere (`run.stdin`).
     """
-    return (*from_assignments(run.assigned), *_of_program(run))
+    return (*from_assignments(run.assigned, run.path or run.name), *_of_program(run))
 
 
 def _of_program(run: Run) -> Iterator[Inner]:

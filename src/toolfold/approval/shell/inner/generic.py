@@ -28,8 +28,10 @@ def _follow(run: Run, words: Sequence[Word], program: Program, name: str) -> Ite
     through = name if program.through is None else program.through
     if program.sub:
         yield from from_options(reading, given, through)
-        if reading.operands and (below := program.sub.get(reading.operands[0])):
-            yield from _follow(run, reading.operands[1:], below, through)
+        for place, word in enumerate(reading.operands[: 3 if reading.doubtful else 1]):
+            if below := program.sub.get(word):
+                yield from _follow(run, reading.operands[place + 1 :], below, through)
+                return
         return
     if reading.quits:
         return
@@ -71,12 +73,18 @@ def _from_operands(
         return
     operands = reading.operands
     if program.assignments:
+        while operands[:1] == (Word("-"),):  # env's short way to say -i
+            operands = operands[1:]
         assigned, operands = assignments(operands)
-        yield from from_assignments(assigned)
+        yield from from_assignments(assigned, operands[0] if operands else Word(""))
     language = program.language
     match program.then:
+        case "argv" if entry := reading.values("--entrypoint"):
+            yield from command(run, (*entry[-1:], *operands[program.skip :]), through)
         case "argv" if not coded or operands[program.skip :]:
-            yield from command(run, _behind(operands, program), through)
+            yield from _command_or_shell(run, program, _behind(operands, program), through)
+            if reading.doubtful and operands[program.skip + 1 :]:
+                yield from command(run, operands[program.skip + 1 :], through)
         case "code" if operands[program.skip :]:
             yield Inner(code=joined(_unmarked(operands[program.skip :])), language=language, through=through)
         case "text" if not coded and operands:
@@ -97,6 +105,14 @@ def _from_operands(
                 yield from standard_input(run, language, through)
         case "" if program.stdin and not coded:
             yield from standard_input(run, language, through)
+
+
+def _command_or_shell(run: Run, program: Program, words: Sequence[Word], through: str) -> Iterator[Inner]:
+    """The command; where there is none, some programs start a shell, which reads standard input."""
+    if words or run.more_operands or not program.stdin:
+        yield from command(run, words, through)
+    else:
+        yield from standard_input(run, "sh", through)
 
 
 def _behind(operands: tuple[Word, ...], program: Program) -> tuple[Word, ...]:

@@ -61,7 +61,13 @@ def _git(run: Run) -> Iterator[Inner]:
         yield from reader(run, words)
     for word in words:
         if word.startswith("ext::"):
-            yield Inner(code=as_typed(word.removeprefix("ext::")), through="git")
+            yield Inner(argv=_external(word.removeprefix("ext::")), through="git")
+
+
+def _external(address: str) -> tuple[Word, ...]:
+    """The command of an `ext::` address: blanks part its words, `% ` is a blank within one."""
+    words = address.replace("% ", "\0").split(" ")
+    return tuple(Word(word.replace("\0", " ").replace("%%", "%")) for word in words if word) or (Word(""),)
 
 
 def _setting(key: str, value: str, *, defined_only: bool) -> Iterator[Inner]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from toolfold.approval.shell.inner.generic import command, script, standard_input
+from toolfold.approval.shell.inner.generic import command, follow, script, standard_input
 from toolfold.approval.shell.inner.nouns import STANDARD_INPUT, Inner, as_typed, joined
 from toolfold.approval.shell.inner.options import read, spec
+from toolfold.approval.shell.inner.programs import programs
 from toolfold.approval.shell.runs import Run
 from toolfold.approval.shell.words import Word
 
@@ -264,7 +265,7 @@ def _typed_keys(words: Sequence[Word]) -> Iterator[Inner]:
 
 
 _SCREEN = spec(
-    "-c= -e= -h= -p= -S= -s= -t= -T= -U -A -a -d? -D? -m -O -q -r? -R? -x? -L -l -v! -wipe! -ls! -list! -X:"
+    "-c= -e= -h= -p= -S= -s= -t= -T= -U -A -a -d -D -m -O -q -r? -R? -x? -L -l -v! -wipe! -ls! -list! -X:"
 )
 
 
@@ -275,7 +276,10 @@ def _screen(run: Run) -> Iterator[Inner]:
     if not reading.has("-X"):
         yield from command(run, reading.operands, "screen")
     elif reading.operands[:1] == (Word("stuff"),):
-        yield Inner(code=joined(reading.operands[1:]), through="screen")
+        typed = " ".join(reading.operands[1:])
+        for key in ("\\n", "\\r", "\\015", "\\012", "^M", "^J"):
+            typed = typed.replace(key, "\n")
+        yield Inner(code=as_typed(typed), through="screen")
     elif reading.operands[:1] in ((Word("exec"),), (Word("screen"),)):
         yield from command(run, reading.operands[1:], "screen")
 
@@ -378,6 +382,56 @@ def _without_settings(code: str) -> str:
     return " ".join(words)
 
 
+def _agent(run: Run) -> Iterator[Inner]:
+    """`ssh-agent command`; without one it only prints."""
+    reading = read(run.argv[1:], spec("-a= -E= -O= -P= -t= -c -D -d -k! -s"))
+    if not reading.quits:
+        yield from command(run, reading.operands, "ssh-agent")
+
+
+def _terminal(run: Run) -> Iterator[Inner]:
+    """Terminals take a command behind `--`, `-e` or `-x`."""
+    words = run.argv[1:]
+    for place, word in enumerate(words):
+        if word in ("--", "-e", "-x", "--execute", "--command"):
+            yield from command(run, words[place + 1 :], run.name)
+            if word in ("-e", "--command") and len(words) > place + 1 and " " in words[place + 1]:
+                yield Inner(code=as_typed(words[place + 1]), through=run.name)
+            return
+        if word.startswith("--command="):
+            yield Inner(code=as_typed(word.partition("=")[2]), through=run.name)
+
+
+def _apt(run: Run) -> Iterator[Inner]:
+    """apt's and dpkg's settings that are commands to run before or after."""
+    settings = read(run.argv[1:], spec("-o= --option= -c= -t= -a="), stop=False).values("-o", "--option")
+    for setting in (
+        *settings,
+        *(w for w in run.argv[1:] if w.startswith(("--pre-invoke=", "--post-invoke="))),
+    ):
+        name, _, value = setting.partition("=")
+        if "invoke" in name.lower() or name.lower().startswith(("dpkg::pre-install", "dir::bin")):
+            yield Inner(code=as_typed(value), through=run.name)
+
+
+def _az(run: Run) -> Iterator[Inner]:
+    """`az vm run-command invoke --scripts "…"`."""
+    words = run.argv[1:]
+    if "run-command" in words and "--scripts" in words:
+        for word in words[words.index(Word("--scripts")) + 1 :]:
+            if word.startswith("-"):
+                return
+            yield Inner(code=as_typed(word), through="ssh")
+
+
+def _rpm(run: Run) -> Iterator[Inner]:
+    """`rpm --eval '%(command)'`."""
+    yield from follow(run, programs()["rpm"], "rpm")
+    for word in run.argv[1:]:
+        if "%(" in word:
+            yield Inner(code=as_typed(word.partition("%(")[2].rstrip(")")), through="rpm")
+
+
 def _less(run: Run) -> Iterator[Inner]:
     """`less +!command` (and `more`, `most`): what stands behind + is typed at the start."""
     for word in run.argv[1:]:
@@ -460,6 +514,23 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "salt-call": _salt,
         "aws": _aws,
         "socat": _socat,
+        "ssh-agent": _agent,
+        "apt": _apt,
+        "apt-get": _apt,
+        "aptitude": _apt,
+        "dpkg": _apt,
+        "az": _az,
+        "rpm": _rpm,
+        "gnome-terminal": _terminal,
+        "xfce4-terminal": _terminal,
+        "mate-terminal": _terminal,
+        "lxterminal": _terminal,
+        "terminator": _terminal,
+        "tilix": _terminal,
+        "x-terminal-emulator": _terminal,
+        "urxvt": _terminal,
+        "rxvt": _terminal,
+        "st": _terminal,
         "nc": _netcat,
         "ncat": _netcat,
         "netcat": _netcat,

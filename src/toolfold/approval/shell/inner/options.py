@@ -62,6 +62,7 @@ class Reading:
     operands: tuple[Word, ...]
     quits: bool = False
     missing: str = ""  # an option at the very end whose value is not there
+    doubtful: bool = False  # the first operand may be the value of an option nobody has listed
 
     def has(self, *names: str) -> bool:
         return any(option.name in names for option in self.options)
@@ -96,6 +97,7 @@ class _Reader:
         self.operands: list[Word] = []
         self.quits = False
         self.missing = ""
+        self.strange = self.doubtful = False
 
     def read(self) -> Reading:
         while self.at < len(self.words):
@@ -109,11 +111,12 @@ class _Reader:
             elif (len(word) > 1 and word[0] == "-") or (word[:2] in self.spec.signs and word[0] == "+"):
                 self._cluster(word)
             else:
+                self.doubtful |= self.strange and not self.operands
                 self.operands.append(word)
                 if self.stop:
                     self.operands += self.words[self.at :]
                     break
-        return Reading(tuple(self.options), tuple(self.operands), self.quits, self.missing)
+        return Reading(tuple(self.options), tuple(self.operands), self.quits, self.missing, self.doubtful)
 
     def _is_long(self, word: Word) -> bool:
         if word.startswith("--") or len(word) < 3 or word[0] != "-":
@@ -124,6 +127,7 @@ class _Reader:
         name, equals, value = word.partition("=")
         name = self.spec.full(name)
         sign = self.spec.signs.get(name, "")
+        self.strange = not equals and name not in self.spec.signs
         if not sign and self.spec.single and name.startswith("--"):
             sign = self.spec.signs.get(name[1:], "")
             name = name[1:] if sign else name
@@ -139,6 +143,7 @@ class _Reader:
             self._add(name, None)
 
     def _cluster(self, word: Word) -> None:
+        self.strange = False
         after = 1
         for place in range(1, len(word)):
             if place < after:

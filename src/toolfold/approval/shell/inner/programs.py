@@ -37,7 +37,7 @@ class Program:
     assignments: bool = False  # NAME=value may stand before the command
     single: bool = False  # long options begin with one dash
     mixed: bool = False  # options may stand behind operands
-    stdin: bool = False  # where no code was given, standard input is code
+    stdin: bool = False  # where no code and no command was given, standard input is code
     dashes: bool = False  # options may follow the skipped operands, up to `--`
     through: str | None = None  # the name it is seen through; its own where nothing is said
     sub: Mapping[str, Program] = field(default_factory=lambda: MappingProxyType({}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from toolfold.approval.shell.inner.generic import follow, script, standard_input
@@ -49,6 +50,8 @@ def _python(run: Run) -> Iterator[Inner]:
         else:
             at -= 1
             break
+    if words[at:] and words[at].rpartition("/")[2] == "manage.py":
+        yield from _django_shell(words[at + 1 :])
     yield from script(run, words[at:], "python", "")
 
 
@@ -78,7 +81,10 @@ def _ipython(run: Run) -> Iterator[Inner]:
 
 
 def _django(run: Run) -> Iterator[Inner]:
-    words = run.argv[1:]
+    yield from _django_shell(run.argv[1:])
+
+
+def _django_shell(words: tuple[Word, ...]) -> Iterator[Inner]:
     if words[:1] == (Word("shell"),):
         for code in read(words[1:], spec("-c>python --command>python -i= --interface=")).values(
             "-c", "--command"
@@ -135,17 +141,19 @@ def _old_style(words: Sequence[Word]) -> Iterator[Inner]:
                 yield Inner(code=as_typed(value), through="tar")
 
 
-def _rsync(run: Run) -> Iterator[Inner]:
-    yield from follow(run, programs()["rsync"], "rsync")
+def _awk(run: Run) -> Iterator[Inner]:
+    """What -v assigns stands at the beginning of the program, as if it were written there."""
+    program = programs()["awk"]
+    given = read(run.argv[1:], spec(program.options)).values("-v", "--assign")
+    values = "".join(_awk_assignment(word) for word in given)
+    for one in follow(run, program, "awk"):
+        yield one if one.code is None else replace(one, code=Word(values + one.code))
 
 
-def _clickhouse(run: Run) -> Iterator[Inner]:
-    yield from follow(run, programs()["clickhouse-client"], "clickhouse")
-
-
-def _bsd_gdb(run: Run) -> Iterator[Inner]:
-    """gdb: with --args the rest is a command; its own commands may come from standard input."""
-    yield from follow(run, programs()["gdb"], "gdb")
+def _awk_assignment(word: str) -> str:
+    name, _, value = word.partition("=")
+    text = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'BEGIN {{ {name} = "{text}" }}\n'
 
 
 def _php_artisan(run: Run) -> Iterator[Inner]:
@@ -187,6 +195,7 @@ READERS: Mapping[str, Reader] = MappingProxyType(
             ["vi", "vim", "ex", "view", "nvim", "gvim", "rvim", "vimdiff", "rview", "exim", "vimx"], _vim
         ),
         "tar": _tar,
+        "awk": _awk,
         "php": _php_artisan,
         "git-shell": _git_shell,
     }
