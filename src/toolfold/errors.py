@@ -14,6 +14,7 @@
         ├── InvalidArguments   the arguments do not fit the schema; nothing was run
         ├── Refused            a hook, a policy or a person said no; nothing was run
         ├── NeedsAgent         the tool keeps its state in an agent and there is none
+        ├── EnvironmentFailed  the place where commands run cannot be reached, or was lost
         └── ToolFailed         the handler raised or ran out of time
 
 Anything else that escapes is a bug. Knows nothing of the rest of the package.
@@ -124,6 +125,14 @@ class NeedsAgent(CallError):
         super().__init__(
             f"{name!r} is run by the agent itself, and this session has no agent that offers it."
         )
+
+
+class EnvironmentFailed(CallError):
+    """The place where commands run cannot be reached, or was lost. A command that fails is no error."""
+
+    def __init__(self, problem: str, *, advice: str) -> None:
+        super().__init__(f"{problem} {advice}")
+        self.problem, self.advice = problem, advice
 
 
 class ToolFailed(CallError):

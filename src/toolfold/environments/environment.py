@@ -1,0 +1,210 @@
+"""The terminal, wherever it runs: commands, background processes and files over any backend.
+
+Everything that is the same in every place is here and in the modules beside this one. What a command does
+is for approval to judge, before it comes here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolfold.environments.backend import Backend, Size
+from toolfold.environments.guard import GuardLost
+from toolfold.environments.output import Listener, Output, readable
+from toolfold.environments.place import Command, Place
+from toolfold.environments.processes import Process, Processes
+from toolfold.environments.running import Running, conversation
+from toolfold.environments.scripts import with_arguments
+from toolfold.errors import CallError
+
+TASK = "main"
+LAST_WORDS_SECONDS = 1.0
+FILE_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How much of everything."""
+
+    seconds: float = 120.0
+    """How long a command in the foreground may take, where nobody says otherwise."""
+    shown: int = 40_000
+    """How many bytes of its output are shown; all of it is kept on disk."""
+    stored: int = 200_000_000
+    """How many bytes of it are kept at most."""
+    file: int = 50_000_000
+    """How large a file may be that is read."""
+    processes: int = 64
+    """How many background processes may run at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """What came of a command. Its exit code is a result like any other."""
+
+    output: str
+    code: int | None
+    """None where it was ended by us."""
+    folder: str
+    """Where its task is now; empty where it did not come to say so."""
+    seconds: float
+    timed_out: bool = False
+    stored: Path | None = None
+    """All of the output, where it is more than is shown."""
+    bytes: int = 0
+    lost: int = 0
+    """How many bytes are neither shown nor stored."""
+
+
+class Environment:
+    """One place to run commands in. Use it within one event loop, from as many tasks as you like."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        outputs: Path | None = None,
+        variables: Mapping[str, str] | None = None,
+        bounds: Bounds | None = None,
+    ) -> None:
+        """`outputs` is where long outputs are kept on this machine; every command is given `variables`."""
+        self.backend = backend
+        self.bounds = bounds or Bounds()
+        self._outputs = outputs
+        self._place = Place(backend, dict(variables or {}))
+        self.processes = Processes(self._place, self.bounds.processes)
+
+    async def open(self) -> None:
+        """Reach the place now; every use does so by itself. Raises EnvironmentFailed."""
+        await self._place.guard()
+
+    async def run(
+        self,
+        command: str,
+        *,
+        task: str = TASK,
+        folder: str = "",
+        given: bytes = b"",
+        seconds: float | None = None,
+        pty: Size | None = None,
+        listener: Listener | None = None,
+        outputs: Path | None = None,
+    ) -> Completed:
+        """Run a command to its end, or to the end of its time; nothing of it is left then.
+
+        It begins where its task's last one ended, in that folder and with what that exported, or in
+        `folder`. `given` is all of its input. `listener` is told what it writes while it does.
+        """
+        began = time.monotonic()
+        running = await self.start(command, task=task, folder=folder, pty=pty)
+        output = Output(
+            most=self.bounds.shown,
+            folder=outputs or self._outputs,
+            largest_file=self.bounds.stored,
+            listener=listener,
+        )
+        in_time = await self._attend(
+            running, given, output, self.bounds.seconds if seconds is None else seconds
+        )
+        ended = await running.ended()
+        code = ended.code if ended else await self._place.exit_code(running) if in_time else None
+        return Completed(
+            output=output.text(),
+            code=code if in_time else None,
+            folder=ended.folder if ended else "",
+            seconds=time.monotonic() - began,
+            timed_out=not in_time,
+            stored=output.stored,
+            bytes=output.total,
+            lost=output.lost,
+        )
+
+    async def start(
+        self, command: str, *, task: str = TASK, folder: str = "", pty: Size | None = None
+    ) -> Running:
+        """Start a command and talk to it yourself; `finish` it afterwards."""
+        return await self._place.start(Command(text=command, task=task, folder=folder, pty=pty))
+
+    async def interrupt(self, running: Running, signal: str = "INT") -> bool:
+        """Send a signal to a command and all that it started."""
+        try:
+            return await (await self._place.guard()).tell(running.run, signal)
+        except GuardLost:
+            return False
+
+    async def finish(self, running: Running) -> None:
+        """End a command that you started, there and with all that it started."""
+        await self._place.finish(running, end=True)
+
+    async def read_file(
+        self, path: str, *, task: str = TASK, first: int = 0, most: int | None = None
+    ) -> bytes:
+        """The bytes of a file, from the first wanted one. Raises CallError where it cannot be read."""
+        most = self.bounds.file if most is None else most
+        return await self._file("read_file", task, b"", path, str(first + 1), str(most))
+
+    async def write_file(self, path: str, data: bytes, *, task: str = TASK) -> None:
+        """Create or replace a file as a whole, with the folders that it needs. Raises CallError."""
+        await self._file("write_file", task, data, path, str(len(data)))
+
+    async def start_process(
+        self,
+        command: str,
+        *,
+        task: str = TASK,
+        folder: str = "",
+        pty: Size | None = None,
+        watched: Sequence[str] = (),
+    ) -> Process:
+        """Start a command in the background, where its task is now. It has no time limit.
+
+        You are told by `processes.notices` when it ends, and when a `watched` word appears in its log.
+        """
+        started = Command(text=command, task=task, folder=folder, pty=pty, leaves=False)
+        return await self.processes.start(started, watched)
+
+    async def close(self) -> None:
+        """End every command in the foreground and let go of the place. Background processes stay."""
+        await self.processes.close()
+        await self._place.close()
+
+    async def __aenter__(self) -> Environment:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _attend(self, running: Running, given: bytes, output: Output, seconds: float) -> bool:
+        """Stay with a command until it has ended. False where it had to be ended."""
+        talking = asyncio.create_task(_talk(running, given, output))
+        in_time = False
+        try:
+            in_time = bool((await asyncio.wait({talking}, timeout=seconds))[0])
+        finally:
+            await self._leave(running, talking, end=not in_time)
+            output.finish()
+        await talking
+        return in_time
+
+    async def _leave(self, running: Running, talking: asyncio.Task[None], *, end: bool) -> None:
+        if end:
+            await self._place.end(running.run)
+            await asyncio.wait({talking}, timeout=LAST_WORDS_SECONDS)
+        talking.cancel()
+        await self._place.finish(running)
+
+    async def _file(self, name: str, task: str, given: bytes, *arguments: str) -> bytes:
+        command = Command(text=with_arguments(name, *arguments), task=task, leaves=False)
+        running = await self._place.start(command)
+        code, written = await self._place.collected(running, given, FILE_SECONDS)
+        if code:
+            raise CallError(readable(written[:2_000]).strip() or f"{arguments[0]} could not be used")
+        return written
+
+
+async def _talk(running: Running, given: bytes, output: Output) -> None:
+    await conversation(running, given, output.take)

@@ -1,0 +1,171 @@
+"""Our one program on the far side that stays: it ends what must end, also when we are gone.
+
+It waits for orders on its input. When that is closed, because we closed it or because we were killed, it
+ends every command of ours that still runs in the foreground. Knows processes only by their names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from toolfold.environments.backend import Backend, Channel
+from toolfold.environments.scripts import luggage, script
+from toolfold.errors import EnvironmentFailed
+
+START_SECONDS = 30.0
+ANSWER_SECONDS = 10.0
+ENDING_SECONDS = 30.0
+GRACE_NAPS = 30  # of 30 ms and more: how long a program may take to end by itself
+
+_NOTHING: Mapping[str, str] = {}
+
+
+class GuardLost(Exception):
+    """The guard does not answer: it was killed, or its place is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What there is on the far side; empty where a program is missing."""
+
+    tasks: str
+    """The folder where this client's tasks keep where they are."""
+    shell: str
+    setsid: str
+    script: str
+
+
+class Guard:
+    """One guard, from its first word to its last."""
+
+    def __init__(self, channel: Channel, means: Means, rest: bytes, gate: str) -> None:
+        self.means = means
+        self._gate = gate or "-"
+        self._channel = channel
+        self._numbers = itertools.count(1)
+        self._waiting: dict[str, tuple[asyncio.Future[int], list[str]]] = {}
+        self._lost = False
+        self._listening = asyncio.create_task(self._listen(rest))
+
+    @classmethod
+    async def start(cls, backend: Backend, client: str) -> Guard:
+        """Post a guard. Raises EnvironmentFailed."""
+        argv = ["sh", "-c", script("arrive"), "sh", backend.folder, client]
+        channel = await backend.spawn(argv, env=_NOTHING, pty=None)
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await channel.write(luggage())
+                means, rest = await _first_words(channel)
+        except (TimeoutError, ValueError):
+            raise await _unready(backend, channel) from None
+        except BaseException:
+            await channel.close()
+            raise
+        return cls(channel, means, rest, backend.gate)
+
+    @property
+    def lost(self) -> bool:
+        return self._lost
+
+    async def end(self, run: str) -> bool:
+        """End a command and all that it started. False where something would not go."""
+        return await self._ask(f"end {run} {GRACE_NAPS}", within=ENDING_SECONDS) == 0
+
+    async def tell(self, run: str, signal: str) -> bool:
+        """Send a signal to a command and all that it started. False where there is nothing."""
+        return await self._ask(f"tell {run} {signal} {self._gate}") == 0
+
+    async def begun(self, name: str) -> None:
+        """Wait until a background process is on its own."""
+        await self._ask(f"begun {name}", within=START_SECONDS)
+
+    async def end_process(self, name: str) -> bool:
+        """End a background process."""
+        return await self._ask(f"end-process {name} {GRACE_NAPS}", within=ENDING_SECONDS) == 0
+
+    async def tell_process(self, name: str, signal: str) -> bool:
+        """Send a signal to a background process."""
+        return await self._ask(f"tell-process {name} {signal} {self._gate}") == 0
+
+    async def processes(self) -> list[str]:
+        """One line for each background process: its name, its state, its exit code, the size of its log."""
+        lines: list[str] = []
+        await self._ask("list", lines)
+        return lines
+
+    async def answers(self) -> bool:
+        """Whether the place is still there."""
+        try:
+            await self._ask("hello")
+        except GuardLost:
+            return False
+        return True
+
+    async def dismiss(self) -> None:
+        """Let it end what is left, and go."""
+        await self._channel.close_input()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._listening), ENDING_SECONDS)
+        self._listening.cancel()
+        await self._channel.close()
+
+    async def _ask(
+        self, order: str, lines: list[str] | None = None, *, within: float = ANSWER_SECONDS
+    ) -> int:
+        if self._lost:
+            raise GuardLost
+        number = str(next(self._numbers))
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer, [] if lines is None else lines
+        try:
+            await self._channel.write(f"{number} {order}\n".encode())
+            return await asyncio.wait_for(answer, within)
+        except TimeoutError:
+            raise GuardLost from None
+        finally:
+            del self._waiting[number]
+
+    async def _listen(self, rest: bytes) -> None:
+        while data := await self._channel.read():
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                self._hear(line.decode("utf-8", "replace"))
+        self._lost = True
+        for answer, _ in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(GuardLost())
+
+    def _hear(self, line: str) -> None:
+        number, _, words = line.partition(" ")
+        answer, lines = self._waiting.get(number, (None, []))
+        done, _, code = words.partition(" ")
+        if done != "done":
+            lines.append(words)
+        elif answer and not answer.done():
+            answer.set_result(int(code))
+
+
+async def _unready(backend: Backend, channel: Channel) -> EnvironmentFailed:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(channel.wait(), 1)  # its last words may come after the end of its output
+    problem = channel.complaint() or "nothing answers there"
+    await channel.close()
+    return EnvironmentFailed(f"{backend.name} cannot run commands: {problem}.", advice=backend.advice)
+
+
+async def _first_words(channel: Channel) -> tuple[Means, bytes]:
+    heard = b""
+    while b"\n" not in heard:
+        data = await channel.read()
+        if not data:
+            raise ValueError("it ended before it was ready")
+        heard += data
+    line, _, rest = heard.partition(b"\n")
+    ready, *means = line.decode("utf-8", "replace").split(" ")
+    if ready != "ready" or len(means) != 4:
+        raise ValueError("it said something else")
+    return Means(*("" if each == "-" else each for each in means)), rest

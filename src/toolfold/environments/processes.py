@@ -1,0 +1,305 @@
+"""Background processes: they run on the far side by themselves, and all there is to know of them lies there.
+
+Each has a folder with what was asked for, its log, its input and, in the end, its exit code. So any client
+of the same place finds them, also one that was started after the client that began them was gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from toolfold.environments.guard import Guard, GuardLost
+from toolfold.environments.output import readable
+from toolfold.environments.place import Command, Place
+from toolfold.environments.scripts import script
+from toolfold.errors import CallError, EnvironmentFailed, did_you_mean, nearest
+
+LOOK_SECONDS = 0.25
+START_SECONDS = 10.0
+WRITE_SECONDS = 10.0
+MOST_WATCHED = 1 << 20
+"""How many new bytes of a log are looked through at once; of more, the last."""
+MOST_LINES = 5
+LONGEST_LINE = 500
+
+State = Literal["running", "ended", "lost"]
+
+_ABOUT = """cd "$1/processes" || exit
+for each in */about; do
+  [ ! -e "$each" ] || { printf '%s ' "${each%/about}"; cat "$each"; }
+done"""
+_WRITE = 'cat >"$1/processes/$2/in"'
+_CLOSE_INPUT = 'read -r holder <"$1/processes/$2/holder" && kill "$holder"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A background process, as it was when last looked at."""
+
+    name: str
+    command: str
+    task: str = ""
+    started: float = 0.0
+    """Seconds since 1970, by the clock of the client that started it."""
+    watched: tuple[str, ...] = ()
+    """Words that somebody wants to be told of when they appear in its log."""
+    state: State = "running"
+    """`lost` is one that is gone and nobody noted how: its place was restarted, or it was killed."""
+    code: int | None = None
+    bytes: int = 0
+    """How long its log is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Something happened to a background process."""
+
+    process: Process
+    lines: tuple[str, ...] = ()
+    """The lines with a watched word; none where the process is over."""
+
+
+class Processes:
+    """The background processes of one place."""
+
+    def __init__(self, place: Place, most: int) -> None:
+        self._place, self._most = place, most
+        self._abouts: dict[str, Process] = {}
+        self._seen: dict[str, Process] = {}
+        self._read: dict[str, int] = {}
+        self._notices: list[Notice] = []
+        self._starting, self._looking = asyncio.Lock(), asyncio.Lock()
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self, command: Command, watched: Sequence[str] = ()) -> Process:
+        """Start one. Raises CallError where too many run."""
+        async with self._starting:
+            running = [each for each in await self.all() if each.state == "running"]
+            if len(running) >= self._most:
+                raise CallError(
+                    f"{len(running)} background processes run already, the most there may be."
+                    " End one of them first."
+                )
+            process = Process(
+                name=f"p{secrets.token_hex(4)}",
+                command=command.text,
+                task=command.task,
+                started=time.time(),
+                watched=tuple(watched),
+            )
+            await self._launch(process, command)
+        self._watch()
+        return await self.get(process.name)
+
+    async def all(self) -> list[Process]:
+        """All of them, the oldest first."""
+        found = [self._looked_at(line) for line in await self._lines()]
+        if any(each is None for each in found):
+            await self._learn()
+            found = [self._looked_at(line) for line in await self._lines()]
+        known = [each for each in found if each]
+        self._seen.update({each.name: each for each in known if each.name not in self._seen})
+        if any(each.state == "running" for each in known):
+            self._watch()
+        return sorted(known, key=lambda each: each.started)
+
+    async def get(self, name: str) -> Process:
+        """One of them. Raises CallError where there is none."""
+        found = {each.name: each for each in await self.all()}
+        if name not in found:
+            raise CallError(f"there is no background process {name!r}.{did_you_mean(nearest(name, found))}")
+        return found[name]
+
+    async def wait(self, name: str, seconds: float) -> Process:
+        """Wait until it has ended, or for so long."""
+        until = time.monotonic() + seconds
+        process = await self.get(name)
+        while process.state == "running" and (left := until - time.monotonic()) > 0:
+            await asyncio.sleep(min(LOOK_SECONDS, left))
+            process = await self.get(name)
+        return process
+
+    async def log(self, name: str, first: int, most: int) -> bytes:
+        """A part of what it wrote."""
+        path = f"{self._place.backend.folder}/processes/{(await self.get(name)).name}/log"
+        code, data = await self._place.own(script("read_file"), path, str(first + 1), str(most))
+        if code:
+            raise CallError(readable(data).strip())
+        return data
+
+    async def write(self, name: str, data: bytes, *, close: bool = False) -> None:
+        """Give it something to read; with `close`, nothing will follow."""
+        await self._running(name)
+        folder = self._place.backend.folder
+        if data and not await self._within(WRITE_SECONDS, _WRITE, folder, name, given=data):
+            raise CallError(f"{name} does not read its input. It has been given a part of this at most.")
+        if close:
+            await self._place.own(_CLOSE_INPUT, folder, name)
+
+    async def signal(self, name: str, signal: str) -> None:
+        """Send it a signal, by its name without SIG, and to all that it started."""
+        await self._running(name)
+        guard = await self._place.guard()
+        if not await _answered(guard.tell_process(name, signal)):
+            raise CallError(
+                f"{name} could not be sent {signal}: there is no such signal, or it has just ended."
+            )
+
+    async def kill(self, name: str) -> Process:
+        """End it and all that it started. Nothing happens where it has ended."""
+        process = await self.get(name)
+        guard = await self._place.guard()
+        if process.state != "ended" and not await _answered(guard.end_process(name)):
+            raise CallError(f"{name} could not be ended: something of it does not react.")
+        return await self.get(name)
+
+    async def notices(self) -> list[Notice]:
+        """What happened since this was last asked."""
+        if self._watching:
+            with contextlib.suppress(EnvironmentFailed, GuardLost):
+                await self._look()
+        told, self._notices = self._notices, []
+        return told
+
+    async def close(self) -> None:
+        """Stop watching them. They run on."""
+        if self._watching:
+            self._watching.cancel()
+            await asyncio.wait({self._watching})
+
+    async def _launch(self, process: Process, command: Command) -> None:
+        guard = await self._place.guard()
+        about = json.dumps(
+            {
+                "command": process.command,
+                "task": process.task,
+                "started": process.started,
+                "watched": process.watched,
+            }
+        )
+        program = await self._place.program(guard, command, f"@{guard.means.tasks}/begun.{process.name}")
+        if command.pty:
+            program = _on_terminal(guard, program)
+        entry = self._place.backend.entry(guard.means.tasks, lasting=True, terminal=False)
+        launch = ["sh", "-c", script("launch"), "sh", self._place.backend.folder, process.name, about]
+        await self._place.launch([*launch, guard.means.setsid, *entry, *program], process.name)
+        self._abouts[process.name] = self._seen[process.name] = process
+        with contextlib.suppress(GuardLost):
+            await guard.begun(process.name)
+
+    async def _running(self, name: str) -> None:
+        process = await self.get(name)
+        if process.state != "running":
+            raise CallError(f"{name} has ended already.")
+
+    async def _within(self, seconds: float, text: str, *arguments: str, given: bytes) -> bool:
+        try:
+            code, _ = await self._place.own(text, *arguments, given=given, within=seconds)
+        except EnvironmentFailed:
+            if not await _answered((await self._place.guard()).answers()):
+                raise
+            return False
+        return code == 0
+
+    async def _lines(self) -> list[str]:
+        try:
+            return await (await self._place.guard()).processes()
+        except GuardLost:
+            return await (await self._place.guard()).processes()
+
+    def _looked_at(self, line: str) -> Process | None:
+        name, state, code, size = line.split(" ")
+        about = self._abouts.get(name)
+        if about is None:
+            return None
+        ended = None if code == "-" else int(code)
+        return replace(about, state=_state(state), code=ended, bytes=int(size))
+
+    async def _learn(self) -> None:
+        """Of those that another client started."""
+        _, data = await self._place.own(_ABOUT, self._place.backend.folder)
+        for line in data.decode("utf-8", "replace").splitlines():
+            name, _, about = line.partition(" ")
+            self._abouts.setdefault(name, _remembered(name, about))
+
+    def _watch(self) -> None:
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._keep_watching())
+
+    async def _keep_watching(self) -> None:
+        """For as long as one of them runs and the place is there."""
+        with contextlib.suppress(EnvironmentFailed, GuardLost):
+            while await self._look():  # noqa: ASYNC110  (what happens there sets no event here)
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def _look(self) -> bool:
+        """Note what is new. False where nothing runs any more."""
+        async with self._looking:
+            found = [each for line in await self._lines() if (each := self._looked_at(line))]
+            for process in found:
+                before, self._seen[process.name] = self._seen.get(process.name, process), process
+                await self._look_for_words(process)
+                if before.state == "running" and process.state != "running":
+                    self._notices.append(Notice(process=process))
+        return any(process.state == "running" for process in found)
+
+    async def _look_for_words(self, process: Process) -> None:
+        read = max(self._read.get(process.name, 0), process.bytes - MOST_WATCHED)
+        if not process.watched or process.bytes <= read:
+            return
+        data = await self.log(process.name, read, process.bytes - read)
+        lines = [line for line in data.split(b"\n") if _has_any(line, process.watched)]
+        if lines:
+            told = tuple(readable(line[:LONGEST_LINE]) for line in lines[:MOST_LINES])
+            self._notices.append(Notice(process=process, lines=told))
+        # A line that has not come to its end may still get a word that is watched for.
+        unfinished = data[data.rfind(b"\n") + 1 :]
+        again = 0 if unfinished in lines else min(len(unfinished), LONGEST_LINE)
+        self._read[process.name] = read + len(data) - again
+
+
+def _has_any(line: bytes, words: Sequence[str]) -> bool:
+    return any(word.encode() in line for word in words)
+
+
+def _state(word: str) -> State:
+    return "ended" if word == "ended" else "running" if word == "running" else "lost"
+
+
+def _on_terminal(guard: Guard, program: list[str]) -> list[str]:
+    if not guard.means.script:
+        raise CallError(
+            "A background process needs the program `script` of util-linux for a terminal, and the place"
+            " has none. Install it there, or start the process without pty."
+        )
+    return [guard.means.script, "-qefc", shlex.join(program), "/dev/null"]
+
+
+def _remembered(name: str, about: str) -> Process:
+    """From a note that lies in reach of commands: nothing in it is taken for granted."""
+    try:
+        found = json.loads(about)
+        return Process(
+            name=name,
+            command=str(found["command"]),
+            task=str(found["task"]),
+            started=float(found["started"]),
+            watched=tuple(map(str, found["watched"])),
+        )
+    except (ValueError, TypeError, KeyError):
+        return Process(name=name, command="(its note cannot be read)")
+
+
+async def _answered(work: object) -> bool:
+    try:
+        return bool(await work)  # type: ignore[misc]
+    except GuardLost:
+        return False

@@ -1,0 +1,174 @@
+# Stays for as long as a client does. Ends what the client asks it to end, tells how background processes
+# fare and, when the client is gone, ends all that it left running in the foreground.
+# Begins in our folder, $1. $2 what the commands of this client carry in their environment
+trap '' HUP INT TERM PIPE
+client=$2
+
+nap() { sleep 0.03 2>/dev/null || sleep 1; }
+
+# The files that show that a process carries the mark. Not every grep reads beyond the end of a string.
+carriers() {
+  if [ -n "$whole" ]; then
+    grep -lsF -- "$1" /proc/[0-9]*/environ
+    return
+  fi
+  for file in /proc/[0-9]*/environ; do
+    case $({ tr '\0' '\n' <"$file"; } 2>/dev/null) in *"$1"*) echo "$file" ;; esac
+  done
+}
+whole=$(printf 'a\0b' | grep -cF b)
+[ "$whole" = 1 ] || whole=
+
+# Sets `pids`: what carries the mark, what is in a session that one of those leads, and what they started.
+# `known` keeps those of earlier looks, whose children are ours although they are gone.
+members() {
+  pids=' '
+  for file in $(carriers "$1"); do
+    file=${file#/proc/}
+    pids="$pids${file%/environ} "
+  done
+  grown=yes
+  while [ -n "$grown" ]; do
+    grown=
+    set -f
+    IFS='
+'
+    for line in $(cat /proc/[0-9]*/stat 2>/dev/null); do
+      IFS=' '
+      pid=${line%% *}
+      set -- ${line##*) }
+      case $1$pids in [ZX]* | *" $pid "*) continue ;; esac
+      case "$pids$known" in
+        *" $2 "* | *" $4 "*) [ "$pid" = "$$" ] || pids="$pids$pid " grown=yes ;;
+      esac
+    done
+    unset IFS
+    set +f
+  done
+  pids=${pids# }
+  known="$known$pids"
+}
+
+# Whether one of `pids` is there and more than a name that nobody has struck off.
+some_alive() {
+  for pid in $pids; do
+    read -r line 2>/dev/null <"/proc/$pid/stat" || continue
+    case ${line##*) } in [ZX]*) ;; *) return 0 ;; esac
+  done
+  return 1
+}
+
+# $1 mark · $2 how many naps to wait between asking and forcing
+end() {
+  known=' ' naps=0
+  members "$1"
+  [ -n "$pids" ] || return 0
+  kill -TERM $pids 2>/dev/null
+  kill -CONT $pids 2>/dev/null
+  while some_alive && [ "$naps" -lt "$2" ]; do
+    nap
+    naps=$((naps + 1))
+  done
+  naps=0
+  while members "$1" && [ -n "$pids" ]; do
+    kill -KILL $pids 2>/dev/null
+    nap
+    naps=$((naps + 1))
+    [ "$naps" -lt 50 ] || return 1
+  done
+}
+
+end_process() {
+  end "TOOLFOLD_RUN=process.$1." "$2" || return 1
+  [ ! -d "processes/$1" ] || [ -e "processes/$1/code" ] || echo 137 >"processes/$1/code"
+}
+
+# Not what stands around the user's program: the gate of its room, the supervisor, what holds its input open.
+# $1 mark · $2 signal · $3 the name of the gate, or - · then pids
+tell() {
+  known=' ' told=
+  mark=$1 signal=$2 gate=$3
+  shift 3
+  others=" $* "
+  members "$mark"
+  for pid in $pids; do
+    read -r line 2>/dev/null <"/proc/$pid/stat" || continue
+    case "$others${line%) *}) " in *" $pid "*" $pid "* | *" ($gate) ") ;; *) told="$told $pid" ;; esac
+  done
+  [ -n "$told" ] && kill -"$signal" $told 2>/dev/null
+}
+
+tell_process() {
+  read -r supervisor _ <"processes/$1/pid" && read -r holder <"processes/$1/holder" || return 1
+  tell "TOOLFOLD_RUN=process.$1." "$2" "$3" "$supervisor" "$holder"
+}
+
+# Until a background process has taken over what its task left: we may be gone right after.
+begun() {
+  naps=0
+  while [ ! -e "$tasks/begun.$1" ] && [ ! -e "processes/$1/code" ] && [ "$naps" -lt 300 ]; do
+    nap
+    naps=$((naps + 1))
+  done
+  rm -f "$tasks/begun.$1"
+}
+
+# When a process began: together with its number, this names it for good.
+birth() {
+  read -r line 2>/dev/null <"/proc/$1/stat" || return 0
+  set -f
+  set -- ${line##*) }
+  set +f
+  shift 19
+  echo "$1"
+}
+
+# One line a process: name, state, exit code or -, bytes of its log.
+list() {
+  sizes=" $(wc -c processes/*/log 2>/dev/null | tr -s '\n ' '  ')"
+  for each in processes/*/about; do
+    [ -e "$each" ] || continue
+    each=${each%/about}
+    state=running code=- size=${sizes%%" $each/log "*}
+    size=${size##* }
+    if [ -e "$each/code" ]; then
+      state=ended
+      read -r code <"$each/code"
+    elif [ -e "$each/pid" ]; then
+      read -r pid began <"$each/pid"
+      [ "$began" = "$(birth "$pid")" ] || state=lost
+    fi
+    printf '%s %s %s %s %s\n' "$1" "${each#processes/}" "$state" "$code" "${size:-0}"
+  done
+}
+
+forget_the_old() {
+  for each in $(find processes -name code -mtime +7); do
+    rm -rf "${each%/code}"
+  done
+}
+
+# In memory where we can: what a command exports may be secret, and disks are slow to replace a file.
+tasks=/dev/shm/toolfold.$client
+mkdir "$tasks" 2>/dev/null || [ -O "$tasks" ] || {
+  tasks=$1/tasks.$client
+  mkdir -p "$tasks" || exit 1
+}
+script=$(command -v script) && script --version 2>/dev/null | grep -qF util-linux || script=-
+echo "ready $tasks $(command -v bash || command -v sh) $(command -v setsid || echo -) $script"
+forget_the_old 2>/dev/null &
+while read -r number verb what more; do
+  {
+    case $verb in
+      end) end "TOOLFOLD_RUN=$client.$what." "$more" ;;
+      tell) tell "TOOLFOLD_RUN=$client.$what." $more ;;
+      end-process) end_process "$what" "$more" ;;
+      tell-process) tell_process "$what" $more ;;
+      begun) begun "$what" ;;
+      list) list "$number" ;;
+    esac
+    echo "$number done $?"
+  } &
+done
+end "TOOLFOLD_RUN=$client." 20
+rm -rf "$tasks"

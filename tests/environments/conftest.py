@@ -1,0 +1,49 @@
+"""One environment for each kind of place, and a token that finds every trace of a test."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.environments.places import KINDS, Kind, Options, traces
+from toolfold.environments import Backend, Environment
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place of some kind that is ready to be reached."""
+
+    kind: Kind
+    options: Options
+
+    def backend(self) -> Backend:
+        return self.kind.make(self.options)
+
+
+@pytest.fixture(params=KINDS, ids=[kind.name for kind in KINDS])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    kind: Kind = request.param
+    with kind.prepared(tmp_path) as options:
+        yield Site(kind, options)
+
+
+@pytest.fixture
+def token() -> Iterator[str]:
+    """Put it into a command: at the end of the test nothing may run that has it about it."""
+    token = f"token{secrets.token_hex(8)}"
+    yield token
+    assert traces(token) == []
+
+
+@pytest.fixture
+async def environment(site: Site, token: str, tmp_path: Path) -> AsyncIterator[Environment]:
+    async with Environment(
+        site.backend(), outputs=tmp_path / "outputs", variables={"NAMED": 'it\'s\n"given" $HOME'}
+    ) as environment:
+        yield environment
+        for process in await environment.processes.all():
+            await environment.processes.kill(process.name)
