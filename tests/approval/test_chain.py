@@ -136,9 +136,15 @@ class TestAnswers:
         assert self.answers(UNREAD, tmp_path) == (Answer.ONCE, Answer.DENY)
 
     @pytest.mark.parametrize("category", ["unreadable", "spoof", "self-protection"])
-    def test_a_kind_that_may_hide_anything_is_not_offered(self, category: str, tmp_path: Path) -> None:
+    def test_what_may_hide_anything_is_settled_neither_as_a_kind_nor_for_good(
+        self, category: str, tmp_path: Path
+    ) -> None:
         verdict = verdict_on(COMMAND, finding(), finding("other", category=category))
-        assert Answer.KIND not in self.answers(verdict, tmp_path)
+        assert self.answers(verdict, tmp_path) == (Answer.ONCE, Answer.SESSION, Answer.DENY)
+
+    def test_nor_is_what_guards_the_runtime(self, tmp_path: Path) -> None:
+        for verdict in (SELF, STARTUP):
+            assert self.answers(verdict, tmp_path) == (Answer.ONCE, Answer.SESSION, Answer.DENY)
 
     def test_always_is_offered_only_where_it_can_be_kept(self, tmp_path: Path) -> None:
         assert Answer.ALWAYS not in Chain().answers(subject_of(FLAGGED))

@@ -98,14 +98,14 @@ class Chain:
         return self.mode == "smart" and worst <= self._clears and _is_of_a_kind(subject)
 
     def answers(self, subject: Subject) -> tuple[Answer, ...]:
-        """What a person may say to this."""
+        """What a person may say to this. What may hide something or guards the runtime is never settled."""
         offered = [Answer.ONCE]
         if subject.key and not subject.verdict.unread:
             offered.append(Answer.SESSION)
         if _is_of_a_kind(subject):
             offered.append(Answer.KIND)
-        if self.allowlist.writable and subject.listed and not subject.verdict.unread:
-            offered.append(Answer.ALWAYS)
+            if self.allowlist.writable and subject.listed:
+                offered.append(Answer.ALWAYS)
         return (*offered, Answer.DENY)
 
     def remember(self, subject: Subject, session_id: str, answer: Answer) -> None:
