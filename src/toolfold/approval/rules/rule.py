@@ -49,7 +49,10 @@ class AboutEffect:
 class AboutRun:
     """Asks for a program, for the words that choose what it does, for its options and surroundings.
 
-    `fed` asks where what flows into it comes from. A `fallback` speaks only where no other rule does.
+    All that is given must hold. `words` are paths of subcommands, one of which the operands must begin with;
+    `operand` and `no_operand` are about what follows them, and `bare` about whether anything does.
+    `through` names programs it is run by, `fed` where what flows into it comes from, `assigned` variables
+    of its environment, one of which must fit. A `fallback` speaks only where no other rule does.
     """
 
     programs: tuple[str, ...]
