@@ -31,6 +31,7 @@ TOO_LONG = Finding(
     "it is too long or too tangled to be read in full, so that nobody can say what it would do",
 )
 LONGEST_SHAPE = 4_000
+MOST_RUNS = 350  # different ones; more would take too long to judge
 TOUCHING = frozenset({Kind.DELETE, Kind.OVERWRITE, Kind.WRITE, Kind.PERMISSIONS, Kind.DISCLOSE})
 
 
@@ -46,11 +47,13 @@ class Judge:
         reading = self._read(command, places, cwd or HERE)
         if reading is None:
             return Verdict(command, (_failed(command),), unread=True)
-        findings = list(self._findings(command, reading, places))
-        if reading.unread:
+        runs = _each_once(reading.runs)
+        unread = reading.unread or len(runs) > MOST_RUNS
+        findings = list(self._findings(command, reading.effects, runs[:MOST_RUNS], places))
+        if unread:
             findings.append(replace(TOO_LONG, span=(0, len(command))))
-        shape = "" if reading.unread else _shape(reading.runs)
-        return Verdict(command, _each_once(findings), shape, reading.unread)
+        shape = "" if unread else _shape(reading.runs)
+        return Verdict(command, tuple(dict.fromkeys(findings)), shape, unread)
 
     def _read(self, command: str, places: Places, cwd: str) -> Reading | None:
         try:
@@ -61,15 +64,17 @@ class Judge:
             log.exception("reading a command failed; it is asked about")
             return None
 
-    def _findings(self, command: str, reading: Reading, places: Places) -> Iterator[Finding]:
+    def _findings(
+        self, command: str, effects: Iterable[Effect], runs: Iterable[Run], places: Places
+    ) -> Iterator[Finding]:
         try:
             for effect in spoofed_text(command):
                 yield from self._rules.about_effect(effect)
-            for effect in spoofed_words(reading.runs):
+            for effect in spoofed_words(runs):
                 yield from self._rules.about_effect(effect)
-            for effect in reading.effects:
+            for effect in effects:
                 yield from self._rules.about_effect(_located(effect, places))
-            for run in _each_spelling(reading.runs):
+            for run in _each_spelling(runs):
                 yield from self._rules.about_run(run)
                 for effect in effects_of(run, places):
                     yield from self._rules.about_effect(effect)
@@ -115,8 +120,14 @@ def _failed(command: str) -> Finding:
     return Finding("failed", "unreadable", Severity.HIGH, reason, (0, len(command)))
 
 
-def _each_once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    return tuple(dict.fromkeys(findings))
+def _each_once(runs: Iterable[Run]) -> list[Run]:
+    """The runs that differ in something a rule may look at."""
+    found: dict[object, Run] = {}
+    for run in runs:
+        fed = None if run.stdin is None else (run.stdin.text, run.stdin.marks)
+        around = (run.cwd, run.through, run.more_operands, run.background, run.repeated, fed)
+        found.setdefault((run.argv, run.path, run.redirects, *run.assigned.items(), around), run)
+    return list(found.values())
 
 
 def _shape(runs: Iterable[Run]) -> str:

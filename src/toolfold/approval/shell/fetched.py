@@ -92,6 +92,8 @@ def _copy(run: Run, state: State, confidential: Callable[[Run], bool]) -> None:
     for source in sources:
         place = state.path(target)
         into = posixpath.join(place, source.rpartition("/")[2])
+        if run.name == "ln":
+            state.links[place] = state.links[into] = Word(state.path(source))
         stream = state.files.get(state.path(source))
         if stream is None and confidential(replace(run, argv=(CAT, source), path=CAT)):
             stream = Stream(None, frozenset({Mark.CONFIDENTIAL}))

@@ -59,7 +59,7 @@ class TooMuch(Exception):
 class Budget:
     """How much may still be done; shared by everything that reads one command."""
 
-    steps: int = 12_000
+    steps: int = 15_000
 
     def spend(self, steps: int = 1) -> None:
         self.steps -= steps

@@ -43,7 +43,7 @@ from toolfold.approval.shell.tree import (
     Variable,
     WordNode,
 )
-from toolfold.approval.shell.words import EMPTY, GAP, Mark, Word, gap
+from toolfold.approval.shell.words import EMPTY, GAP, Mark, Word, expression, gap
 from toolfold.approval.verdict import Effect, Kind
 
 __all__ = ["Reading", "read_command"]
@@ -513,12 +513,15 @@ class _Walk:
         functions: bool = True,
     ) -> Stream:
         """One command with its words known: a function, a builtin that changes the shell, or a program."""
-        self._budget.spend(6)  # the rules will look at it too
+        self._budget.spend(10)  # the rules will look at it too
         if functions and argv[0] in state.functions:
             printed = self._call(argv, state, around)
             if None not in state.functions.get(argv[0], ()):
                 return printed
+        if argv[0].pattern:
+            self._budget.spend(50)
         name = _program(argv[0], state)
+        argv = (argv[0], *(state.linked(word, itself=name not in DELETING) for word in argv[1:]))
         run = Run(
             argv=(name, *argv[1:]),
             path=argv[0],
@@ -823,7 +826,7 @@ class _Walk:
                 stdin = state.descriptors[text]
             if redirection.descriptor.isdigit() and text.startswith(NETWORK_FILES):
                 state.descriptors[redirection.descriptor] = Stream(None, frozenset({Mark.NETWORK}))
-            found.append(Redirect(sign, text, redirection.descriptor))
+            found.append(Redirect(sign, state.linked(text), redirection.descriptor))
         return tuple(found), stdin
 
     def _opened(self, path: Word, state: State) -> Stream:
@@ -992,10 +995,9 @@ def _program(word: Word, state: State) -> Word:
     if "/" in word and state.path(word) in state.programs:
         return state.programs[state.path(word)]
     if word.pattern and GAP not in word:
-        for name in sorted(WORTH_HIDING):
-            if any(word.could_be(folder + name) for folder in WHERE_PROGRAMS_ARE):
-                return Word(name)
-        return gap()
+        matches = expression(word).fullmatch
+        hidden = (n for n in sorted(WORTH_HIDING) if any(matches(f + n) for f in WHERE_PROGRAMS_ARE))
+        return Word(next(hidden, gap()))
     if not word.known:
         return gap(word.marks) if GAP in word.rpartition("/")[2] else Word(word.rpartition("/")[2])
     return Word(word.rstrip("/").rpartition("/")[2] or word)

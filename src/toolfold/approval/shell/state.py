@@ -49,6 +49,7 @@ class State:
     zero: Word = SHELL
     files: dict[str, Stream] = field(default_factory=dict)  # what the command itself has written
     programs: dict[str, Word] = field(default_factory=dict)  # copies and links of programs, by their new path
+    links: dict[str, Word] = field(default_factory=dict)  # symbolic links the command has made
     fetched: tuple[str, ...] = ()  # folders filled from the network
     descriptors: dict[str, Stream] = field(default_factory=dict)
     targets: dict[str, Word] = field(default_factory=dict)  # files that a descriptor writes to
@@ -69,6 +70,7 @@ class State:
             self.zero,
             dict(self.files),
             dict(self.programs),
+            dict(self.links),
             self.fetched,
             dict(self.descriptors),
             dict(self.targets),
@@ -84,6 +86,7 @@ class State:
         shell = State(
             self.home, self.cwd, files=self.files, programs=dict(self.programs), fetched=self.fetched
         )
+        shell.links = dict(self.links)
         shell.variables = {n: v for n, v in self.variables.items() if self.exports_all or n in seen}
         shell.functions = {n: (*f, None) for n, f in self.functions.items() if f"{n}()" in seen}
         shell.exported, shell.descriptors = self.exported, dict(self.descriptors)
@@ -94,6 +97,7 @@ class State:
         self.merge_names(other)
         self.files |= other.files
         self.programs |= other.programs
+        self.links |= other.links
         self.fetched += tuple(folder for folder in other.fetched if folder not in self.fetched)
         self.descriptors |= other.descriptors
         self.targets |= other.targets
@@ -212,6 +216,18 @@ class State:
         if word.startswith("/") or GAP in word[:1]:
             return posixpath.normpath(word)
         return posixpath.normpath(posixpath.join(self.cwd, word))
+
+    def linked(self, word: Word, *, itself: bool = True) -> Word:
+        """The word behind a link that this command has made; `itself`: also the link as a whole."""
+        if not self.links or word.startswith("-"):
+            return word
+        path = self.path(word)
+        for link, target in self.links.items():
+            if path.startswith(f"{link}/"):
+                return Word(target + path[len(link) :])
+            if itself and path == link:
+                return target
+        return word
 
     def move(self, word: Word) -> None:
         """`cd`."""
