@@ -83,7 +83,7 @@ class Rules:
         answers = [
             (about.asked(meant, given), about.fallback, rule)
             for rule, about in _candidates(shelves, given)
-            if name not in about.no_programs
+            if about.no_programs.isdisjoint(bare_names(meant.name))
         ]
         for rule in _spoken(answers):
             yield _found(rule, meant, given)

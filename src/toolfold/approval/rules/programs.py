@@ -25,7 +25,7 @@ HELP: Final = frozenset({"--help", "-help", "-h", "/?"})
 REHEARSAL: Final = frozenset(
     {"--dry-run", "--dryrun", "--what-if", "--whatif", "-whatif", "--no-act", "--simulate", "--just-print"}
 )
-VERSION: Final = frozenset({"--version", "-V", "-version"})
+VERSION: Final = frozenset({"--version", "-version"})
 MEANT: Final = frozenset({"false", "none", "no", "0"})
 
 _VERSIONED = re.compile(r"(?<=[a-z])[-_]?\d+(?:\.\d+)*$")
@@ -159,7 +159,7 @@ class Program:
         helps = HELP - self.not_help - self.valued
         if any(word in flags and (self.slashes or word in argv) for word in helps):
             return True
-        if len(argv) > 1 and argv[1] in VERSION:
+        if argv[1:2] and (argv[1] in VERSION or (argv[1] == "-V" and len(argv) == 2)):
             return True
         return any(self._rehearses(name, flags) for name in flags)
 
