@@ -310,6 +310,8 @@ class ApprovalRequest:
     """The call, spelled one way: what `Answer.SESSION` and `Answer.ALWAYS` would let pass."""
     answers: tuple[Answer, ...] = (Answer.ONCE, Answer.DENY)
     """The answers that are heard; any other is a no."""
+    withdrawn: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
+    """Set when nobody waits for the answer any more; who has not asked yet need not."""
 
 
 class Approver(Protocol):

@@ -186,6 +186,45 @@ class TestTogether:
         queue.answer(queue.pending()[0].id, True)
         assert await second
 
+    async def test_an_answer_that_covers_other_questions_takes_them_back(self, loops: Loops) -> None:
+        queue = ApprovalQueue()
+        station = approval(queue, loops)
+        calls = [asyncio.create_task(run(station, f"rm -rf {name}")) for name in "abc"]
+        stranger = asyncio.create_task(run(station, "rm -rf a", session="another"))
+        await eventually(lambda: len(queue.pending()) == 4)
+        first, second, *_ = queue.pending("s")
+        queue.answer(first.id, Answer.KIND)
+        assert await asyncio.gather(*calls) == [True, True, True]
+        with pytest.raises(StaleQuestion):
+            queue.answer(second.id, Answer.DENY)
+        (left,) = queue.pending()
+        assert left.request.session_id == "another"
+        queue.answer(left.id, Answer.DENY)
+        assert not await stranger
+
+    async def test_an_answer_that_covers_nothing_else_leaves_the_others_waiting(self, loops: Loops) -> None:
+        queue = ApprovalQueue()
+        station = approval(queue, loops)
+        calls = [asyncio.create_task(run(station, f"rm -rf {name}")) for name in "ab"]
+        await eventually(lambda: len(queue.pending()) == 2)
+        first, second = queue.pending()
+        queue.answer(first.id, Answer.SESSION)
+        await eventually(lambda: sum(call.done() for call in calls) == 1)
+        assert queue.pending() == (second,)
+        queue.answer(second.id, Answer.DENY)
+        assert sorted(await asyncio.gather(*calls)) == [False, True]
+
+    async def test_an_approver_can_see_that_nobody_waits_any_more(self, loops: Loops) -> None:
+        asked: list[ApprovalRequest] = []
+
+        async def never(request: ApprovalRequest) -> bool:
+            asked.append(request)
+            assert not request.withdrawn.is_set()
+            return await asyncio.Event().wait()
+
+        assert not await run(approval(never, loops, timeout=0.05))
+        assert asked[0].withdrawn.is_set()
+
     def test_threads_with_loops_of_their_own_share_a_question(self) -> None:
         loops, queue = Loops(), ApprovalQueue()
         station = approval(queue, loops)

@@ -115,6 +115,14 @@ class TestPrompt:
         assert "characters are not shown" in told
         assert told.index("part: rm -rf ~") > told.index("characters are not shown")
 
+    def test_a_question_that_nobody_waits_for_any_more_is_not_put(
+        self, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        late = request()
+        late.withdrawn.set()
+        assert Prompt()(late) is Answer.DENY
+        assert capfd.readouterr().err == ""
+
     def test_questions_come_one_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
         prompt, inside, most = Prompt(), list[int](), list[int]()
 

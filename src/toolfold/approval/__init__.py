@@ -122,9 +122,14 @@ class Approval:
 
     async def _ask_person(self, subject: Subject, session_id: str) -> Decision:
         request = _request(subject, session_id, self._chain.answers(subject))
-        decision = await ask(self._approver, request, self._loops, self._timeout)
+        decision = await self._questions.unless_settled(
+            session_id,
+            ask(self._approver, request, self._loops, self._timeout),
+            lambda: self._chain.settle(subject, session_id),
+        )
         if decision.allowed and decision.answer is not None:
             decision = self._remembered(decision, subject, session_id, decision.answer)
+            self._questions.announce(session_id)
         return decision
 
     def _remembered(self, decision: Decision, subject: Subject, session_id: str, answer: Answer) -> Decision:

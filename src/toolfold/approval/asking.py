@@ -1,8 +1,9 @@
 """Asking a person: one question at a time about one thing, with an end.
 
 Whatever keeps an answer from coming (nobody there, no answer in time, a question that fails, an answer that
-was not offered) is a no. Calls that wait for the same share one question and its answer. Knows nothing of
-how the person is reached: an approver is any function, a queue or a prompt.
+was not offered) is a no. Calls that wait for the same share one question and its answer, and an answer that
+covers other questions takes them back. Knows nothing of how the person is reached: an approver is any
+function, a queue or a prompt.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from toolfold.approval.chain import Decision, Station
@@ -37,6 +38,8 @@ async def ask(approver: Approver | None, request: ApprovalRequest, loops: Loops,
     except Exception:
         log.exception("asking about %r failed; the call is refused", request.tool.name)
         return Decision(False, Station.FAILED, "the question could not be asked")
+    finally:
+        request.withdrawn.set()
     return _heard(said, request)
 
 
@@ -57,7 +60,8 @@ class Questions:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: dict[Any, list[_Waiting]] = {}
+        self._open: dict[object, list[_Waiting]] = {}
+        self._listening: dict[object, set[_Waiting]] = {}
 
     async def once(
         self, key: object, ask_now: Callable[[], Awaitable[Decision]], *, seconds: float
@@ -76,6 +80,47 @@ class Questions:
                 return Decision(False, Station.TIME, f"nobody answered within {seconds:g} s")
             if decision is not None:
                 return decision
+
+    async def unless_settled(
+        self, topic: object, asking: Coroutine[Any, Any, Decision], settle: Callable[[], Decision | None]
+    ) -> Decision:
+        """The answer, or what `settle` says after news of the topic: then the question is taken back."""
+        task = asyncio.create_task(asking)
+        try:
+            while True:
+                news = self._listen(topic)
+                either: set[asyncio.Future[Any]] = {task, news.future}
+                try:
+                    done, _ = await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    self._stop_listening(topic, news)
+                if task in done:
+                    return task.result()
+                if decision := settle():
+                    return decision
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    def announce(self, topic: object) -> None:
+        """Tell those who wait for an answer that it may no longer be needed."""
+        with self._lock:
+            listening = list(self._listening.get(topic, ()))
+        for each in listening:
+            each.tell(None)
+
+    def _listen(self, topic: object) -> _Waiting:
+        waiting = _Waiting()
+        with self._lock:
+            self._listening.setdefault(topic, set()).add(waiting)
+        return waiting
+
+    def _stop_listening(self, topic: object, waiting: _Waiting) -> None:
+        with self._lock:
+            others = self._listening.get(topic, set())
+            others.discard(waiting)
+            if not others:
+                self._listening.pop(topic, None)
 
     async def _asked(self, key: object, ask_now: Callable[[], Awaitable[Decision]]) -> Decision:
         decision: Decision | None = None

@@ -34,6 +34,8 @@ class Prompt:
 
     def __call__(self, request: ApprovalRequest, /) -> Answer:
         with self._lock:
+            if request.withdrawn.is_set():  # while others were asked
+                return Answer.DENY
             click.echo(question(request), err=True)
             return self._answer(request)
 
