@@ -1,0 +1,71 @@
+"""Programs that the reader must know by name, and the one that a word stands for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from toolfold.approval.shell.runs import Run
+from toolfold.approval.shell.state import State
+from toolfold.approval.shell.words import GAP, Word, expression, gap
+
+__all__ = [
+    "DELETING",
+    "SAME_SHELL",
+    "SEEN_THROUGH",
+    "SENDERS",
+    "SHELLS",
+    "given_files",
+    "program",
+]
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+SHELLS = _names("sh bash dash zsh ksh mksh ash fish csh tcsh rbash pwsh")
+# What these run, they run in the shell that is there.
+SAME_SHELL = _names("eval source . command builtin exec trap time coproc")
+# What these print is what they run prints.
+SEEN_THROUGH = SHELLS | SAME_SHELL | _names("sudo env nice timeout nohup doas stdbuf busybox")
+DELETING = _names("rm rmdir unlink shred srm wipe truncate")
+SENDERS = _names(
+    "curl wget nc ncat netcat socat scp sftp rsync ftp http https aws gsutil gcloud az rclone mail mailx "
+    "mutt sendmail gh ssh telnet openssl s3cmd"
+)
+FILTERS = _names(
+    "cat head tail tac rev base64 base32 xxd gunzip zcat sed cut sort tee uniq bzcat xzcat openssl nl gzip "
+    "bunzip2 xz uudecode strings grep awk"
+)
+# Programs whose name a file pattern in the place of a command could be spelling.
+WORTH_HIDING = _names(
+    "rm dd mkfs shred wipefs shutdown reboot poweroff halt chmod chown mv cp tee sh bash dash zsh nc curl "
+    "wget python python3 perl ruby node php kill killall pkill find xargs sudo su passwd crontab systemctl cat ssh"
+)
+WHERE_PROGRAMS_ARE = ("", "/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/")
+
+
+def program(word: Word, state: State) -> Word:
+    """The bare name of the program behind a word: links, copies and patterns seen through."""
+    if word in state.programs:
+        return state.programs[word]
+    if "/" in word and state.path(word) in state.programs:
+        return state.programs[state.path(word)]
+    if word.pattern and GAP not in word:
+        matches = expression(word).fullmatch
+        hidden = (n for n in sorted(WORTH_HIDING) if any(matches(f + n) for f in WHERE_PROGRAMS_ARE))
+        return Word(next(hidden, gap()))
+    if not word.known:
+        return gap(word.marks) if GAP in word.rpartition("/")[2] else Word(word.rpartition("/")[2])
+    return Word(word.rstrip("/").rpartition("/")[2] or word)
+
+
+def given_files(run: Run, state: State) -> Run:
+    """A filter over a file that this command has written is given its text."""
+    if run.name not in FILTERS:
+        return run
+    for place, word in enumerate(run.argv[1:], start=1):
+        stream = state.files.get(state.path(word))
+        if stream is not None and not word.startswith("-"):
+            return replace(run, argv=run.argv[:place] + run.argv[place + 1 :], stdin=stream)
+    return run
