@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.approval.cases import SHELL, finding, subject_of, verdict_on
 from toolfold.approval.allowlist import AllowList
@@ -234,3 +236,39 @@ def test_a_grant_for_one_tool_is_none_for_another() -> None:
     chain = Chain()
     chain.remember(subject_of(FLAGGED, SHELL), SESSION, Answer.SESSION)
     assert chain.settle(subject_of(FLAGGED, elsewhere), SESSION) is None
+
+
+VERDICTS = st.builds(
+    lambda findings, unread, shape: Verdict(COMMAND, tuple(findings), shape, unread),
+    st.lists(
+        st.builds(
+            Finding,
+            st.sampled_from(["a", "b", "write-startup", "deny:x"]),
+            st.sampled_from(["fs-delete", "unreadable", "spoof", "self-protection", "persistence"]),
+            st.sampled_from(Severity),
+            st.just("why"),
+            blocked=st.booleans(),
+        ),
+        max_size=4,
+    ),
+    st.booleans(),
+    st.sampled_from(["", COMMAND]),
+)
+
+
+@given(VERDICTS, st.lists(VERDICTS, max_size=3), st.sampled_from(["manual", "smart", "off"]), st.data())
+def test_no_mode_and_no_earlier_answer_lets_the_floor_a_denied_or_an_unread_command_pass(
+    verdict: Verdict, earlier: list[Verdict], mode: Mode, data: st.DataObject
+) -> None:
+    chain = Chain(mode=mode, allowlist=AllowList([COMMAND]))
+    for each in earlier:  # somebody agreed to others of the same words before, in any way that was offered
+        before = subject_of(each)
+        offered = [answer for answer in chain.answers(before) if answer is not Answer.ALWAYS]
+        chain.remember(before, SESSION, data.draw(st.sampled_from(offered)))
+    decision = chain.settle(subject_of(verdict), SESSION)
+    if verdict.blocked or any(each.rule.startswith("deny:") for each in verdict.findings):
+        assert decision is not None
+        assert not decision.allowed
+    elif verdict.unread:
+        assert decision is None
+    assert not (chain.may_be_cleared(subject_of(verdict)) and verdict.unread)

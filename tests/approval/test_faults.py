@@ -128,6 +128,29 @@ def test_a_command_of_over_64_kilobytes_is_asked_about_in_every_mode(opened: Ope
     assert terminal.ran == []
 
 
+def test_every_way_to_a_tool_leads_through_approval(opened: Opened) -> None:
+    terminal = Terminal(opened, answer=True)
+    args = {"command": "rm -rf /"}
+    runtime, session = terminal.runtime, terminal.session
+    answers = [
+        session.call_sync("terminal", args).text,
+        session.call_sync("tool_call", {"name": "terminal", "arguments": args}).text,
+        session.delegate().call_sync("terminal", args).text,
+        session.call_all_sync([ToolCall("terminal", args)])[0].text,
+        runtime.handle_function_call("terminal", args),
+        runtime.registry.dispatch("terminal", args),
+    ]
+    assert all("never run, whoever agrees" in answer for answer in answers)
+    assert (terminal.ran, terminal.asked) == ([], [])
+
+
+def test_what_a_hook_makes_of_a_command_is_judged(opened: Opened) -> None:
+    terminal = Terminal(opened, answer=True)
+    terminal.runtime.hooks.add("pre_tool_call", lambda *_: {"command": "rm -rf /"})
+    assert "never run" in terminal.run("ls")
+    assert terminal.ran == []
+
+
 @pytest.mark.parametrize("command", ["ls\rrm -rf ~", "true #\rrm -rf build", "ls \u202e fr- mr"])
 def test_a_carriage_return_or_turned_text_is_asked_about_and_shown(opened: Opened, command: str) -> None:
     terminal = Terminal(opened)
