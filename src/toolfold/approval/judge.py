@@ -30,6 +30,7 @@ TOO_LONG = Finding(
     Severity.HIGH,
     "it is too long or too tangled to be read in full, so that nobody can say what it would do",
 )
+FAILED = "failed"
 LONGEST_SHAPE = 4_000
 MOST_RUNS = 350  # different ones; more would take too long to judge
 TOUCHING = frozenset({Kind.DELETE, Kind.OVERWRITE, Kind.WRITE, Kind.PERMISSIONS, Kind.DISCLOSE})
@@ -48,11 +49,11 @@ class Judge:
         if reading is None:
             return Verdict(command, (_failed(command),), unread=True)
         runs = _each_once(reading.runs)
-        unread = reading.unread or len(runs) > MOST_RUNS
         findings = list(self._findings(command, reading.effects, runs[:MOST_RUNS], places))
-        if unread:
+        unread = reading.unread or len(runs) > MOST_RUNS or any(f.rule == FAILED for f in findings)
+        if reading.unread or len(runs) > MOST_RUNS:
             findings.append(replace(TOO_LONG, span=(0, len(command))))
-        shape = "" if unread else _shape(reading.runs)
+        shape = "" if unread else _shape(reading.runs, cwd or HERE)
         return Verdict(command, tuple(dict.fromkeys(findings)), shape, unread)
 
     def _read(self, command: str, places: Places, cwd: str) -> Reading | None:
@@ -117,7 +118,7 @@ def _located(effect: Effect, places: Places) -> Effect:
 
 def _failed(command: str) -> Finding:
     reason = "judging it failed, so that nobody can say what it would do; the log says why"
-    return Finding("failed", "unreadable", Severity.HIGH, reason, (0, len(command)))
+    return Finding(FAILED, "unreadable", Severity.HIGH, reason, (0, len(command)))
 
 
 def _each_once(runs: Iterable[Run]) -> list[Run]:
@@ -130,19 +131,19 @@ def _each_once(runs: Iterable[Run]) -> list[Run]:
     return list(found.values())
 
 
-def _shape(runs: Iterable[Run]) -> str:
+def _shape(runs: Iterable[Run], cwd: str) -> str:
     """The command spelled one way; empty where something in it is not known or it is too long to show."""
     parts: list[str] = []
     for run in runs:
         words = (*run.argv, *(redirect.target for redirect in run.redirects), *run.assigned.values())
         if any("\ufdd0" in word for word in words):
             return ""
-        parts.append(_spelled(run))
+        parts.append(_spelled(run, cwd))
     shape = "; ".join(parts)
     return shape if len(shape) <= LONGEST_SHAPE else ""
 
 
-def _spelled(run: Run) -> str:
+def _spelled(run: Run, cwd: str) -> str:
     assigned = [f"{name}={shlex.quote(value.shown)}" for name, value in run.assigned.items()]
     argv = [shlex.quote(word) if word.known else word.shown for word in run.argv]
     redirects = [f"{r.descriptor}{r.operator} {shlex.quote(r.target.shown)}" for r in run.redirects]
@@ -151,4 +152,5 @@ def _spelled(run: Run) -> str:
         fed = [f"<<< {shlex.quote(run.stdin.text.shown)}"]
     elif run.stdin is not None:
         fed = ["< ..."]
-    return " ".join([*assigned, *argv, *redirects, *fed])
+    folder = [] if run.cwd == cwd or not run.argv else [f"(in {shlex.quote(run.cwd.shown)})"]
+    return " ".join([*folder, *assigned, *argv, *redirects, *fed])

@@ -40,7 +40,8 @@ FILTERS = _names(
 # Programs whose name a file pattern in the place of a command could be spelling.
 WORTH_HIDING = _names(
     "rm dd mkfs shred wipefs shutdown reboot poweroff halt chmod chown mv cp tee sh bash dash zsh nc curl "
-    "wget python python3 perl ruby node php kill killall pkill find xargs sudo su passwd crontab systemctl cat ssh"
+    "wget python python3 perl ruby node php kill killall pkill find xargs sudo su passwd crontab systemctl "
+    "cat ssh"
 )
 WHERE_PROGRAMS_ARE = ("", "/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/")
 
