@@ -1,19 +1,74 @@
 #!/bin/sh
-# Installs what the tests use beyond Python packages: shells, to try completion in the real ones.
-# Only where this machine lets us; the tests that miss something say so and skip.
+# Installs what the tests use beyond Python packages: shells, to try completion in the real ones, and the
+# servers and sandboxes that commands are run in. Says of each whether it is here. Only where this machine lets
+# us; the tests that miss something say so and skip.
+# $1 a folder for what is no package of this system, .venv/test_tools if not given
 set -u
-missing=""
-for program in zsh fish; do
-  command -v "$program" >/dev/null 2>&1 || missing="$missing $program"
+cd "$(dirname "$0")/.." || exit 1
+tools=${1:-.venv/test_tools}
+most_seconds=150
+
+# name · the file that shows that it is here · packages
+wanted='
+zsh|zsh|zsh
+fish|fish|fish
+ssh|sshd|openssh-server openssh-client
+docker|dockerd|docker.io
+podman|podman|podman runc
+sandbox|bwrap|bubblewrap
+busybox|busybox|busybox-static
+bash-static|bash-static|bash-static
+patchelf|patchelf|patchelf
+'
+PATH=$PATH:/usr/sbin:/sbin
+
+here() { command -v "$1" >/dev/null 2>&1; }
+left() { echo $((most_seconds - $(date +%s) + began)); }
+began=$(date +%s)
+
+# Nothing that is installed may be started: the tests start their own, and this machine keeps its ports.
+install() {
+  rule=/usr/sbin/policy-rc.d
+  if [ ! -e "$rule" ]; then
+    printf '#!/bin/sh\nexit 101\n' >"$rule" && chmod +x "$rule" && trap 'rm -f "$rule"' EXIT INT TERM
+  fi
+  DEBIAN_FRONTEND=noninteractive timeout "$(left)" apt-get install -y -qq --no-install-recommends \
+    --no-remove -o DPkg::Lock::Timeout=30 "$@" >/dev/null 2>&1
+}
+
+missing=
+packages=
+for line in $(echo "$wanted" | tr ' ' '+'); do
+  IFS='|' read -r name program needs <<LINE
+$line
+LINE
+  here "$program" || missing="$missing $name" packages="$packages $(echo "$needs" | tr '+' ' ')"
 done
-[ -n "$missing" ] || exit 0
-if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
-  echo "not installed, their tests will be skipped:$missing (needs root and apt-get)"
-  exit 0
+
+why=
+if [ -n "$missing" ]; then
+  if ! here apt-get; then
+    why="this is no Debian, install it by hand"
+  elif [ "$(id -u)" != 0 ]; then
+    why="installing it needs root"
+  else
+    echo "installing$missing"
+    timeout 60 apt-get update -qq >/dev/null 2>&1
+    # shellcheck disable=SC2086
+    install $packages || for package in $packages; do
+      [ "$(left)" -gt 5 ] && install "$package"
+    done
+    why="its package could not be installed"
+  fi
 fi
-echo "installing$missing"
-export DEBIAN_FRONTEND=noninteractive
-# shellcheck disable=SC2086
-{ apt-get update -qq && apt-get install -y -qq --no-install-recommends $missing; } >/dev/null 2>&1 ||
-  echo "could not be installed, their tests will be skipped:$missing"
+
+for line in $(echo "$wanted" | tr ' ' '+'); do
+  IFS='|' read -r name program needs <<LINE
+$line
+LINE
+  case " $missing " in *" $name "*) word=installed ;; *) word="here already" ;; esac
+  here "$program" || word="not available here: $why"
+  echo "$name: $word"
+done
+echo "apptainer: $(timeout 90 sh scripts/test_servers/apptainer.sh "$tools/apptainer" || echo 'not available here: it took too long')"
 exit 0
