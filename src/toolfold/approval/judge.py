@@ -75,23 +75,27 @@ class Judge:
                 yield from self._rules.about_effect(effect)
             for effect in effects:
                 yield from self._rules.about_effect(_located(effect, places))
-            for run in _each_spelling(runs):
-                yield from self._rules.about_run(run)
-                for effect in effects_of(run, places):
-                    yield from self._rules.about_effect(effect)
+            for run in runs:
+                yield from self._about(run, places)
+                if (shorter := _shortest(run)) is not None:  # a guess, for which nothing is refused for good
+                    yield from (replace(each, blocked=False) for each in self._about(shorter, places))
         except Exception:
             log.exception("judging a command failed; it is asked about")
             yield _failed(command)
 
+    def _about(self, run: Run, places: Places) -> Iterator[Finding]:
+        yield from self._rules.about_run(run)
+        for effect in effects_of(run, places):
+            yield from self._rules.about_effect(effect)
 
-def _each_spelling(runs: Iterable[Run]) -> Iterator[Run]:
-    """The runs, and once more those whose words hold unknown text, with nothing in its place."""
-    for run in runs:
-        yield run
-        words = tuple(word.shortest for word in run.argv)
-        targets = tuple(replace(each, target=each.target.shortest) for each in run.redirects)
-        if words != run.argv or targets != run.redirects:
-            yield replace(run, argv=words, redirects=targets)
+
+def _shortest(run: Run) -> Run | None:
+    """The run with nothing in the place of unknown text inside its words, where there is any."""
+    words = tuple(word.shortest for word in run.argv)
+    targets = tuple(replace(each, target=each.target.shortest) for each in run.redirects)
+    if words == run.argv and targets == run.redirects:
+        return None
+    return replace(run, argv=words, redirects=targets)
 
 
 def detect_dangerous_command(command: str) -> Verdict:
