@@ -51,21 +51,24 @@ class Graph:
         self.nodes.append(helper.make_node(kind, inputs, names, name=name, domain=domain, **facts))
         return names
 
-    def linear(self, x: str, weight: np.ndarray, name: str) -> str:
-        """x @ weight.T without its bias; `weight` is (out, in)."""
+    def linear(self, x: str, weight: np.ndarray, name: str, bias: str = "") -> str:
+        """x @ weight.T and its bias, if it is told; `weight` is (out, in)."""
+        if self._style == "dynamic":
+            return self._dynamic(x, weight, name, bias)
+        if bias:
+            return self.node("Add", [self.linear(x, weight, f"{name}.bare"), bias], name)[0]
         if self._style == "float":
             return self.node("MatMul", [x, self.constant(f"{name}.w", weight.T)], name)[0]
-        if self._style == "dynamic":
-            return self._dynamic(x, weight, name)
         return self._blocks(x, weight, name)
 
-    def _dynamic(self, x: str, weight: np.ndarray, name: str) -> str:
+    def _dynamic(self, x: str, weight: np.ndarray, name: str, bias: str) -> str:
         scale = np.abs(weight).max(1) / 127
         whole = np.clip(np.round(weight / scale[:, None]), -127, 127).astype(np.int8).T
         parts = [
             self.constant(f"{name}.w", whole),
             self.constant(f"{name}.s", scale.astype(np.float32)),
             self.constant(f"{name}.z", np.zeros(len(scale), np.int8)),
+            *filter(None, [bias]),
         ]
         return self.node("DynamicQuantizeMatMul", [x, *parts], name, FUSED)[0]
 
@@ -143,19 +146,20 @@ def attended(graph: Graph, weights: dict[str, np.ndarray], x: str, name: str, ma
         return graph.constant(f"{name}.{part}", take(part))
 
     heads = ("query", "key", "value")
-    joint = graph.linear(x, np.concatenate([take(f"{head}.weight") for head in heads]), f"{name}.heads")
     shift = graph.constant(f"{name}.heads.b", np.concatenate([take(f"{head}.bias") for head in heads]))
+    turn = np.concatenate([take(f"{head}.weight") for head in heads])
+    joint = graph.linear(x, turn, f"{name}.heads", shift)
     sizes = graph.constant(f"{name}.sizes", np.array([WIDTH] * 3))
     split = graph.node("Split", [joint, sizes], f"{name}.split", outputs=3, axis=-1)
     seen = graph.node(
-        "MultiHeadAttention", [*split, shift, *filter(None, [mask])], f"{name}.seen", FUSED, num_heads=HEADS
+        "MultiHeadAttention", [*split, "", *filter(None, [mask])], f"{name}.seen", FUSED, num_heads=HEADS
     )[0]
     mixed = graph.linear(seen, take("mix.weight"), f"{name}.mix")
     x = _skip_norm(
         graph, mixed, x, [bias("norm1.weight"), bias("norm1.bias"), bias("mix.bias")], f"{name}.one"
     )
-    up = graph.linear(x, take("up.weight"), f"{name}.up")
-    bent = graph.node("BiasGelu", [up, bias("up.bias")], f"{name}.gelu", FUSED)[0]
+    up = graph.linear(x, take("up.weight"), f"{name}.up", bias("up.bias"))
+    bent = graph.node("Gelu", [up], f"{name}.gelu", FUSED)[0]
     down = graph.linear(bent, take("down.weight"), f"{name}.down")
     return _skip_norm(
         graph, down, x, [bias("norm2.weight"), bias("norm2.bias"), bias("down.bias")], f"{name}.two"

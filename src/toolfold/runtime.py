@@ -21,9 +21,11 @@ from toolfold.authoring import ToolFunction
 from toolfold.availability import Availability, Status
 from toolfold.config import Config, load, still_trusted, trust_state
 from toolfold.dispatch import Dispatch
+from toolfold.environments import choosing
+from toolfold.environments.resident import Resident
 from toolfold.errors import ConfigError, UnknownToolset, did_you_mean, nearest, said, shown
 from toolfold.files import Workspace
-from toolfold.hooks import Hooks
+from toolfold.hooks import PRE, Hooks
 from toolfold.loops import Loops
 from toolfold.model import AgentServices, Approver, Definition, Json, Tool
 from toolfold.redaction import Redaction
@@ -42,12 +44,16 @@ from toolfold.session import Grounds, Session
 from toolfold.sources import PluginFolder, SourceReport, load_builtin, load_plugins
 from toolfold.sources.report import LOADED
 from toolfold.tools import Services
+from toolfold.tools.terminal import located
 from toolfold.turn import Answers, Bridge, Disclosure, Selector, assemble, definitions
 from toolfold.turn.deferral import Deferral
 from toolfold.turn.weights import Weights
 from toolfold.validation import Validation
 
 log = logging.getLogger(__name__)
+
+_PATIENCE = 15.0
+"""How many seconds a session's search waits for new tools to be embedded: enough for a thousand of them."""
 
 
 def open_runtime(
@@ -67,7 +73,13 @@ def open_runtime(
     loops = Loops()
     registry = Registry()
     hooks = Hooks(loops)
-    services = Services(workspace=_workspace(config))
+    terminal = Resident(choosing.environment(config))
+    hooks.add(PRE, located(terminal))
+    services = Services(
+        workspace=_workspace(config),
+        terminal=terminal,
+        longest_command=config.terminal.max_timeout_seconds,
+    )
     reports = load_builtin(registry, services)
     rules: list[Rule] = []
     plugged, toolsets = _plugins(config, registry, hooks, rules)
@@ -82,7 +94,8 @@ def open_runtime(
         max_parallel=config.tools.max_parallel,
     )
     toolsets += _own_toolsets(config, Toolsets(registry.snapshot(), toolsets))
-    return Runtime(config, registry, dispatch, _retriever(config, progress), toolsets, [*reports, *plugged])
+    retriever = _retriever(config, progress)
+    return Runtime(config, registry, dispatch, retriever, toolsets, [*reports, *plugged], terminal=terminal)
 
 
 class Runtime:
@@ -96,8 +109,11 @@ class Runtime:
         retriever: Retriever,
         toolsets: Iterable[Toolset],
         reports: Iterable[SourceReport],
+        *,
+        terminal: Resident,
     ) -> None:
         self.config = config
+        self.terminal = terminal
         self.hooks = dispatch.hooks
         self.approval: Approval = dispatch.approval
         self.sources = tuple(reports)
@@ -213,6 +229,8 @@ class Runtime:
 
     def close(self) -> None:
         """End what this runtime started. Sessions opened from it must not be used afterwards."""
+        self.retriever.close()
+        self.terminal.close()
         self._dispatch.loops.close()
 
     def __enter__(self) -> Runtime:
@@ -347,6 +365,8 @@ def _retriever(config: Config, progress: Progress | None) -> Retriever:
         reranker=_reranker(config),
         synonyms=Synonyms(config.tools.synonyms),
         judge=lambda: Need.shipped(head),
+        # Who is told how far it has come can wait for the end of it; a model's call cannot.
+        patience=None if progress else _PATIENCE,
     )
 
 
