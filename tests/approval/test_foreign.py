@@ -476,3 +476,45 @@ def test_no_text_raises(language: str, code: str) -> None:
 def test_what_awk_prints_into_a_shell_is_run() -> None:
     assert of("awk", 'BEGIN { print "rm -rf /" | "sh" }').scripts == ("echo 'rm -rf /' | sh",)
     assert of("awk", '{ print "rm", $1 | "sh" }').scripts[0].endswith("| sh")
+
+
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        ("perl", "fork while 1"),
+        ("ruby", "loop { fork }"),
+        ("php", "while(1) pcntl_fork();"),
+    ],
+)
+def test_endless_copies_are_seen_in_other_languages_too(language: str, code: str) -> None:
+    assert (Kind.FORK_BOMB, frozenset()) in kinds(of(language, code))
+
+
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        ("node", 'const {execSync: x} = require("child_process"); x("rm -rf /")'),
+        ("node", 'const c = require("child_process").execSync; c("rm -rf /")'),
+        ("node", 'require("child_process")["execSync"]("rm -rf /")'),
+        ("node", 'require("child_process").execSync(["rm", "-rf", "/"].join(" "))'),
+        ("node", "console.log(`${require('child_process').execSync('rm -rf /')}`)"),
+        ("ruby", 'puts "#{system("rm -rf /")}"'),
+        ("ruby", 'Kernel.send(:system, "rm -rf /")'),
+        ("php", '$f = "sys" . "tem"; $f("rm -rf /");'),
+        ("php", 'call_user_func("system", "rm -rf /");'),
+        ("python", 'from os import *; system("rm -rf /")'),
+        ("python", 'import subprocess; c = ["rm", "-rf"]; c.append("/"); subprocess.run(c)'),
+        ("python", 'import os; (os.system if 1 else 0)("rm -rf /")'),
+        ("python", "!rm -rf /"),
+        ("dc", "!rm -rf /"),
+        ("gnuplot", 'print system("rm -rf /")'),
+        ("tex", r"\immediate\write18{rm -rf /}"),
+    ],
+)
+def test_roundabout_ways_to_a_shell_are_followed(language: str, code: str) -> None:
+    assert "rm -rf /" in of(language, code).scripts
+
+
+def test_strings_that_are_run_as_statements_are_read() -> None:
+    foreign = of("sql:mysql", "SET @q = 'DROP TABLE users'; PREPARE s FROM @q; EXECUTE s")
+    assert (Kind.DATABASE, frozenset({"drop"})) in kinds(foreign)

@@ -411,3 +411,30 @@ def test_a_wrapper_without_a_command_that_starts_a_shell_reads_it() -> None:
 
 def test_another_program_of_an_image_is_taken_for_its_command() -> None:
     assert commands("docker run --rm --entrypoint rm debian -rf /") == ["rm -rf /"]
+
+
+def test_settings_of_git_come_in_variables_too() -> None:
+    assigned = {
+        "GIT_CONFIG_COUNT": Word("1"),
+        "GIT_CONFIG_KEY_0": Word("core.pager"),
+        "GIT_CONFIG_VALUE_0": Word("rm -rf /"),
+    }
+    found = inner(Run(argv=(Word("git"), Word("log")), assigned=assigned))
+    assert [each.code for each in found] == ["rm -rf /"]
+
+
+def test_a_helper_that_was_not_installed_is_code_nobody_has_read() -> None:
+    assert [each.file for each in of("rg --pre ./evil.sh x")] == [None, "./evil.sh"]
+    assert [each.file for each in of("rg --pre /usr/bin/pdftotext x")] == [None]
+
+
+def test_libraries_beside_a_program_of_the_project_are_no_surprise() -> None:
+    library = {"LD_LIBRARY_PATH": Word("./lib")}
+    assert inner(Run(argv=(Word("app"),), path=Word("./app"), assigned=library)) == ()
+    assert len(inner(Run(argv=(Word("ls"),), path=Word("ls"), assigned=library))) == 1
+
+
+def test_more_than_anybody_would_look_at_ends_in_something_unknown() -> None:
+    found = of("perl " + "-e x " * 1000)
+    assert len(found) < 300
+    assert found[-1].argv == (GAP,)

@@ -29,7 +29,7 @@ def _by_name(table: Mapping[str, str]) -> Mapping[str, str]:
 
 
 NEEDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"node": ("child_process", "shelljs", "execa", "zx", "Bun")}
+    {"node": ("child_process", "shelljs", "execa", "zx", "Bun", "spawn_sync")}
 )
 
 CONNECTS = frozenset(

@@ -247,6 +247,8 @@ class _Reader:
             case ast.AugAssign(target=ast.Name(id=name), value=value):
                 old, more = self.values.get(name), self.fold(value)
                 self.values[name] = old + more if isinstance(old, str) and isinstance(more, str) else None
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend"), args=[more]):
+                self._grows(name, self.fold(more))
             case ast.For(target=target, iter=items) | ast.comprehension(target=target, iter=items):
                 self._bind_each(target, items)
             case ast.withitem(context_expr=value, optional_vars=ast.Name() as target):
@@ -266,6 +268,12 @@ class _Reader:
         if dotted is not None:
             self.names[target.id] = dotted
         self.taints[target.id] = self._evidence(value)
+
+    def _grows(self, name: str, more: Value) -> None:
+        """A list that gets more items."""
+        known = self.values.get(name)
+        if isinstance(known, list) and len(known) < 1024:
+            self.values[name] = [*known, *(more if isinstance(more, list) else [more])]
 
     def _bind_each(self, target: ast.AST, items: ast.expr) -> None:
         """A loop over files stands for all of them at once."""
@@ -304,6 +312,9 @@ class _Reader:
             case ast.Attribute(value=value, attr=attr):
                 base = self.dotted(value, depth + 1)
                 return None if base is None else f"{base}.{attr}"
+            case ast.IfExp(body=first, orelse=second) | ast.BoolOp(values=[first, second]):
+                names = (self.dotted(first, depth + 1), self.dotted(second, depth + 1))
+                return next((name for name in names if name in _KNOWN), names[0])
             case ast.Call(func=func, args=args):
                 return self._dotted_call(self.dotted(func, depth + 1), args, depth)
             case ast.Subscript(value=value, slice=key):
@@ -470,8 +481,19 @@ class _Reader:
         self._notice(name or last, last, node)
         if name is None or name not in _KNOWN:
             self._by_method(node, name, last)
+        if name is None and isinstance(node.func, ast.Subscript) and self._mentions(node.func):
+            self.found.unreadable(last or "a call")
         if name is not None:
             self._by_name(node, name)
+
+    def _mentions(self, node: ast.AST) -> bool:
+        """Whether an expression has a module in it that starts programs."""
+        names = {
+            self.names.get(inner.id, inner.id) for inner in ast.walk(node) if isinstance(inner, ast.Name)
+        }
+        return bool(
+            {name.partition(".")[0] for name in names} & {"os", "subprocess", "shutil", "pty", "builtins"}
+        )
 
     def _notice(self, name: str, last: str, node: ast.Call) -> None:
         self.connects |= (
@@ -500,6 +522,7 @@ class _Reader:
             self._exec(node, name.rpartition(".")[2])
         elif name == "pty.spawn":
             self._process(node)
+            self.found.effect(Kind.PRIVILEGE, first or "", detail="opens a shell that somebody can type into")
         elif name in _DELETE:
             self.found.delete(first if first is not None else GAP)
         elif name in _TREE:
@@ -519,6 +542,11 @@ class _Reader:
             "execfile",
         ):
             self._evaluates(node, name)
+        elif name in ("pickle.loads", "marshal.loads", "dill.loads", "cPickle.loads", "yaml.unsafe_load"):
+            if node.args and (traits := self._evidence(node.args[0])):
+                self.found.unread(name, traits)
+        elif name in ("os.setuid", "os.setreuid", "os.seteuid", "os.setresuid"):
+            self.found.effect(Kind.PRIVILEGE, detail="becomes another user")
         elif name in ("getattr", "__import__", "importlib.import_module"):
             self._reaches(node, name)
         elif name == "os.chdir" and first is not None:
@@ -534,7 +562,7 @@ class _Reader:
             return
         first = self.text(node.args[0]) if node.args else None
         path = self.text(node.func.value)
-        if last in _EVERY_SHELL and first is not None and (name or "") not in _SHELL:
+        if first is not None and self._runs_elsewhere(name or "", last):
             self.found.script(first)
         elif last in _EVERY_SQL and first is not None:
             self.found.merge(read_sql(Word(first), "sqlite"))
@@ -555,6 +583,12 @@ class _Reader:
         elif path is not None and last == "chmod":
             mode = self.fold(node.args[0]) if node.args else None
             self.found.command("chmod", f"{mode:o}" if isinstance(mode, int) else GAP, path)
+
+    def _runs_elsewhere(self, name: str, last: str) -> bool:
+        """Whether a method is one that hands its argument to a shell, here or on another machine."""
+        if last in ("run", "sudo", "local"):
+            return any(full.partition(".")[0] in ("fabric", "invoke") for full in self.names.values())
+        return last in _EVERY_SHELL and name not in _SHELL
 
     def _process(self, node: ast.Call) -> None:
         given = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "args"), None)

@@ -95,4 +95,9 @@ def _python(code: str) -> Foreign:
     try:
         return read_python(code)
     except NotPython:
-        return read_calls(code, "python")
+        found = Found()
+        for line in code.split("\n"):
+            if line.lstrip().startswith("!"):  # IPython's way to a shell
+                found.script(line.lstrip().lstrip("!"))
+        found.merge(read_calls(code, "python"))
+        return found.foreign

@@ -97,6 +97,10 @@ _CLEAR = frozenset(
     }
 )
 _GLUED = re.compile(r"['\"`]\s*\+\s*['\"`]")
+_FORKS = re.compile(
+    r"fork(?: \( \))? (?:while|until) (?:1|true|fork|0)|(?:while|until)(?: \()? (?:1|true|fork|0)\b.*?fork"
+    r"|loop [{d].{0,40}fork|for \( ; ; \).*?fork"
+)
 _CALLS_BY_NAME = frozenset(
     {
         *("array_map", "array_walk", "call_user_func", "call_user_func_array", "array_filter"),
@@ -143,6 +147,7 @@ class Calls:
         self.starts_programs = any(need in written for need in NEEDS["node"])
         self.reads: list[str] = []
         self.patterns: list[str] = []  # files that are listed or matched somewhere
+        self.aliases: dict[str, str] = {}
         self.unnamed: set[bool] = set()  # deletions of files nobody named, whole trees or not
 
     def read(self) -> None:
@@ -166,9 +171,16 @@ class Calls:
         elif token.kind == "name":
             self._assignment(at)
             self._shell_script(at)
+            if (
+                token.text[0] == "$"
+                and self.mark(at + 1) == "("
+                and (held := self.values.get(token.text[1:]))
+            ):
+                self._called_by_string(held, at, self.arguments(at))
             if token.text in _CALLS_BY_NAME and (arguments := self.arguments(at)):
                 self._called_by_string("".join(part.text for part in arguments[0]), at, arguments[1:])
-            if token.text in _PATTERN_MAKERS and (made := next(iter(self.texts(at)), None)):
+            lists = token.text in _PATTERN_MAKERS or (token.text == "Dir" and self.mark(at + 1) == "[")
+            if lists and (made := next(iter(self.texts(at)), None)):
                 self.patterns.append(_starred(made))
             if action := self._action(at):
                 self._act(action, at, self.arguments(at))
@@ -205,6 +217,7 @@ class Calls:
         if self.syntax.lisp:
             return self.actions.get(token.text, "") if self.mark(at - 1) == "(" else ""
         name = self.qualified(at)
+        name = self.aliases.get(name, name)
         parts = name.split(".")
         for first in range(len(parts)):
             action = self.actions.get(".".join(parts[first:]))
@@ -231,6 +244,8 @@ class Calls:
         """`name = "text"` and `name .= "text"` are remembered."""
         name = self.tokens[at].text.lstrip("$@%&")
         mark = self.mark(at + 1)
+        if mark == ":" and name in self.actions and (other := self._next_name(at + 2)):
+            self.aliases[other] = name  # const {execSync: x} = …
         adds = mark in (".", "+") and self.mark(at + 2) == "="
         declares = mark == ":" and self.mark(at + 2) == "="
         if not (adds or declares) and (mark != "=" or self.mark(at + 2) in ("=", "~", ">")):
@@ -239,6 +254,8 @@ class Calls:
         words = self.until_end(begin)
         text = self.fold(words)
         listed = self._list(words)
+        if words and words[-1].kind == "name" and words[-1].text in self.actions:
+            self.aliases[name] = words[-1].text
         if text is not None:
             self.values[name] = (self.values.get(name, GAP) if adds else "") + text
         if listed is not None:
@@ -321,7 +338,11 @@ class Calls:
             self.steps += 1
             if place < skip:
                 continue
-            if token.kind in ("string", "command", "words"):
+            if token.text == "[" and token.kind == "mark" and (joined := self._joined(words, place)):
+                text, skip = joined
+                parts.append(text)
+                told = True
+            elif token.kind in ("string", "command", "words"):
                 parts.append(token.text)
                 told = True
             elif token.kind == "number":
@@ -334,6 +355,15 @@ class Calls:
                 parts.append(GAP)
         text = "".join(parts)[:16_384]
         return text if told or GAP in text else None
+
+    def _joined(self, words: Sequence[Token], place: int) -> tuple[str, int] | None:
+        """`["a", "b"].join(" ")` as text, and where to go on."""
+        end = self._behind_call(words, place)
+        behind = words[end : end + 4]
+        if [token.text for token in behind[:3]] != [".", "join", "("]:
+            return None
+        glue = behind[3].text if len(behind) > 3 and behind[3].kind == "string" else ","
+        return glue.join(self._list(words[place:end]) or []), min(len(words), end + 5)
 
     def _named(self, words: Sequence[Token], place: int) -> tuple[str, int]:
         """What a name within an expression stands for, and where to go on."""
@@ -493,7 +523,7 @@ class Calls:
             if argument[0].text == "{" and action != "run":
                 words += self._named_list(argument, "args")
                 continue
-            listed = self._list(argument)
+            listed = None if self._joined(argument, 0) else self._list(argument)
             if listed is not None:
                 words += listed
             elif text is not None and not _is_keyword(argument):
@@ -661,11 +691,19 @@ class Calls:
             text = self.fold(self.until_end(at + 1))
             self.found.script(text if text is not None else GAP)
 
+    def _forks_without_end(self) -> bool:
+        if not self.names & {"fork", "pcntl_fork"}:
+            return False
+        texts = " ".join(token.text for token in self.tokens[:400])
+        return _FORKS.search(texts) is not None
+
     def _together(self) -> None:
         connects = bool(self.names & CONNECTS) or any(text.startswith("/inet/") for text in self.strings)
         duplicated = any(text[:2] in (">&", "<&", "+<&"[:2]) for text in self.strings)
         if connects and (duplicated or any(_hands_over(script) for script in self.found.scripts)):
             self.found.effect(Kind.REVERSE_SHELL, detail="a connection is handed to a shell")
+        if self._forks_without_end():
+            self.found.effect(Kind.FORK_BOMB, detail="a process copies itself without end")
         for tree in self.unnamed:
             for pattern in self.patterns[:8]:
                 self.found.delete(pattern, tree=tree)

@@ -18,6 +18,7 @@ from toolfold.approval.verdict import Kind
 
 __all__ = ["read_sql"]
 
+_FAR = 4096  # how far a statement is looked for that runs a string set before
 _DEEPEST = 4  # code in a string in code in a string…
 
 _BACKSLASHES = frozenset({"mysql", "bigquery", "clickhouse", "hive", "snowflake"})
@@ -207,6 +208,7 @@ class _Statement:
 
     def __init__(self, tokens: list[_Token], code: str, dialect: str, found: Found, depth: int) -> None:
         self.tokens, self.code, self.dialect, self.found, self.depth = tokens, code, dialect, found, depth
+        self.prepares = "prepare" in code[:_FAR].lower() or "exec" in code[:_FAR].lower()
 
     def judge(self) -> None:
         at = 0
@@ -253,6 +255,8 @@ class _Statement:
                 self._nested(words, tokens)
             case "COPY" | "SELECT" | "UNLOAD":
                 self._to_files(words, tokens)
+            case "SET" if self.prepares:
+                self._strings_as_code(tokens)
             case "EXEC" | "EXECUTE" | "PREPARE" | "CALL" | "EXEC_SQL":
                 self._strings_as_code(tokens)
             case "RESET" | "PURGE" | "SHUTDOWN" | "FLUSHALL" | "WIPE" | "OPTIMIZE" | "DETACH":
@@ -295,7 +299,7 @@ class _Statement:
     def _to_files(self, words: Sequence[str], tokens: Sequence[_Token]) -> None:
         for place, word in enumerate(words[:-1]):
             following = tokens[place + 1]
-            if following.kind != "string":
+            if following.kind != "string" and not following.text.startswith('"'):
                 continue
             if word == "PROGRAM":
                 self.found.script(_inside(following))
@@ -396,9 +400,9 @@ def _inside(token: _Token) -> str:
     if token.kind == "body":
         end = text.find("$", 1) + 1
         return text[end : len(text) - end] if end and text.endswith(text[:end]) else text[end:]
-    quote = text.find("'")
-    body = text[quote + 1 :]
-    return body.removesuffix("'").replace("''", "'")
+    quote = '"' if token.kind == "name" else "'"
+    body = text[text.find(quote) + 1 :]
+    return body.removesuffix(quote).replace(quote * 2, quote)
 
 
 _ALWAYS_TRUE = re.compile(r"TRUE|1|(\S+) = \1|NOT FALSE", re.IGNORECASE)

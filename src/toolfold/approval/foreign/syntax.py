@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from toolfold.approval.foreign.nouns import HOME
 from toolfold.approval.shell.words import GAP
 
 __all__ = ["MOST_TOKENS", "SYNTAX", "Syntax", "Token", "tokens"]
 
+_DEEPEST = 3
 MOST_TOKENS = 6_000  # what comes behind them is not read
 
 Kind = Literal["name", "string", "command", "words", "number", "mark", "line"]
@@ -36,6 +38,7 @@ class Syntax:
     plain: str = ""  # quotes with escapes
     filled: str = '"'  # quotes with escapes and with values filled in
     filling: str = ""  # what is filled in, as an expression
+    nested: bool = False  # what is filled in is code of any length
     backtick: Literal["", "command", "filled"] = ""
     letters: bool = False  # Perl's and Ruby's q{…}, qx{…}, %w[…]
     patterns: bool = False  # /…/ is a pattern where a value may stand
@@ -52,7 +55,9 @@ SYNTAX: Mapping[str, Syntax] = MappingProxyType(
         "perl": Syntax(
             filling=_DOLLAR + r"|@\w+", backtick="command", letters=True, patterns=True, bare=True
         ),
-        "ruby": Syntax(filling=r"\#\{[^}]*\}", backtick="command", letters=True, patterns=True, bare=True),
+        "ruby": Syntax(
+            filling=r"\#\{[^}]*\}", nested=True, backtick="command", letters=True, patterns=True, bare=True
+        ),
         "php": Syntax(comments=("#", "//"), blocks=_C_BLOCKS, filling=_DOLLAR, backtick="command", bare=True),
         "node": Syntax(
             comments=("//",),
@@ -61,6 +66,7 @@ SYNTAX: Mapping[str, Syntax] = MappingProxyType(
             plain="'\"",
             filled="",
             filling=r"\$\{[^}]*\}",
+            nested=True,
             backtick="filled",
             patterns=True,
         ),
@@ -97,7 +103,7 @@ SYNTAX: Mapping[str, Syntax] = MappingProxyType(
             long=(('"""', '"""'),),
         ),
         "jshell": Syntax(comments=("//",), blocks=_C_BLOCKS, raw="", plain="'\"", filled=""),
-        "elixir": Syntax(plain="'", raw="", filling=r"\#\{[^}]*\}", bare=True),
+        "elixir": Syntax(plain="'", raw="", filling=r"\#\{[^}]*\}", nested=True, bare=True),
         "erlang": Syntax(comments=("%",), raw="", plain="'\"", filled=""),
         "haskell": Syntax(comments=("--",), blocks=(("{-", "-}"),), raw="", plain='"', filled="", bare=True),
         "prolog": Syntax(comments=("%",), blocks=_C_BLOCKS, raw="", plain="'\"", filled=""),
@@ -118,6 +124,7 @@ _SPACE = re.compile(r"[ \t\r\f]+")
 _LETTERS = re.compile(
     r"(qq|qw|qx|qr|q|m|tr|y|s)\b\s*([^\w\s,;=)])|(qq|qw|qx|qr|q|m|tr|y|s)([#])|%([xqQwWiIr]?)([{(\[<|!/])"
 )
+_GLOB = re.compile(r"<([^<>\s=;$]{0,256}\*[^<>\s;]{0,256})>")
 _PAIRS = {"{": "}", "(": ")", "[": "]", "<": ">"}
 _VALUE_BEFORE = frozenset({")", "]", "}"})
 _KEYWORDS_BEFORE_VALUE = frozenset(
@@ -131,8 +138,8 @@ def tokens(code: str, syntax: Syntax) -> list[Token]:
 
 
 class _Cutter:
-    def __init__(self, code: str, syntax: Syntax) -> None:
-        self.code, self.syntax, self.at = code, syntax, 0
+    def __init__(self, code: str, syntax: Syntax, depth: int = 0) -> None:
+        self.code, self.syntax, self.depth, self.at = code, syntax, depth, 0
         self.out: list[Token] = []
         self.filling = re.compile(syntax.filling) if syntax.filling else None
         self.openers = [(*pair, "block") for pair in syntax.blocks] + [
@@ -160,6 +167,9 @@ class _Cutter:
             self._quoted("`", self.syntax.backtick == "command")
         elif character in self.syntax.raw + self.syntax.plain + self.syntax.filled:
             self._quoted(character, False)
+        elif character == "<" and self.syntax.letters and (globbed := _GLOB.match(code, at)):
+            self.out.append(Token("name", "glob"))  # Perl's <*.txt>
+            self._put("string", globbed[1], globbed.end())
         elif character == "/" and self.syntax.patterns and self._wants_value():
             self._pattern()
         else:
@@ -202,14 +212,27 @@ class _Cutter:
     def _quoted(self, quote: str, command: bool) -> None:
         at = begin = self.at + 1
         code, raw = self.code, quote in self.syntax.raw
+        fills = self.filling is not None and (quote in self.syntax.filled or quote == "`")
+        inner: list[str] = []
         while at < len(code) and code[at] != quote:
-            at += 2 if code[at] == "\\" else 1
-        fills = quote in self.syntax.filled or quote == "`"
+            if fills and code[at : at + 2] in ("#{", "${") and self.syntax.nested:
+                end = self._closing("{", at + 2)
+                inner.append(code[at + 2 : end])
+                at = end
+            at += 2 if code[at : at + 1] == "\\" else 1
         self._put("command" if command else "string", self._text(code[begin:at], raw, fills), at + 1)
+        self._nested(inner)
+
+    def _nested(self, codes: list[str]) -> None:
+        """What is filled in is code too."""
+        for code in codes:
+            if self.depth < _DEEPEST and not code.isidentifier():
+                self.out.append(Token("line", "\n"))
+                self.out += _Cutter(code, self.syntax, self.depth + 1).cut()
 
     def _text(self, text: str, raw: bool, fills: bool) -> str:
         if fills and self.filling is not None:
-            text = self.filling.sub(GAP, text)
+            text = self.filling.sub(lambda found: HOME if "HOME" in found[0] else GAP, text)
         return text if raw and "\\" not in text else _unescaped(text, raw)
 
     def _lettered(self) -> bool:
@@ -271,7 +294,8 @@ class _Cutter:
         self.out.append(Token("mark", "/"))
         self.at = end + 1 + (len(flags[0]) if flags else 0)
         if flags and "e" in flags[0]:
-            self.out += _Cutter(self.code[begin:end], self.syntax).cut() if begin < end else []
+            if begin < end and self.depth < _DEEPEST:
+                self.out += _Cutter(self.code[begin:end], self.syntax, self.depth + 1).cut()
             self.out.append(Token("line", "\n"))
 
     def _wants_value(self) -> bool:

@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from toolfold.approval.shell.inner.gitsettings import git_setting
 from toolfold.approval.shell.inner.nouns import Inner, as_typed
 from toolfold.approval.shell.words import GAP, Word
 
-__all__ = ["from_assignments"]
+__all__ = ["INSTALLED", "from_assignments"]
 
 _COMMANDS = frozenset(
     [
@@ -80,7 +81,7 @@ _FILES: Mapping[str, str] = MappingProxyType(
     }
 )
 _LIBRARY_PATHS = frozenset({"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"})
-_INSTALLED = ("/usr/", "/opt/", "/lib", "/bin/", "/sbin/")
+INSTALLED = ("/usr/", "/opt/", "/lib", "/bin/", "/sbin/", "/nix/", "/snap/")
 _LANGUAGE_OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
     {
         "NODE_OPTIONS": ("node", ("-r", "--require", "--import", "--loader", "--experimental-loader")),
@@ -93,11 +94,13 @@ _CODE: Mapping[str, str] = MappingProxyType(
     {"PS4": "sh", "PERL5DB": "perl", "VIMINIT": "vim", "EXINIT": "vim", "GVIMINIT": "vim", "PS0": "sh"}
 )
 _PERL_CODE = re.compile(r"(?:^|\s)-[a-zA-Z]*[eE]\s*(.*)", re.DOTALL)
-_GIT_SETTING = re.compile(r"GIT_CONFIG_(?:KEY|VALUE)_\d+")
+_GIT_KEY = re.compile(r"GIT_CONFIG_KEY_\d+")
+_GIT_PARAMETER = re.compile(r"'([^']*(?:'='[^']*)?)'")
 
 
 def from_assignments(assigned: Mapping[str, Word], program: str = "") -> Iterator[Inner]:
     """What these variables make a program run; most of them any program."""
+    yield from _git_settings(assigned)
     for name, value in assigned.items():
         if name in _LIBRARY_PATHS and (_is_own(program) or _is_installed(value)):
             continue
@@ -105,13 +108,23 @@ def from_assignments(assigned: Mapping[str, Word], program: str = "") -> Iterato
             yield from _of(name, value)
 
 
+def _git_settings(assigned: Mapping[str, Word]) -> Iterator[Inner]:
+    """Settings for git that come in pairs of variables, or all in one."""
+    for name, key in assigned.items():
+        if _GIT_KEY.fullmatch(name):
+            yield from git_setting(key, assigned.get(name.replace("KEY", "VALUE"), Word("")))
+        elif name == "GIT_CONFIG_PARAMETERS":
+            for setting in _GIT_PARAMETER.findall(key):
+                yield from git_setting(*setting.replace("'='", "=").partition("=")[::2])
+
+
 def _is_own(program: str) -> bool:
     """Whether a program lies in the project: that it has libraries beside it is no surprise."""
-    return "/" in program and not program.startswith(_INSTALLED)
+    return "/" in program and not program.startswith(INSTALLED)
 
 
 def _is_installed(value: str) -> bool:
-    return all(part.startswith(_INSTALLED) or not part.strip(GAP) for part in value.split(":"))
+    return all(part.startswith(INSTALLED) or not part.strip(GAP) for part in value.split(":"))
 
 
 def _of(name: str, value: Word) -> Iterator[Inner]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, islice
 from types import MappingProxyType
 
 from toolfold.approval.shell.inner import git, hosts, lists, shells, snakes
 from toolfold.approval.shell.inner.environment import from_assignments
 from toolfold.approval.shell.inner.generic import follow
-from toolfold.approval.shell.inner.nouns import Inner
+from toolfold.approval.shell.inner.nouns import UNKNOWN, Inner
 from toolfold.approval.shell.inner.programs import programs
 from toolfold.approval.shell.runs import Run
 from toolfold.approval.shell.words import GAP
 
 __all__ = ["inner"]
+
+_MOST = 256  # things one run runs; what comes behind them is as good as unknown
 
 Reader = Callable[[Run], Iterator[Inner]]
 
@@ -27,7 +30,9 @@ def inner(run: Run) -> tuple[Inner, ...]:
 
     Standard input counts as code only where it is known to come from somewhere (`run.stdin`).
     """
-    return (*from_assignments(run.assigned, run.path or run.name), *_of_program(run))
+    everything = chain(from_assignments(run.assigned, run.path or run.name), _of_program(run))
+    found = tuple(islice(everything, _MOST + 1))
+    return found if len(found) <= _MOST else (*found[:_MOST], Inner(argv=(UNKNOWN,)))
 
 
 def _of_program(run: Run) -> Iterator[Inner]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from toolfold.approval.shell.inner.environment import from_assignments
+from toolfold.approval.shell.inner.environment import INSTALLED, from_assignments
 from toolfold.approval.shell.inner.nouns import STANDARD_INPUT, UNKNOWN, Inner, as_typed, joined
 from toolfold.approval.shell.inner.options import Reading, Spec, read, spec
 from toolfold.approval.shell.inner.programs import Program
 from toolfold.approval.shell.runs import Run
 from toolfold.approval.shell.words import Word
 
-__all__ = ["assignments", "command", "follow", "from_options", "script", "standard_input"]
+__all__ = ["assignments", "command", "follow", "from_options", "helper", "script", "standard_input"]
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
@@ -49,10 +49,18 @@ def from_options(reading: Reading, given: Spec, through: str) -> Iterator[Inner]
         language = given.languages[option.name]
         if sign == "@":
             yield from _file(option.value, language, through)
-        elif language == "argv":
-            yield Inner(argv=(option.value,), through=through, more_operands=True)
+        elif language == "program":
+            yield from helper(option.value, through)
         else:
             yield Inner(code=as_typed(option.value), language=language, through=through)
+
+
+def helper(value: Word, through: str) -> Iterator[Inner]:
+    """A program that does a part of the work; one that was not installed is code nobody has read."""
+    yield Inner(code=as_typed(value), through=through, more_operands=True)
+    program = value.split(" ")[0]
+    if "/" in program and not program.startswith(INSTALLED):
+        yield Inner(source="file", file=Word(program), language="binary", through=through)
 
 
 def _file(file: Word, language: str, through: str, arguments: tuple[Word, ...] = ()) -> Iterator[Inner]:
@@ -79,8 +87,8 @@ def _from_operands(
         yield from from_assignments(assigned, operands[0] if operands else Word(""))
     language = program.language
     match program.then:
-        case "argv" if entry := reading.values("--entrypoint"):
-            yield from command(run, (*entry[-1:], *operands[program.skip :]), through)
+        case "argv" if entry := _named_program(reading, given):
+            yield from command(run, (entry, *operands[program.skip :]), through)
         case "argv" if not coded or operands[program.skip :]:
             yield from _command_or_shell(run, program, _behind(operands, program), through)
             if reading.doubtful and operands[program.skip + 1 :]:
@@ -105,6 +113,12 @@ def _from_operands(
                 yield from standard_input(run, language, through)
         case "" if program.stdin and not coded:
             yield from standard_input(run, language, through)
+
+
+def _named_program(reading: Reading, given: Spec) -> Word | None:
+    """A program that an option names, such as a container's entry point."""
+    named = [option.value for option in reading.options if given.signs.get(option.name) == "%"]
+    return named[-1] if named else None
 
 
 def _command_or_shell(run: Run, program: Program, words: Sequence[Word], through: str) -> Iterator[Inner]:

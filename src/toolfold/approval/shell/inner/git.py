@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from toolfold.approval.shell.inner.generic import command
+from toolfold.approval.shell.inner.gitsettings import git_setting
 from toolfold.approval.shell.inner.nouns import Inner, as_typed, joined
 from toolfold.approval.shell.inner.options import read, spec
 from toolfold.approval.shell.runs import Run
@@ -18,33 +18,6 @@ _GLOBAL = spec(
     "-C= -c= --git-dir= --work-tree= --namespace= --exec-path? --config-env= --super-prefix= --attr-source= "
     "-p -P --paginate --no-pager --bare --no-replace-objects --literal-pathspecs --html-path! --man-path!"
 )
-_RUNS = re.compile(
-    r"core\.(pager|editor|sshcommand|fsmonitor|askpass|gitproxy|alternaterefscommand)|diff\.external|sequence\.editor"
-    r"|pager\.[^.]+|gpg(\.[^.]+)?\.program|credential(\..*)?\.helper|interactive\.difffilter|uploadpack\.packobjectshook"
-    r"|(diff|merge|filter|difftool|mergetool|browser|man|guitool|trailer|tar|hook|sendemail)\..+\."
-    r"(command|textconv|driver|clean|smudge|process|cmd|path|postcommand)|(diff|merge)tool\..+\.(cmd|path)"
-    r"|submodule\..+\.update|remote\..+\.(uploadpack|receivepack|proxy)|gui\.[^.]+|instaweb\.browser|tar\..+\.command"
-    r"|sendemail\.(sendmailcmd|tocmd|cccmd|headercmd)|web\.browser|gpg\.ssh\.defaultkeycommand|imap\.tunnel",
-    re.IGNORECASE,
-)
-_NOT_COMMANDS = frozenset(
-    {
-        "",
-        "true",
-        "false",
-        "yes",
-        "no",
-        "on",
-        "off",
-        "0",
-        "1",
-        "cache",
-        "store",
-        "osxkeychain",
-        "manager",
-        "manager-core",
-    }
-)
 
 
 def _git(run: Run) -> Iterator[Inner]:
@@ -53,7 +26,7 @@ def _git(run: Run) -> Iterator[Inner]:
         return
     for setting in reading.values("-c"):
         key, _, value = setting.partition("=")
-        yield from _setting(key, value, defined_only=False)
+        yield from git_setting(key, value)
     if not reading.operands:
         return
     name, words = reading.operands[0], reading.operands[1:]
@@ -70,19 +43,6 @@ def _external(address: str) -> tuple[Word, ...]:
     return tuple(Word(word.replace("\0", " ").replace("%%", "%")) for word in words if word) or (Word(""),)
 
 
-def _setting(key: str, value: str, *, defined_only: bool) -> Iterator[Inner]:
-    lowered = key.lower()
-    if lowered.startswith("alias."):
-        if value.startswith("!"):
-            yield Inner(code=as_typed(value[1:]), through="git", more_operands=True)
-        elif not defined_only and value:
-            yield Inner(code=as_typed(f"git {value}"), through="git", more_operands=True)
-    elif _RUNS.fullmatch(lowered) and value.lower() not in _NOT_COMMANDS:
-        if lowered.startswith("credential") and value[0] not in "!/":
-            return
-        yield Inner(code=as_typed(value.lstrip("!")), through="git", more_operands=True)
-
-
 _CONFIG = spec(
     "-f= --file= --blob= --type= --default= --comment= --value= --url= --get! --get-all! --get-regexp! "
     "--list! -l! --unset! --unset-all! --get-urlmatch! --remove-section! --get-color! --global --system "
@@ -94,7 +54,7 @@ def _config(_run: Run, words: Sequence[Word]) -> Iterator[Inner]:
     reading = read(words, _CONFIG, stop=False)
     operands = reading.operands[1:] if reading.operands[:1] == (Word("set"),) else reading.operands
     if not reading.quits and len(operands) > 1:
-        yield from _setting(operands[0], operands[1], defined_only=True)
+        yield from git_setting(operands[0], operands[1], later=True)
 
 
 def _exec_option(options: str) -> Callable[[Run, Sequence[Word]], Iterator[Inner]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
@@ -432,6 +433,19 @@ def _rpm(run: Run) -> Iterator[Inner]:
             yield Inner(code=as_typed(word.partition("%(")[2].rstrip(")")), through="rpm")
 
 
+_FZF_RUNS = re.compile(
+    r"\b(?:execute|execute-silent|execute-multi|reload|reload-sync|become|preview|transform)[\[({:~!@#$%^&*;/|](.*)"
+)
+
+
+def _fzf(run: Run) -> Iterator[Inner]:
+    """`--preview code`, and `--bind key:execute(code)`."""
+    yield from follow(run, programs()["fzf"], "fzf")
+    for word in run.argv[1:]:
+        if found := _FZF_RUNS.search(word):
+            yield Inner(code=as_typed(found[1].rstrip(")]}")), through="fzf")
+
+
 def _less(run: Run) -> Iterator[Inner]:
     """`less +!command` (and `more`, `most`): what stands behind + is typed at the start."""
     for word in run.argv[1:]:
@@ -488,6 +502,8 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "slogin": _ssh,
         "su": _su,
         "runuser": _su,
+        "sg": _su,
+        "fzf": _fzf,
         "script": _script,
         "flock": _flock,
         "lckdo": _flock,

@@ -9,6 +9,7 @@ A specification is a string of option names, each with a sign that says what fol
     -l!     nothing, and the program will run no command at all
     -c>sh   a value that is code in the language named behind the sign
     -f@sh   a value that is a file with such code
+    -x%     a value that is the program; the operands are its words
     -x:     all words up to the end, or to `;`, are a command
 
 Long options may be shortened as far as they stay unmistakable. What is not in the specification is taken for
@@ -27,8 +28,8 @@ from toolfold.approval.shell.words import Word
 
 __all__ = ["Option", "Reading", "Spec", "read", "spec"]
 
-_ENTRY = re.compile(r"([-+][^\s=?!>@:#]*)([=?!>@:#]?)(\S*)")
-_DIGITS = re.compile(r"\d*")
+_ENTRY = re.compile(r"([-+][^\s=?!>@:#%]*)([=?!>@:#%]?)(\S*)")
+_VALUED = ("=", ">", "@", "%")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ class _Reader:
         self.words, self.spec, self.stop = words, given, stop
         self.at = 0
         self.options: list[Option] = []
+        self.flags: set[str] = set()
         self.operands: list[Word] = []
         self.quits = False
         self.missing = ""
@@ -133,7 +135,7 @@ class _Reader:
             name = name[1:] if sign else name
         if equals:
             self._add(name, Word(value))
-        elif sign in ("=", ">", "@"):
+        elif sign in _VALUED:
             self._add(name, self._next(name))
         elif sign == ":":
             self._add(name, None)
@@ -144,27 +146,31 @@ class _Reader:
 
     def _cluster(self, word: Word) -> None:
         self.strange = False
-        after = 1
-        for place in range(1, len(word)):
-            if place < after:
-                continue
+        signs, place = self.spec.signs, 1
+        while place < len(word):
             name = word[0] + word[place]
-            sign = self.spec.signs.get(name, "")
-            if sign == ":":
+            sign = signs.get(name, "")
+            place += 1
+            if not sign:
+                self._add(name, None)
+            elif sign == ":":
                 self._add(name, None)
                 self._rest()
                 return
-            if sign in ("=", ">", "@", "?"):
-                rest = Word(word[place + 1 :])
+            elif sign == "#":
+                self._add(name, None)
+                place = _behind_digits(word, place)
+            elif sign == "!":
+                self.quits = True
+            else:
+                rest = Word(word[place:])
                 self._add(name, rest or (None if sign == "?" else self._next(name)))
                 return
-            if sign == "#":
-                after = place + 1 + len(_DIGITS.match(word, place + 1)[0])  # type: ignore[index]
-            self.quits |= sign == "!"
-            self._add(name, None)
 
     def _add(self, name: str, value: Word | None) -> None:
-        self.options.append(Option(name, value))
+        if value is not None or name not in self.flags:  # a flag said twice says nothing more
+            self.flags.add(name)
+            self.options.append(Option(name, value))
 
     def _next(self, name: str) -> Word | None:
         if self.at >= len(self.words):
@@ -176,3 +182,9 @@ class _Reader:
     def _rest(self) -> None:
         self.operands += self.words[self.at :]
         self.at = len(self.words)
+
+
+def _behind_digits(word: str, place: int) -> int:
+    while place < len(word) and word[place].isdigit():
+        place += 1
+    return place

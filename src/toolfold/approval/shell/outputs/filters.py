@@ -104,6 +104,8 @@ def translated(text: str, words: Sequence[Word]) -> str | None:
     if len(sets) == 1:
         return _squeezed(text, set(first)) if "s" in flags and not complement else None
     second = _expanded(sets[1]) or first[-1:]
+    if not second:
+        return text
     if complement:
         kept = set(first)
         return "".join(c if c in kept or c == GAP else second[-1] for c in text)
@@ -202,5 +204,7 @@ def sed(text: str, script: str) -> str | None:
     if not found or not _PLAIN.fullmatch(found[2]) or re.search(r"[&\\\n]", found[3]) or not found[2]:
         return None
     count = -1 if "g" in found[4] else 1
+    if text.count(found[2]) * len(found[3]) > MOST:
+        return None
     result = "".join(line.replace(found[2], found[3], count) for line in lines_of(text))
     return result if len(result) <= MOST else None
