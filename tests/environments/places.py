@@ -74,6 +74,15 @@ def walled(tmp_path: Path) -> Iterator[Options]:
         yield options
 
 
+class Leased(Local):
+    lease = 2
+
+
+def leased(options: Mapping[str, str]) -> Backend:
+    return Leased(home=Path(options["home"]), notes=Path(options["notes"]), environment=os.environ)
+
+
+LEASED = Kind("leased", leased, folders)
 KINDS: tuple[Kind, ...] = (
     Kind("local", local, folders),
     Kind("busybox", bare, busybox),
@@ -103,7 +112,7 @@ def traces(token: str, *, variables: bool = True) -> list[str]:
 async def client() -> None:
     """A client of its own, to be killed: runs one command in a place, or leaves one in the background."""
     name, options, how, command = sys.argv[1:]
-    (kind,) = (kind for kind in KINDS if kind.name == name)
+    (kind,) = (kind for kind in (*KINDS, LEASED) if kind.name == name)
     environment = Environment(kind.make(json.loads(options)))
     if how == "background":
         print((await environment.start_process(command)).name, flush=True)

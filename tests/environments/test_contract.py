@@ -226,10 +226,20 @@ class TestATask:
         assert other.output == f"{environment.backend.home}\nnone\n"
         assert (await environment.run("pwd", task="one")).output == "/\n"
 
-    async def test_a_folder_for_one_command_is_for_that_one_only(self, environment: Environment) -> None:
-        done = await environment.run("pwd; export SET=1", folder="/usr")
-        assert (done.output, done.folder) == ("/usr\n", environment.backend.home)
-        assert (await environment.run("pwd; echo $SET")).output == f"{environment.backend.home}\n1\n"
+    async def test_a_command_may_begin_elsewhere_and_takes_its_task_along(
+        self, environment: Environment
+    ) -> None:
+        done = await environment.run("pwd; export SET=1; cd bin", folder="/usr")
+        assert (done.output, done.folder) == ("/usr\n", "/usr/bin")
+        assert environment.folder() == "/usr/bin"
+        assert (await environment.run("pwd; echo $SET")).output == "/usr/bin\n1\n"
+
+    async def test_a_command_does_not_begin_where_there_is_nothing(self, environment: Environment) -> None:
+        done = await environment.run("echo never", folder="/nowhere")
+        assert done.code == 125
+        assert "/nowhere" in done.output
+        assert "never" not in done.output
+        assert (await environment.run("pwd")).output == f"{environment.backend.home}\n"
 
     async def test_a_folder_that_is_gone_is_said(self, environment: Environment) -> None:
         await environment.run("mkdir gone; cd gone; rmdir ../gone")

@@ -123,6 +123,9 @@ ApprovalMode = Annotated[
     WithJsonSchema({"enum": ["manual", "smart", "off", False]}),
 ]
 Clearance = Annotated[Literal["low", "medium"], BeforeValidator(_lowered)]
+Place = Annotated[
+    Literal["local", "sandbox", "docker", "ssh", "apptainer", "modal", "daytona"], BeforeValidator(_lowered)
+]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lowered)]
 
 
@@ -422,6 +425,47 @@ class Approval(Section):
     )
 
 
+class Terminal(Section):
+    """Where commands run, and how they are bounded."""
+
+    backend: Place = Field(
+        default="local",
+        description="Where commands run: on this machine, in a sandbox on it, or in another place.",
+        json_schema_extra={"grants": True, "in_project": "never"},
+    )
+    environment: tuple[Text, ...] = Field(
+        default=(),
+        description="Variables of the runtime's own environment that commands are given, by name.",
+        json_schema_extra={"grants": True, "in_project": "never"},
+    )
+    network: bool = Field(
+        default=False,
+        description="Whether commands in a sandbox or a container may use the network.",
+        json_schema_extra={"grants": True, "in_project": "never"},
+    )
+    timeout_seconds: Number = Field(
+        default=120.0,
+        ge=1,
+        le=86_400,
+        description="How long a command in the foreground may take where nobody says otherwise.",
+        json_schema_extra={"in_project": "lowers"},
+    )
+    max_timeout_seconds: Number = Field(
+        default=1_800.0,
+        ge=1,
+        le=86_400,
+        description="How long it may take at most, whoever says otherwise.",
+        json_schema_extra={"in_project": "lowers"},
+    )
+    max_processes: Whole = Field(
+        default=64,
+        ge=1,
+        le=64,
+        description="How many background processes may run at the same time.",
+        json_schema_extra={"in_project": "lowers"},
+    )
+
+
 class Settings(Section):
     """Everything a configuration file may say."""
 
@@ -440,6 +484,9 @@ class Settings(Section):
     )
     approval: Approval = Field(
         default_factory=Approval, description="What is asked about before it runs, and how."
+    )
+    terminal: Terminal = Field(
+        default_factory=Terminal, description="Where commands run, and how they are bounded."
     )
     command_allowlist: tuple[Text, ...] = Field(
         default=(),

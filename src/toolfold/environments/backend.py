@@ -65,6 +65,9 @@ class Backend(ABC):
     lasting = True
     """Whether background processes outlive this client, and the next one finds them."""
 
+    lease = 0
+    """After how many seconds without a word from us everything of ours ends there. 0 where the end of a
+    client, however it comes, always closes the input of what it started."""
     gate = ""
     """The name of the program in `entry`, as the list of processes has it: no signal is meant for it."""
 

@@ -154,7 +154,8 @@ class Client:
     def complaint(self) -> str:
         if self._errors >= 0:
             self._listen()
-        return self._complaint.decode(errors="replace").strip()
+        lines = self._complaint.decode(errors="replace").splitlines()
+        return "; ".join(dict.fromkeys(line.strip() for line in lines if line.strip()))
 
     async def close(self) -> None:
         """Ends the program itself, if it has not ended yet, and nothing that it started."""

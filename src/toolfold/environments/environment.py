@@ -50,7 +50,7 @@ class Completed:
     code: int | None
     """None where it was ended by us."""
     folder: str
-    """Where its task is now; empty where it did not come to say so."""
+    """Where its task is now."""
     seconds: float
     timed_out: bool = False
     stored: Path | None = None
@@ -76,11 +76,16 @@ class Environment:
         self.bounds = bounds or Bounds()
         self._outputs = outputs
         self._place = Place(backend, dict(variables or {}))
+        self._folders: dict[str, str] = {}
         self.processes = Processes(self._place, self.bounds.processes)
 
     async def open(self) -> None:
         """Reach the place now; every use does so by itself. Raises EnvironmentFailed."""
         await self._place.guard()
+
+    def folder(self, task: str = TASK) -> str:
+        """Where a task is, as far as it is known: where its last command that came to an end left it."""
+        return self._folders.get(task) or self.backend.home
 
     async def run(
         self,
@@ -97,7 +102,7 @@ class Environment:
         """Run a command to its end, or to the end of its time; nothing of it is left then.
 
         It begins where its task's last one ended, in that folder and with what that exported, or in
-        `folder`. `given` is all of its input. `listener` is told what it writes while it does.
+        `folder`; its task goes with it. `given` is all of its input. `listener` is told what it writes.
         """
         began = time.monotonic()
         running = await self.start(command, task=task, folder=folder, pty=pty)
@@ -111,11 +116,13 @@ class Environment:
             running, given, output, self.bounds.seconds if seconds is None else seconds
         )
         ended = await running.ended()
+        if ended:
+            self._folders[task] = ended.folder
         code = ended.code if ended else await self._place.exit_code(running) if in_time else None
         return Completed(
             output=output.text(),
             code=code if in_time else None,
-            folder=ended.folder if ended else "",
+            folder=self.folder(task),
             seconds=time.monotonic() - began,
             timed_out=not in_time,
             stored=output.stored,

@@ -42,19 +42,21 @@ class Means:
 class Guard:
     """One guard, from its first word to its last."""
 
-    def __init__(self, channel: Channel, means: Means, rest: bytes, gate: str) -> None:
+    def __init__(self, channel: Channel, means: Means, rest: bytes, backend: Backend) -> None:
         self.means = means
-        self._gate = gate or "-"
+        self._gate = backend.gate or "-"
         self._channel = channel
         self._numbers = itertools.count(1)
         self._waiting: dict[str, tuple[asyncio.Future[int], list[str]]] = {}
         self._lost = False
         self._listening = asyncio.create_task(self._listen(rest))
+        self._beating = asyncio.create_task(self._beat(backend.lease / 4)) if backend.lease else None
 
     @classmethod
     async def start(cls, backend: Backend, client: str) -> Guard:
         """Post a guard. Raises EnvironmentFailed."""
-        argv = ["sh", "-c", script("arrive"), "sh", backend.folder, client]
+        lease = str(backend.lease) if backend.lease else ""
+        argv = ["sh", "-c", script("arrive"), "sh", backend.folder, client, lease]
         channel = await backend.spawn(argv, env=_NOTHING, pty=None)
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -65,7 +67,7 @@ class Guard:
         except BaseException:
             await channel.close()
             raise
-        return cls(channel, means, rest, backend.gate)
+        return cls(channel, means, rest, backend)
 
     @property
     def lost(self) -> bool:
@@ -107,6 +109,8 @@ class Guard:
 
     async def dismiss(self) -> None:
         """Let it end what is left, and go."""
+        if self._beating:
+            self._beating.cancel()
         await self._channel.close_input()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(self._listening), ENDING_SECONDS)
@@ -128,6 +132,12 @@ class Guard:
             raise GuardLost from None
         finally:
             del self._waiting[number]
+
+    async def _beat(self, seconds: float) -> None:
+        """Say that we are there, so that silence means that we are not."""
+        while not self._lost:
+            await asyncio.sleep(seconds)
+            await self._channel.write(b"0 beat\n")
 
     async def _listen(self, rest: bytes) -> None:
         while data := await self._channel.read():

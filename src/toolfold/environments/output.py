@@ -81,7 +81,7 @@ class Output:
         """All of it, or its head and its tail with a line between them that says so."""
         if self.whole is not None:
             return readable(self.whole)
-        head, tail = _without_half_character(bytes(self._head)), _from_whole_character(bytes(self._tail))
+        head, tail = whole_characters(bytes(self._head)), _from_whole_character(bytes(self._tail))
         left_out = self.total - len(head) - len(tail)
         return f"{readable(head)}\n… ({left_out:,} bytes left out) …\n{readable(tail)}"
 
@@ -119,8 +119,11 @@ class Output:
             self._listener(text.replace("\0", NUL))
 
 
-def _without_half_character(data: bytes) -> bytes:
-    """A character is up to four bytes long; the last one may have lost its end."""
+def whole_characters(data: bytes) -> bytes:
+    """Without a part of a character at the end.
+
+    A character is up to four bytes long, and its first byte says how long.
+    """
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 != 0x80:

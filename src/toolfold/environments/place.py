@@ -41,7 +41,7 @@ class Command:
     text: str
     task: str
     folder: str = ""
-    """Where, for this command only; empty for where its task is."""
+    """Where it begins; empty for where its task is."""
     pty: Size | None = None
     leaves: bool = True
     """Whether its task stays where this command goes."""

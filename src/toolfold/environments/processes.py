@@ -28,6 +28,7 @@ WRITE_SECONDS = 10.0
 MOST_WATCHED = 1 << 20
 """How many new bytes of a log are looked through at once; of more, the last."""
 MOST_LINES = 5
+MOST_NOTICES = 500
 LONGEST_LINE = 500
 
 State = Literal["running", "ended", "lost"]
@@ -161,12 +162,13 @@ class Processes:
             raise CallError(f"{name} could not be ended: something of it does not react.")
         return await self.get(name)
 
-    async def notices(self) -> list[Notice]:
-        """What happened since this was last asked."""
+    async def notices(self, tasks: str = "") -> list[Notice]:
+        """What happened since this was last asked, to processes of tasks whose names begin so."""
         if self._watching:
             with contextlib.suppress(EnvironmentFailed, GuardLost):
                 await self._look()
-        told, self._notices = self._notices, []
+        told = [each for each in self._notices if each.process.task.startswith(tasks)]
+        self._notices = [each for each in self._notices if each not in told][-MOST_NOTICES:]
         return told
 
     async def close(self) -> None:

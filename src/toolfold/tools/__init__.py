@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from toolfold.environments.resident import Resident
 from toolfold.files import Workspace
 
 
@@ -16,3 +17,7 @@ class Services:
     """What the runtime lends the built-in tools."""
 
     workspace: Workspace
+    terminal: Resident | None = None
+    """Where commands run; without it there are no tools that run any."""
+    longest_command: float = 1_800.0
+    """How many seconds a command in the foreground may take, whatever a model asks for."""

@@ -1,5 +1,5 @@
 # Takes our programs from the input, each after a line with its name, and becomes the guard.
-# $1 our folder · $2 what the commands of this client carry in their environment
+# $1 our folder · $2 what the commands of this client carry in their environment · $3 how long is silence
 umask 077
 mkdir -p "$1/shell" "$1/processes" && cd "$1" || exit 1
 while IFS= read -r line; do
@@ -10,4 +10,5 @@ while IFS= read -r line; do
     *) printf '%s\n' "$line" >&3 || exit 1 ;;
   esac
 done
-. ./shell/guard
+shell=$(command -v bash || command -v sh)
+exec "$shell" ./shell/guard "$@"

@@ -1,12 +1,13 @@
 # Prepares a shell to run one command where its task left off, and to note where it leaves off.
-# $0 a name for the shell · $1 the command, or @file that holds it · $2 the task's file · $3 the variables given to every command
-# $4 the folder to begin in · $5 a folder for this command only · $6 what marks the end, or @file to make now
-# $7 rows and $8 columns of the terminal, empty for none · $9 whether the task is left where this ends
+# $0 a name for the shell · $1 the command, or @file that holds it · $2 the task's file
+# $3 the variables given to every command · $4 where tasks begin · $5 where this command begins, if elsewhere
+# $6 what marks the end, or @file to make at the beginning · $7 rows and $8 columns of the terminal, if any
+# $9 whether the task is left where this ends
 __toolfold_end() {
   __toolfold_code=$?
   trap - EXIT
   {
-    export TOOLFOLD_PWD="${__toolfold_back:-$PWD}"
+    export TOOLFOLD_PWD="$PWD"
     unset TOOLFOLD_RUN
     if [ -n "$__toolfold_leave" ]; then
       export -p >"$__toolfold_task.$$" && mv -f "$__toolfold_task.$$" "$__toolfold_task"
@@ -16,7 +17,7 @@ __toolfold_end() {
   exit "$__toolfold_code"
 }
 exec 9>&1 2>&1
-__toolfold_task=$2 __toolfold_mark=$6 __toolfold_leave=$9 __toolfold_back= __toolfold_run=$TOOLFOLD_RUN
+__toolfold_task=$2 __toolfold_mark=$6 __toolfold_leave=$9 __toolfold_run=$TOOLFOLD_RUN
 [ -z "$7" ] || stty rows "$7" cols "$8" 2>/dev/null
 [ ! -r "$3" ] || . "$3"
 TOOLFOLD_PWD=$4
@@ -24,18 +25,15 @@ TOOLFOLD_PWD=$4
 TOOLFOLD_RUN=$__toolfold_run
 export TOOLFOLD_RUN
 cd -- "$TOOLFOLD_PWD" 2>/dev/null || {
-  echo "toolfold: the folder $TOOLFOLD_PWD is gone; this runs in $4" >&2
+  [ -n "$5" ] || echo "toolfold: the folder $TOOLFOLD_PWD is gone; this runs in $4"
   cd -- "$4" || exit 125
 }
 unset TOOLFOLD_PWD __toolfold_run
-if [ -n "$5" ]; then
-  __toolfold_back=$PWD
-  cd -- "$5" || exit 125
-fi
 case $6 in
   @*) : >"${6#@}" ;;
   *) trap __toolfold_end EXIT ;;
 esac
+[ -z "$5" ] || cd -- "$5" || exit 125
 case $1 in
   @*) __toolfold_text=$(cat -- "${1#@}" && rm -f -- "${1#@}") || exit 125 ;;
   *) __toolfold_text=${1#=} ;;

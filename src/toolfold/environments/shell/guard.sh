@@ -1,8 +1,10 @@
 # Stays for as long as a client does. Ends what the client asks it to end, tells how background processes
 # fare and, when the client is gone, ends all that it left running in the foreground.
 # Begins in our folder, $1. $2 what the commands of this client carry in their environment
+# $3 after how many seconds of silence it counts as gone, empty for never
 trap '' HUP INT TERM PIPE
-client=$2
+client=$2 patience=
+if [ -n "$3" ] && (echo | read -t 1 -r line) 2>/dev/null; then patience=$3; fi
 
 nap() { sleep 0.03 2>/dev/null || sleep 1; }
 
@@ -157,7 +159,8 @@ mkdir "$tasks" 2>/dev/null || [ -O "$tasks" ] || {
 script=$(command -v script) && script --version 2>/dev/null | grep -qF util-linux || script=-
 echo "ready $tasks $(command -v bash || command -v sh) $(command -v setsid || echo -) $script"
 forget_the_old 2>/dev/null &
-while read -r number verb what more; do
+while read ${patience:+-t "$patience"} -r number verb what more; do
+  [ "$verb" != beat ] || continue
   {
     case $verb in
       end) end "TOOLFOLD_RUN=$client.$what." "$more" ;;

@@ -1,0 +1,216 @@
+"""The terminal and process tools, called as a model calls them: through a session, judged on the way."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Opened
+from tests.environments.places import traces
+from toolfold import Answer, ApprovalRequest, Runtime, Session
+
+PATIENCE = 30.0
+
+
+def answered(session: Session, name: str, **args: Any) -> Any:
+    result = session.call_sync(name, args)
+    assert result.ok, result.error
+    return json.loads(result.text)
+
+
+def failed(session: Session, name: str, **args: Any) -> str:
+    result = session.call_sync(name, args)
+    assert result.error is not None, result.text
+    return result.error
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    end = time.monotonic() + PATIENCE
+    while not (found := condition()):
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+    return found
+
+
+@pytest.fixture
+def session(runtime: Runtime) -> Session:
+    return runtime.session(["terminal", "file"])
+
+
+def test_a_command_answers_with_its_output_and_exit_code(session: Session, tmp_path: Path) -> None:
+    assert answered(session, "terminal", command="echo out; echo err >&2; exit 3") == {
+        "output": "out\nerr\n",
+        "exit_code": 3,
+        "workdir": str(tmp_path),
+    }
+
+
+def test_commands_of_a_session_go_on_where_they_were(
+    session: Session, runtime: Runtime, tmp_path: Path
+) -> None:
+    answered(session, "terminal", command="mkdir sub; cd sub; export HERE=yes")
+    assert answered(session, "terminal", command="pwd; echo $HERE")["output"] == f"{tmp_path}/sub\nyes\n"
+    assert answered(session, "terminal", command="pwd", task="other")["output"] == f"{tmp_path}\n"
+    another = runtime.session(["terminal"])
+    assert answered(another, "terminal", command="pwd; echo ${HERE-no}")["output"] == f"{tmp_path}\nno\n"
+
+
+def test_a_relative_workdir_starts_where_the_task_is(session: Session, tmp_path: Path) -> None:
+    answered(session, "terminal", command="mkdir -p a/b; cd a")
+    assert answered(session, "terminal", command="pwd", workdir="b")["output"] == f"{tmp_path}/a/b\n"
+
+
+def test_a_command_is_judged_where_it_will_run(opened: Opened, tmp_path: Path) -> None:
+    asked: list[ApprovalRequest] = []
+
+    def refuse(request: ApprovalRequest) -> bool:
+        asked.append(request)
+        return False
+
+    session = opened(approver=refuse).session(["terminal"])
+    (tmp_path / "build").mkdir()
+    answered(session, "terminal", command="cd /usr")
+    assert "never run" in failed(session, "terminal", command="rm -rf *")
+    assert "never run" in failed(session, "terminal", command="rm -rf *", workdir="lib")
+    assert Path("/usr/bin").is_dir()
+
+
+def test_a_dangerous_command_waits_for_a_yes(opened: Opened, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def approver(request: ApprovalRequest) -> Answer:
+        asked.append(request.command)
+        return Answer.ONCE
+
+    session = opened(approver=approver).session(["terminal"])
+    answered(session, "terminal", command="git init -q . && git reset --hard")
+    assert asked == ["git init -q . && git reset --hard"]
+
+
+def test_what_is_written_to_a_process_is_judged_like_a_command(session: Session) -> None:
+    process = answered(session, "terminal", command="cat", background=True)["process"]
+    error = failed(session, "process", action="write", process=process, data="rm -rf /\n")
+    assert "never run" in error
+    answered(session, "process", action="write", process=process, data="y\n", close=True)
+    ended = answered(session, "process", action="wait", process=process, timeout=PATIENCE)
+    assert (ended["exit_code"], ended["output"]) == (0, "y\n")
+
+
+def test_a_command_out_of_time_says_so_and_leaves_nothing(session: Session) -> None:
+    answer = answered(session, "terminal", command="echo begun; MARK=slowtoken sleep 86400", timeout=0.3)
+    assert (answer["output"], answer["exit_code"]) == ("begun\n", None)
+    assert "ended after 0.3 s" in answer["note"]
+    assert traces("slowtoken") == []
+
+
+def test_a_model_gets_no_more_time_than_the_configuration_allows(opened: Opened) -> None:
+    session = opened({"terminal.max_timeout_seconds": 1}).session(["terminal"])
+    answer = answered(session, "terminal", command="sleep 86400", timeout=3600)
+    assert "ended after 1 s" in answer["note"]
+
+
+def test_the_rest_of_a_long_output_can_be_read(session: Session) -> None:
+    answer = answered(session, "terminal", command="seq 1 40000")
+    assert answer["output"].startswith("1\n2\n")
+    assert answer["output"].endswith("39999\n40000\n")
+    page = answered(session, "read_file", path=answer["stored"], offset=20_000, limit=1)
+    assert "20000\t20000" in json.dumps(page).replace("\\t", "\t")
+
+
+def test_a_terminal_answers_without_its_control_sequences(session: Session) -> None:
+    answer = answered(session, "terminal", command="[ -t 1 ] && printf '\\033[31mred\\033[0m\\n'", pty=True)
+    assert answer["output"] == "red\n"
+
+
+def test_the_life_of_a_background_process(session: Session) -> None:
+    begun = answered(
+        session,
+        "terminal",
+        command="echo up; read x; echo READY $x; exit 5",
+        background=True,
+        watch=["READY"],
+    )
+    name = begun["process"]
+    assert begun["state"] == "running"
+    until(lambda: answered(session, "process", action="poll", process=name)["output"] == "up\n")
+    assert [each["process"] for each in answered(session, "process", action="list")["processes"]] == [name]
+    answered(session, "process", action="write", process=name, data="now\n")
+    ended = answered(session, "process", action="wait", process=name, timeout=PATIENCE)
+    assert (ended["state"], ended["exit_code"], ended["output"]) == ("ended", 5, "up\nREADY now\n")
+    page = answered(session, "process", action="log", process=name, offset=-6, limit=3)
+    assert (page["output"], page["next_offset"]) == ("Y n", 10)
+
+
+def test_a_session_is_told_once_of_its_own_processes(session: Session, runtime: Runtime) -> None:
+    begun = answered(session, "terminal", command="echo GO; exit 2", background=True, watch=["GO"])
+    another, name = runtime.session(["terminal"]), begun["process"]
+    told: list[dict[str, Any]] = begun.get("notices", [])
+
+    def both() -> bool:
+        told.extend(answered(session, "terminal", command="true").get("notices", ()))
+        assert "notices" not in answered(another, "terminal", command="true")
+        return len(told) == 2
+
+    until(both)
+    assert told[0] == {"process": name, "lines": ["GO"]}
+    assert (told[1]["process"], told[1]["state"], told[1]["exit_code"]) == (name, "ended", 2)
+    assert "notices" not in answered(session, "terminal", command="true")
+
+
+def test_signals_and_kills_reach_a_process(session: Session) -> None:
+    command = "trap 'exit 7' INT; echo up; while :; do sleep 0.05; done"
+    first = answered(session, "terminal", command=command, background=True)["process"]
+    second = answered(session, "terminal", command="sleep 86400", background=True)["process"]
+    until(lambda: answered(session, "process", action="poll", process=first)["output"])
+    assert answered(session, "process", action="signal", process=first)["sent"] == "INT"
+    assert answered(session, "process", action="wait", process=first)["exit_code"] == 7
+    assert answered(session, "process", action="kill", process=second)["state"] == "ended"
+
+
+def test_what_makes_no_sense_is_said(session: Session) -> None:
+    assert "needs the name of a process" in failed(session, "process", action="poll")
+    assert "there is no background process 'x'" in failed(session, "process", action="kill", process="x")
+    name = answered(session, "terminal", command="true", background=True)["process"]
+    answered(session, "process", action="wait", process=name)
+    assert "has ended already" in failed(session, "process", action="write", process=name, data="x")
+    assert "write needs data" in failed(session, "process", action="write", process=name)
+
+
+def test_a_background_process_outlives_the_runtime(opened: Opened) -> None:
+    first = opened()
+    begun = answered(first.session(), "terminal", command="echo up; read x; exit 4", background=True)
+    first.close()
+    session = opened().session()
+    (found,) = answered(session, "process", action="list")["processes"]
+    assert (found["process"], found["state"]) == (begun["process"], "running")
+    answered(session, "process", action="write", process=begun["process"], data="\n")
+    assert answered(session, "process", action="wait", process=begun["process"])["exit_code"] == 4
+
+
+def test_commands_get_no_secrets_but_those_that_are_named(opened: Opened, home: Path, tmp_path: Path) -> None:
+    from toolfold import open_runtime
+    from toolfold.config import load
+
+    env = {"TOOLFOLD_HOME": str(home), "HOME": str(home), "API_TOKEN": "abcd1234", "OTHER_TOKEN": "efgh5678"}
+    config = load(project=tmp_path, env=env, overrides={"terminal.environment": ["API_TOKEN"]})
+    with open_runtime(config) as runtime:
+        output = answered(runtime.session(), "terminal", command="env")["output"]
+    assert "abcd1234" in output
+    assert "efgh5678" not in output
+
+
+def test_a_place_that_cannot_be_used_offers_no_tools(opened: Opened, home: Path, tmp_path: Path) -> None:
+    from toolfold import open_runtime
+    from toolfold.config import load
+
+    env = {"TOOLFOLD_HOME": str(home), "HOME": str(home), "PATH": str(tmp_path)}
+    config = load(project=tmp_path, env=env, overrides={"terminal.backend": "sandbox"})
+    with open_runtime(config) as runtime:
+        status = runtime.statuses(["terminal"])["terminal"]
+        assert "bubblewrap is not installed" in status.reason
+        assert "terminal" not in {each.name for each in runtime.session().assemble().tools}
