@@ -191,8 +191,11 @@ class TestPlacement:
         assert "invoice_create" in request["array"]
 
 
-def test_a_rank_is_not_called_a_score(toolfold: Toolfold, catalog: str) -> None:
+def test_the_score_is_what_the_fusion_gives(toolfold: Toolfold, catalog: str) -> None:
     told = toolfold(*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "hybrid", "--json").json
-    assert all("score" not in each for each in told["tools"])
-    ranked = [each["ranks"]["fused"] for each in told["tools"] if each["why"] == "fits the message"]
+    chosen = [each for each in told["tools"] if each["why"] == "fits the message"]
+    ranked = [each["ranks"]["fused"] for each in chosen]
     assert ranked == sorted(ranked)
+    scores = [each["score"] for each in chosen]
+    assert scores == sorted(scores, reverse=True)
+    assert len(set(scores)) == len(scores)

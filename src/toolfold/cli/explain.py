@@ -49,6 +49,8 @@ class Explained:
     why: str
     ranks: Mapping[str, int | None]
     similarity: float | None
+    score: float | None
+    """What the fusion of both legs gives it; only the order means something."""
     tokens: int
     matched: tuple[str, ...] = field(default=())
 
@@ -236,6 +238,7 @@ class _Legs:
                 "fused": rank,
             },
             similarity=self._scores.get("semantic", {}).get(tool.name),
+            score=self._scores.get("fused", {}).get(tool.name),
             tokens=tokens,
             matched=hit.matched if hit else (),
         )
@@ -280,7 +283,7 @@ def _tell(report: Mapping[str, Any], every: bool) -> None:
     tools = report["tools"] if every else report["tools"][:SHOWN]
     table(
         "",
-        ("in", "tool", "#kw", "#sem", "#fused", "#tokens", "why"),
+        ("in", "tool", "#kw", "#sem", "#fused", "#score", "#tokens", "why"),
         (_row(each) for each in tools),
     )
     if left := len(report["tools"]) - len(tools):
@@ -317,4 +320,5 @@ def _tell_request(request: Mapping[str, Any]) -> None:
 
 def _row(tool: Mapping[str, Any]) -> Sequence[str]:
     ranks = (str(rank) if rank else "–" for rank in tool["ranks"].values())
-    return "✓" if tool["shown"] else "", tool["name"], *ranks, f"{tool['tokens']:,}", tool["why"]
+    score = "–" if tool["score"] is None else f"{tool['score']:.2f}"
+    return "✓" if tool["shown"] else "", tool["name"], *ranks, score, f"{tool['tokens']:,}", tool["why"]

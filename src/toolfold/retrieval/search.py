@@ -48,8 +48,6 @@ class Hit:
     """One ranked tool, with enough to tell a person why."""
 
     name: str
-    score: float
-    """One for the first, a half for the second, and so on: only the order means something."""
     matched: tuple[str, ...] = ()
     """The words it shares with the message."""
     similarity: float | None = None
@@ -138,10 +136,16 @@ class Searcher:
     def legs(self, index: Index, message: str, granted: Iterable[str] | None) -> dict[str, dict[str, float]]:
         """Leg → what it gives every tool that it finds, best first: to tell a person, not to choose by."""
         grant = index.grant(granted)
-        legs = self._asked(index, message, "hybrid", grant, in_parts=False)[0].legs
-        dense = next(iter(legs.dense.values()), None)
-        near = {} if dense is None else {"semantic": _by_name(index, dense, float(NEVER))}
-        return {"keyword": _by_name(index, legs.lexical, 0.0), **near}
+        asked = self._asked(index, message, "hybrid", grant, in_parts=False)[0]
+        legs, dense = asked.legs, next(iter(asked.legs.dense.values()), None)
+        found = {"keyword": _by_name(index, legs.lexical, 0.0)}
+        if dense is None:
+            return found
+        places, scores = self._fused(index, asked)
+        fused = np.full(len(legs.lexical), NEVER, np.float32)
+        fused[places] = scores
+        semantic = _by_name(index, dense, float(NEVER))
+        return {**found, "semantic": semantic, "fused": _by_name(index, fused, float(NEVER))}
 
     def _asked(
         self, index: Index, message: str, mode: Mode, grant: Grant, *, in_parts: bool = True
@@ -215,25 +219,32 @@ class Searcher:
 
     def _order(self, index: Index, asked: _Asked, mode: Mode) -> Places:
         legs = asked.legs
-        lexical = _sharing_words(legs.lexical, DEPTH)
-        dense = [best_places(each, DEPTH) for each in legs.dense.values()]
-        dense = [each[scores[each] > NEVER] for each, scores in zip(dense, legs.dense.values(), strict=True)]
-        if not dense:
-            return lexical
+        if not legs.dense:
+            return _sharing_words(legs.lexical, DEPTH)
         if _SECOND_OPINION in legs.dense:
-            return np.concatenate((dense[0], lexical))
+            return np.concatenate((_nearest(legs)[0], _sharing_words(legs.lexical, DEPTH)))
         if mode == "semantic":
-            return dense[0]
-        if self._ranker is None:
-            fused = reciprocal_ranks([lexical, *dense], len(legs.lexical))
-            order = best_places(fused, DEPTH)
-            return order[fused[order] > 0]
+            return _nearest(legs)[0]
+        places, scores = self._fused(index, asked)
+        return places[(-scores).argsort(kind="stable")]
+
+    def _fused(self, index: Index, asked: _Asked) -> tuple[Places, Scores]:
+        """The candidates of both legs, and what their fusion gives each."""
+        legs = asked.legs
+        lexical, dense = _sharing_words(legs.lexical, DEPTH), _nearest(legs)
         candidates = distinct(np.concatenate((lexical, *dense)))
+        if self._ranker is None:
+            return candidates, reciprocal_ranks([lexical, *dense], len(legs.lexical))[candidates]
         if not len(candidates):
-            return candidates
+            return candidates, np.zeros(0, np.float32)
         named = index.lexical.name_coverage(asked.text, candidates)
-        scores = self._ranker()(features(legs, candidates, named))
-        return candidates[(-scores).argsort(kind="stable")]
+        return candidates, self._ranker()(features(legs, candidates, named))
+
+
+def _nearest(legs: Legs) -> list[Places]:
+    """The tools nearest to the message, by each way of telling."""
+    best = [(best_places(each, DEPTH), each) for each in legs.dense.values()]
+    return [places[scores[places] > NEVER] for places, scores in best]
 
 
 def _keywords(index: Index, text: str, grant: Grant) -> Legs:
@@ -291,10 +302,10 @@ def _hits(
     dense = next(iter(legs.dense.values()), None)
     near = [float(NEVER)] * len(places) if dense is None else dense[list(places)].tolist()
     words = index.lexical.matched(message, places)
-    for rank, (place, shared, similarity) in enumerate(zip(places, words, near, strict=True), 1):
+    for place, shared, similarity in zip(places, words, near, strict=True):
         tool = index.tools[place]
         told = similarity if similarity > NEVER else None
-        yield Hit(tool.name if tool else "", 1.0 / rank, tuple(shared), told, place in named)
+        yield Hit(tool.name if tool else "", tuple(shared), told, place in named)
 
 
 class Retriever:
