@@ -518,3 +518,17 @@ def test_roundabout_ways_to_a_shell_are_followed(language: str, code: str) -> No
 def test_strings_that_are_run_as_statements_are_read() -> None:
     foreign = of("sql:mysql", "SET @q = 'DROP TABLE users'; PREPARE s FROM @q; EXECUTE s")
     assert (Kind.DATABASE, frozenset({"drop"})) in kinds(foreign)
+
+
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        ("python", 'import os\nc = "rm -rf /"\nos.system(c)\nc = "ls"'),
+        ("python", 'import os\nc = "rm -rf /"\nif False:\n    c = "ls"\nos.system(c)'),
+        ("python", 'import os\ndef f():\n    os.system(c)\nc = "rm -rf /"\nf()'),
+        ("perl", '$c = "rm -rf /"; $c = "ls" if 0; system($c)'),
+        ("node", 'let c = "rm -rf /"; if (0) c = "ls"; require("child_process").exec(c)'),
+    ],
+)
+def test_a_name_stands_for_everything_it_may_have_been_given(language: str, code: str) -> None:
+    assert "rm -rf /" in of(language, code).scripts

@@ -147,6 +147,7 @@ class Calls:
         self.starts_programs = any(need in written for need in NEEDS["node"])
         self.reads: list[str] = []
         self.patterns: list[str] = []  # files that are listed or matched somewhere
+        self.every: dict[str, dict[str, None]] = {}  # all texts a name may stand for
         self.aliases: dict[str, str] = {}
         self.unnamed: set[bool] = set()  # deletions of files nobody named, whole trees or not
 
@@ -258,6 +259,8 @@ class Calls:
             self.aliases[name] = words[-1].text
         if text is not None:
             self.values[name] = (self.values.get(name, GAP) if adds else "") + text
+            if len(self.every.setdefault(name, {})) < 16:
+                self.every[name][self.values[name]] = None
         if listed is not None:
             self.lists[name] = listed
 
@@ -458,6 +461,9 @@ class Calls:
             t.text in _PATTERN_MAKERS for argument in arguments[:2] for t in argument if t.kind == "name"
         )
         path = _starred(first) if first is not None and (patterned or "*" in first) else first
+        if action in ("shell", "run", "node-process") and len(arguments) == 1 and len(arguments[0]) == 1:
+            for other in self.every.get(arguments[0][0].text.lstrip("$@%&"), {}):
+                self.found.script(other)
         match action:
             case "shell":
                 self.found.script(first if first is not None else GAP)

@@ -80,7 +80,7 @@ _FILES: Mapping[str, str] = MappingProxyType(
         "GIT_TEMPLATE_DIR": "",
     }
 )
-_LIBRARY_PATHS = frozenset({"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"})
+_LIBRARIES = frozenset({"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_INSERT_LIBRARIES"})
 INSTALLED = ("/usr/", "/opt/", "/lib", "/bin/", "/sbin/", "/nix/", "/snap/")
 _LANGUAGE_OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -102,7 +102,7 @@ def from_assignments(assigned: Mapping[str, Word], program: str = "") -> Iterato
     """What these variables make a program run; most of them any program."""
     yield from _git_settings(assigned)
     for name, value in assigned.items():
-        if name in _LIBRARY_PATHS and (_is_own(program) or _is_installed(value)):
+        if name in _LIBRARIES and (_is_installed(value) or (name.endswith("PATH") and _is_own(program))):
             continue
         if value:
             yield from _of(name, value)
@@ -124,7 +124,7 @@ def _is_own(program: str) -> bool:
 
 
 def _is_installed(value: str) -> bool:
-    return all(part.startswith(INSTALLED) or not part.strip(GAP) for part in value.split(":"))
+    return all(part.startswith(INSTALLED) or not part.strip(GAP) for part in value.replace(":", " ").split())
 
 
 def _of(name: str, value: Word) -> Iterator[Inner]:

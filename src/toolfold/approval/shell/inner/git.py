@@ -90,7 +90,6 @@ def _subtree_of_commands(_run: Run, words: Sequence[Word]) -> Iterator[Inner]:
     yield Inner(argv=(Word("git"), *operands), through="git")
 
 
-_TRANSPORT = "-u>sh --upload-pack>sh --receive-pack>sh --exec>sh"
 _SUBCOMMANDS: Mapping[str, Callable[[Run, Sequence[Word]], Iterator[Inner]]] = MappingProxyType(
     {
         "config": _config,

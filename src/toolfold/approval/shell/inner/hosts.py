@@ -109,11 +109,6 @@ def _watch(run: Run) -> Iterator[Inner]:
         yield Inner(code=joined(reading.operands), through="watch", more_operands=run.more_operands)
 
 
-_CAPSH = spec(
-    "--user= --uid= --gid= --groups= --keep= --caps= --drop= --inh= --secbits= --mode= --chroot= --print"
-)
-
-
 def _capsh(run: Run) -> Iterator[Inner]:
     """Everything behind `--` or `==` is handed to bash."""
     for place, word in enumerate(run.argv):
