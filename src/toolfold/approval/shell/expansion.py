@@ -73,8 +73,9 @@ class Expansion:
         found: list[Word] = []
         for typed in words:
             for parts in self._braces(typed.parts):
-                self._budget.spend()
-                found.extend(self._bounded(word) for word in self._split(parts))
+                made = self._split(parts)
+                self._budget.spend(len(made))
+                found.extend(self._bounded(word) for word in made)
         return found
 
     def text(self, parts: Sequence[Part], *, tilde: bool = True) -> Word:
@@ -91,7 +92,7 @@ class Expansion:
 
     def _bounded(self, text: str) -> Word:
         """A variable doubled thirty times is a billion letters: what grows so long is not followed."""
-        self._budget.spend(len(text) // 256)
+        self._budget.spend(len(text) // 128)
         return Word(text) if len(text) <= LONGEST_WORD else gap(Word(text).marks)
 
     def plain_text(self, parts: Sequence[Part]) -> Word:
@@ -126,6 +127,7 @@ class Expansion:
             except ValueError:
                 return [atoms]
             inside = _matching(atoms, opening)
+            self._budget.spend((len(atoms) - opening if inside is None else len(inside)) // 8)
             choices = self._choices(inside) if inside is not None else None
             if choices is None or inside is None:
                 opening += 1
@@ -329,7 +331,7 @@ class Expansion:
     def _changed(self, part: Variable, value: Word) -> Word:
         sign = part.operator
         if sign[0] in "^,":
-            return _cased(sign, value)
+            return gap(value.marks) if part.argument else _cased(sign, value)
         if sign[0] == "@":
             if "$" in value or "`" in value:
                 self._doubt(value)
@@ -338,7 +340,7 @@ class Expansion:
             return gap(value.marks)
         pattern = self.text(part.argument, tilde=False)
         self._budget.spend(len(value))
-        if GAP in pattern or len(pattern) > LONGEST_PATTERN:
+        if GAP in pattern or len(pattern) > LONGEST_PATTERN or "[" in pattern or "]" in pattern:
             return gap(value.marks)
         if sign[0] in "#%":
             return _trimmed(sign, value, pattern)

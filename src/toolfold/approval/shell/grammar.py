@@ -59,7 +59,7 @@ class TooMuch(Exception):
 class Budget:
     """How much may still be done; shared by everything that reads one command."""
 
-    steps: int = 15_000
+    steps: int = 10_000
 
     def spend(self, steps: int = 1) -> None:
         self.steps -= steps
@@ -72,6 +72,8 @@ BARE = re.compile(r"[^ \t\n\\'\"`$<>|&;()]+")
 IN_DOUBLE = re.compile(r"[^\\\"`$]+")
 IN_BRACES = re.compile(r"[^\\'\"`$}/]+")
 IN_HEREDOC = re.compile(r"[^\\`$]+")
+NAME_START = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_")
+NAME_REST = re.compile(r"[A-Za-z0-9_]+")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!_-]")
 SHORT_PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]|[@*#?$!_-]")
@@ -616,12 +618,16 @@ class Parser:
             return self._braces(quoted)
         if following == "[":
             return self._old_arithmetic()
-        name = SHORT_PARAMETER.match(self.text, self.at + 1)
-        if name is None:
+        found = SHORT_PARAMETER.match(self.text, self.at + 1)
+        if found is None:
             self.at += 1
             return Literal("$", quoted=True)
-        self.at = name.end()
-        return Variable(name.group(), quoted)
+        name, self.at = found.group(), found.end()
+        while self._starts("\\\n") and name[0] in NAME_START:  # a name may go on in the next line
+            self.at += 2
+            more = NAME_REST.match(self.text, self.at)
+            name, self.at = (name + more.group(), more.end()) if more else (name, self.at)
+        return Variable(name, quoted)
 
     def _ansi(self) -> Literal:
         place = self.at + 2

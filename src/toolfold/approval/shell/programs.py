@@ -43,6 +43,7 @@ WORTH_HIDING = _names(
     "wget python python3 perl ruby node php kill killall pkill find xargs sudo su passwd crontab systemctl "
     "cat ssh"
 )
+LONGEST_PATTERN = 256
 WHERE_PROGRAMS_ARE = ("", "/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/")
 
 
@@ -52,6 +53,8 @@ def program(word: Word, state: State) -> Word:
         return state.programs[word]
     if "/" in word and state.path(word) in state.programs:
         return state.programs[state.path(word)]
+    if word.pattern and len(word) > LONGEST_PATTERN:
+        return gap()
     if word.pattern and GAP not in word:
         matches = expression(word).fullmatch
         hidden = (n for n in sorted(WORTH_HIDING) if any(matches(f + n) for f in WHERE_PROGRAMS_ARE))

@@ -170,6 +170,8 @@ class _Reader(Walk):
             background=around.background,
             repeated=around.repeated,
         )
+        if any(word.startswith("BASH_FUNC_") for word in argv[1:]):
+            self._see(Kind.UNREADABLE, detail="a function is handed over by the environment")
         if name == "let":
             for word in argv[1:]:
                 self._expansion(state, around).number(word.typed)
@@ -294,6 +296,8 @@ class _Reader(Walk):
 
     def _typed_code(self, one: Inner, run: Run, state: State, around: Around) -> Stream:
         code = (one.code or EMPTY).typed
+        if one.more_operands and run.name not in SHELLS:
+            code = Word(f"{code} {gap()}")  # to what is no shell's own code, the words are added
         unread = code.marks & {Mark.NETWORK, Mark.DECODED}
         if unread:
             self._see(Kind.RUN_UNREAD, code, frozenset(unread))

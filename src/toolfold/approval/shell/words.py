@@ -35,7 +35,10 @@ _MARK_SIGNS = {
     Mark.UNREAD: "\ufdd8",
 }
 _PATTERN = re.compile(f"[{STAR}{ANY}{OPEN}{CLOSE}]")
-_INSIDE = re.compile("([^/\ufdd0-\ufdd8])(?:\ufdd0[\ufdd5-\ufdd8]*)+(?=[^\ufdd0-\ufdd8])")
+_INSIDE = re.compile(
+    "([^/\ufdd0-\ufdd8])(?:\ufdd0[\ufdd5-\ufdd8]*)+(?=[^\ufdd0-\ufdd8])"
+    "|([^/=:\ufdd0-\ufdd8])(?:\ufdd0[\ufdd5-\ufdd8]*)+$"
+)
 _SHOWN = {GAP: "…", STAR: "*", ANY: "?", OPEN: "[", CLOSE: "]"} | dict.fromkeys(_MARK_SIGNS.values(), "")
 _SHOWN_TABLE = str.maketrans(_SHOWN)
 _TYPED_TABLE = str.maketrans({STAR: "*", ANY: "?", OPEN: "[", CLOSE: "]"})
@@ -75,8 +78,8 @@ class Word(str):
 
     @property
     def shortest(self) -> Word:
-        """The word if what is not known in the middle of a name were nothing, as of a variable never set."""
-        return Word(_INSIDE.sub(r"\1", self)) if GAP in self else self
+        """The word if what is not known within a name were nothing, as of a variable never set."""
+        return Word(_INSIDE.sub(r"\1\2", self)) if GAP in self else self
 
     def could_be(self, text: str) -> bool:
         """Whether what is not known could be filled so that the word is `text`."""
