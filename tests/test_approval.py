@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from toolfold.approval import Approval
+from toolfold.approval.station import Approval
 from toolfold.authoring import build_tool
 from toolfold.errors import Refused
 from toolfold.loops import Loops

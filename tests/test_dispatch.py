@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import pytest
 
 from tests.conftest import Opened
-from toolfold.approval import Approval
+from toolfold.approval.station import Approval
 from toolfold.dispatch import Dispatch
 from toolfold.errors import CallError, InvalidArguments, Refused
 from toolfold.hooks import POST, PRE, Hooks

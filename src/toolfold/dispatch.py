@@ -19,7 +19,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from toolfold.approval import Approval
+from toolfold.approval.station import Approval
 from toolfold.errors import CallError, ToolFailed, said
 from toolfold.hooks import Hooks
 from toolfold.loops import Escaped, Loops, OutOfTime

@@ -13,10 +13,10 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from toolfold.approval import Approval
 from toolfold.approval.building import build_approval, own_places
 from toolfold.approval.rules import Rule
 from toolfold.approval.smart import Reviewer
+from toolfold.approval.station import Approval
 from toolfold.authoring import ToolFunction
 from toolfold.availability import Availability, Status
 from toolfold.config import Config, load, still_trusted, trust_state

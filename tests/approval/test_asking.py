@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.approval.cases import SHELL, finding, verdict_on
-from toolfold.approval import Approval
 from toolfold.approval.chain import Chain
 from toolfold.approval.queue import ApprovalQueue, StaleQuestion
+from toolfold.approval.station import Approval
 from toolfold.approval.subject import Subjects
 from toolfold.approval.verdict import Verdict
 from toolfold.authoring import build_tool

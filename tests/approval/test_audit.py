@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.approval.cases import SHELL, finding, verdict_on
-from toolfold.approval import Approval
 from toolfold.approval.audit import KEPT, AuditLog
 from toolfold.approval.chain import Chain
 from toolfold.approval.denials import Denials
+from toolfold.approval.station import Approval
 from toolfold.approval.subject import Subjects
 from toolfold.approval.verdict import Severity, Verdict
 from toolfold.errors import Refused

@@ -23,11 +23,11 @@ from tests.retrieval.endpoint import (
     serving,
     speak_something_else,
 )
-from toolfold.approval import Approval
 from toolfold.approval.allowlist import AllowList
 from toolfold.approval.audit import AuditLog
 from toolfold.approval.chain import Chain
 from toolfold.approval.smart import ChatModel, ModelAway, SmartApproval
+from toolfold.approval.station import Approval
 from toolfold.approval.subject import Subjects
 from toolfold.approval.verdict import Finding, Severity
 from toolfold.errors import Refused

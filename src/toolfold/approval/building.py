@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from toolfold.approval import Approval
 from toolfold.approval.allowlist import KEY, AllowList
 from toolfold.approval.audit import AuditLog
 from toolfold.approval.chain import Chain
@@ -16,6 +15,7 @@ from toolfold.approval.denials import Denials
 from toolfold.approval.places import Places
 from toolfold.approval.rules import Rule, Rules
 from toolfold.approval.smart import ChatModel, Reviewer, SmartApproval
+from toolfold.approval.station import Approval
 from toolfold.approval.subject import Judging, Subjects
 from toolfold.approval.verdict import Severity, Verdict
 from toolfold.config import PROJECT_FILE, Config

@@ -11,7 +11,7 @@ from toolfold.cli.app import FAILED, Invocation, json_option
 from toolfold.cli.show import NotFound, as_json, counted, out, plain, table
 
 if TYPE_CHECKING:
-    from toolfold.approval import Preview
+    from toolfold.approval.station import Preview
 
 _WIDEST = 200
 

@@ -1,0 +1,192 @@
+"""Whether a call may run: the last question before it does.
+
+`subject` reads a call, `chain` decides what can be decided without asking, `smart` and `asking` ask, and
+`audit` keeps what was decided. Nobody to ask, no answer in time, an answer that was not offered, a failing
+question, and a decision that cannot be recorded all mean no.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import logging
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from toolfold.approval.asking import Questions, ask
+from toolfold.approval.audit import AuditLog
+from toolfold.approval.chain import Chain, Decision, Station
+from toolfold.approval.smart import SmartApproval
+from toolfold.approval.subject import Subject, Subjects
+from toolfold.errors import ConfigError, Refused
+from toolfold.loops import Loops
+from toolfold.model import Answer, ApprovalRequest, Approver, CallContext, Json, Tool
+
+log = logging.getLogger(__name__)
+
+__all__ = ["Approval", "Preview"]
+
+# Judging costs about a microsecond a character: a long command must not hold up the loop.
+LONG_COMMAND = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What would become of a command: what was found, and who would decide how."""
+
+    subject: Subject
+    decision: Decision | None
+    asks: str
+    """Who would be asked, where nobody has decided."""
+
+    @property
+    def runs_unasked(self) -> bool:
+        return self.decision is not None and self.decision.allowed
+
+    @property
+    def outcome(self) -> Literal["runs", "asked about", "refused"]:
+        if self.decision is None:
+            return "asked about"
+        return "runs" if self.decision.allowed else "refused"
+
+    @property
+    def station(self) -> str:
+        return self.decision.station.value if self.decision else self.asks
+
+    @property
+    def why(self) -> str:
+        return self.decision.why if self.decision else self.subject.verdict.reason
+
+
+class Approval:
+    """The station of the dispatch line, with all it stands on."""
+
+    def __init__(
+        self,
+        approver: Approver | None,
+        loops: Loops,
+        *,
+        timeout: float = 300.0,
+        subjects: Subjects | None = None,
+        chain: Chain | None = None,
+        smart: SmartApproval | None = None,
+        audit: AuditLog | None = None,
+    ) -> None:
+        self._approver, self._loops, self._timeout = approver, loops, timeout
+        self._subjects = subjects or Subjects()
+        self._chain = chain or Chain()
+        self._smart, self._audit = smart, audit
+        self._questions = Questions()
+
+    def asking(self, approver: Approver) -> Approval:
+        """The same with somebody else to ask; grants, rules and records are shared."""
+        other = copy.copy(self)
+        other._approver, other._questions = approver, Questions()
+        return other
+
+    def preview(self, command: str, *, cwd: str | None = None) -> Preview:
+        """What would become of a command in a new session. Nothing is run, asked or recorded."""
+        subject = self._subjects.of_command(command, cwd)
+        smart = self._smart is not None and self._chain.may_be_cleared(subject)
+        asks = "smart approval, then a person" if smart else "a person"
+        return Preview(subject, self._chain.settle(subject, ""), asks)
+
+    async def require(self, tool: Tool, args: Json, context: CallContext) -> None:
+        """Return where the call may run; raise Refused where it may not."""
+        subject = await self._read(tool, args)
+        decision = self._chain.settle(subject, context.session_id)
+        if decision is None:
+            decision = await self._asked(subject, context.session_id)
+        if decision.station is not Station.NOTHING:
+            decision = self._recorded(decision, subject, context)
+        if not decision.allowed:
+            raise Refused(
+                f"{tool.name!r} was refused: {decision.why}. It was not invoked; do not try it again unasked."
+            )
+
+    async def _read(self, tool: Tool, args: Json) -> Subject:
+        if not any(
+            isinstance(each, (str, list, dict)) and len(each) > LONG_COMMAND for each in args.values()
+        ):
+            return self._subjects.read(tool, args)
+        return await self._loops.in_thread(lambda: self._subjects.read(tool, args))
+
+    async def _asked(self, subject: Subject, session_id: str) -> Decision:
+        smart = self._smart
+        if smart is not None and self._chain.may_be_cleared(subject) and await smart.clears(subject):
+            return Decision(True, Station.SMART, f"{smart.name} cleared it")
+        ask_now = functools.partial(self._ask_person, subject, session_id)
+        if not subject.key:
+            return await ask_now()
+        return await self._questions.once((session_id, subject.key), ask_now, seconds=self._timeout)
+
+    async def _ask_person(self, subject: Subject, session_id: str) -> Decision:
+        request = _request(subject, session_id, self._chain.answers(subject))
+        decision = await self._questions.unless_settled(
+            session_id,
+            ask(self._approver, request, self._loops, self._timeout),
+            lambda: self._chain.settle(subject, session_id),
+        )
+        if decision.allowed and decision.answer is not None:
+            decision = self._remembered(decision, subject, session_id, decision.answer)
+            self._questions.announce(session_id)
+        return decision
+
+    def _remembered(self, decision: Decision, subject: Subject, session_id: str, answer: Answer) -> Decision:
+        try:
+            self._chain.remember(subject, session_id, answer)
+        except ConfigError as error:  # the person agreed; only "from now on" could not be kept
+            log.warning("the allow-list could not be written, so that this counts once: %s", error)
+            return replace(decision, answer=Answer.ONCE)
+        return decision
+
+    def _recorded(self, decision: Decision, subject: Subject, context: CallContext) -> Decision:
+        if self._audit is None:
+            return decision
+        try:
+            self._audit.write(_entry(decision, subject, context))
+        except OSError as error:
+            log.exception("the decision about %r could not be recorded", subject.tool.name)
+            if decision.allowed:
+                return Decision(
+                    False, Station.FAILED, f"the decision could not be recorded ({error.strerror})"
+                )
+        return decision
+
+
+def _request(subject: Subject, session_id: str, answers: tuple[Answer, ...]) -> ApprovalRequest:
+    verdict = subject.verdict
+    reasons = dict.fromkeys(finding.reason for finding in verdict.findings)
+    reasons.pop(verdict.reason, None)
+    return ApprovalRequest(
+        subject.tool,
+        copy.deepcopy(subject.args),
+        verdict.reason,
+        session_id,
+        command=subject.command,
+        part=verdict.part,
+        category=verdict.category,
+        severity=verdict.severity.name.lower() if verdict.severity else "",
+        also=tuple(reasons),
+        rules=subject.rules,
+        covers=subject.listed or verdict.shape or subject.key,
+        answers=answers,
+    )
+
+
+def _entry(decision: Decision, subject: Subject, context: CallContext) -> Json:
+    verdict = subject.verdict
+    return {
+        "session": context.session_id,
+        "call": context.call_id,
+        "tool": subject.tool.name,
+        "command": subject.command or subject.key,
+        "rules": subject.rules,
+        "category": verdict.category,
+        "severity": verdict.severity.name.lower() if verdict.severity else "",
+        "reason": verdict.reason,
+        "allowed": decision.allowed,
+        "by": decision.station.value,
+        "answer": decision.answer.value if decision.answer else None,
+        "why": decision.why,
+    }
