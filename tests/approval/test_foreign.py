@@ -532,3 +532,17 @@ def test_strings_that_are_run_as_statements_are_read() -> None:
 )
 def test_a_name_stands_for_everything_it_may_have_been_given(language: str, code: str) -> None:
     assert "rm -rf /" in of(language, code).scripts
+
+
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        ("kotlin", 'Runtime.getRuntime().exec("rm -rf /")'),
+        ("raku", 'shell "rm -rf /"'),
+        ("ocaml", 'Sys.command "rm -rf /"'),
+        ("swift", 'Process.launchedProcess(launchPath: "rm", arguments: ["-rf", "/"])'),
+        ("lisp", '(run-program "rm" (list "-rf" "/"))'),
+    ],
+)
+def test_rarer_languages_are_read_by_the_same_tables(language: str, code: str) -> None:
+    assert "rm -rf /" in of(language, code).scripts

@@ -112,6 +112,9 @@ SYNTAX: Mapping[str, Syntax] = MappingProxyType(
         "scheme": Syntax(comments=(";",), blocks=(("#|", "|#"),), raw="", plain='"', filled="", lisp=True),
         "clojure": Syntax(comments=(";",), raw="", plain='"', filled="", lisp=True),
         "gnuplot": Syntax(backtick="command"),
+        "raku": Syntax(filling=r"\{[^}]*\}|\$\w+", letters=True, bare=True),
+        "ocaml": Syntax(comments=(), blocks=(("(*", "*)"),), raw="", plain='"', filled="", bare=True),
+        "swift": Syntax(comments=("//",), blocks=_C_BLOCKS, raw="", filling=r"\\\([^)]*\)"),
         "c": Syntax(comments=("//",), blocks=_C_BLOCKS, raw="", plain="'\"", filled=""),
         "python": Syntax(raw="", plain="'\"", filled="", long=(("'''", "'''"), ('"""', '"""'))),
     }

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, islice
 from types import MappingProxyType
 
-from toolfold.approval.shell.inner import git, hosts, lists, shells, snakes
+from toolfold.approval.shell.inner import carriers, git, hosts, interpreters, lists, shells, terminals
 from toolfold.approval.shell.inner.environment import from_assignments
 from toolfold.approval.shell.inner.generic import follow
 from toolfold.approval.shell.inner.nouns import UNKNOWN, Inner
@@ -21,7 +21,15 @@ _MOST = 256  # things one run runs; what comes behind them is as good as unknown
 Reader = Callable[[Run], Iterator[Inner]]
 
 _READERS: Mapping[str, Reader] = MappingProxyType(
-    {**shells.READERS, **lists.READERS, **hosts.READERS, **snakes.READERS, **git.READERS}
+    {
+        **shells.READERS,
+        **lists.READERS,
+        **hosts.READERS,
+        **terminals.READERS,
+        **carriers.READERS,
+        **interpreters.READERS,
+        **git.READERS,
+    }
 )
 
 
@@ -56,10 +64,8 @@ _SAME: Mapping[str, str] = MappingProxyType(
         "mariadb": "mysql",
         "mongo": "mongosh",
         "sqlite": "sqlite3",
-        "isql-fb": "isql",
         "r": "R",
         "rscript": "Rscript",
-        "ripgrep": "rg",
         "batcat": "bat",
         "fdfind": "fd",
         "gfind": "find",
@@ -72,8 +78,6 @@ _SAME: Mapping[str, str] = MappingProxyType(
         "gsort": "sort",
         "gchroot": "chroot",
         "kubecolor": "kubectl",
-        "openshift-cli": "oc",
-        "gpsql": "psql",
         "x86_64": "linux64",
         "uname26": "linux64",
         "ppc64": "linux64",
@@ -81,13 +85,9 @@ _SAME: Mapping[str, str] = MappingProxyType(
         "clickhouse": "clickhouse-client",
         "clickhouse-local": "clickhouse-client",
         "red": "ed",
-        "setuidgid": "setuidgid",
         "strace64": "strace",
         "fakeroot-ng": "fakeroot",
-        "npm-exec": "npx",
         "cmd.exe": "cmd",
-        "micromamba": "micromamba",
-        "dotenv-cli": "dotenv",
     }
 )
 
