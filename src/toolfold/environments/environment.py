@@ -115,7 +115,7 @@ class Environment:
         in_time = await self._attend(
             running, given, output, self.bounds.seconds if seconds is None else seconds
         )
-        ended = await running.ended()
+        ended = running.ended
         if ended:
             self._folders[task] = ended.folder
         code = ended.code if ended else await self._place.exit_code(running) if in_time else None
@@ -192,9 +192,10 @@ class Environment:
         try:
             in_time = bool((await asyncio.wait({talking}, timeout=seconds))[0])
         finally:
-            await self._leave(running, talking, end=not in_time)
+            await self._place.see_to(self._leave(running, talking, end=not in_time))
             output.finish()
-        await talking
+        if in_time:
+            talking.result()  # what went wrong in it
         return in_time
 
     async def _leave(self, running: Running, talking: asyncio.Task[None], *, end: bool) -> None:

@@ -5,6 +5,7 @@ What reaches a command of the runtime's own environment are harmless variables a
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -41,9 +42,11 @@ class Local(Backend):
         return str(self._home)
 
     async def check(self) -> Readiness:
-        if shutil.which("sh", path=self._environment["PATH"]):
-            return Readiness(True)
-        return Readiness(False, "there is no shell here", "Install one, or put it on PATH.")
+        if not os.access("/proc/self/environ", os.R_OK):  # by which what a command started is found again
+            return Readiness(False, "there is no /proc here", "Commands need Linux: use docker or ssh.")
+        if not shutil.which("sh", path=self._environment["PATH"]):
+            return Readiness(False, "there is no shell here", "Install one, or put it on PATH.")
+        return Readiness(True)
 
     async def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], pty: Size | None) -> Channel:
         return Client.start(argv, env={**self._environment, **env}, pty=pty, cwd="/")

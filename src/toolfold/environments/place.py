@@ -7,18 +7,18 @@ it. A place that was lost is opened again with the next program.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import itertools
 import secrets
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from toolfold.environments.backend import Backend, Channel, Size
 from toolfold.environments.ending import Ending
 from toolfold.environments.guard import Guard, GuardLost
-from toolfold.environments.running import Running, conversation, whatever_happens
+from toolfold.environments.running import Running, conversation
 from toolfold.errors import EnvironmentFailed
 
 SPAWN_SECONDS = 60.0
@@ -58,7 +58,7 @@ class Place:
         self._guard: Guard | None = None
         self._opening = asyncio.Lock()
         self._closed = False
-        self._finishing: set[asyncio.Future[None]] = set()
+        self._finishing: set[asyncio.Task[object]] = set()
 
     async def guard(self) -> Guard:
         """The guard, posted anew where there is none."""
@@ -128,10 +128,9 @@ class Place:
                 raise self._lost("no answer in time") from None
             raise
         await self.finish(running)
-        ended = await running.ended()
-        if ended is None:
+        if running.ended is None:
             raise self._lost(running.complaint())
-        return ended.code, b"".join(written)
+        return running.ended.code, b"".join(written)
 
     async def exit_code(self, running: Running) -> int:
         """How a command ended that has not said so itself: it was killed, or became another program."""
@@ -148,7 +147,14 @@ class Place:
                 await self.end(running.run)
             await running.close()
 
-        await whatever_happens(finish(), self._finishing)
+        await self.see_to(finish())
+
+    async def see_to(self, work: Coroutine[Any, Any, object]) -> None:
+        """Do this to the end, although whoever waits for it may be cancelled meanwhile."""
+        task = asyncio.create_task(work)
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+        await asyncio.shield(task)
 
     async def end(self, run: str) -> bool:
         """End a command of ours. False where that cannot be told, or it would not go."""
@@ -202,7 +208,7 @@ class Place:
         try:
             channel = await self._spawn(argv, f"{self._client}.{run}.", pty)
         except asyncio.CancelledError:  # it may have been started nevertheless
-            await whatever_happens(_without_answer(self.end(run)), self._finishing)
+            await self.see_to(self.end(run))
             raise
         return Running(run, channel, ending)
 
@@ -222,8 +228,3 @@ class Place:
 
 def _file_name(task: str) -> str:
     return hashlib.sha256(task.encode(errors="replace")).hexdigest()[:24]
-
-
-async def _without_answer(work: object) -> None:
-    with contextlib.suppress(EnvironmentFailed):
-        await work  # type: ignore[misc]

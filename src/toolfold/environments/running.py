@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from toolfold.environments.backend import Channel, Size
@@ -51,8 +51,9 @@ class Running:
         """Change the size of its terminal."""
         self._channel.resize(size)
 
-    async def ended(self) -> Ended | None:
-        """How it ended, by its own word; None where it has not said so. To be asked after its last output."""
+    @property
+    def ended(self) -> Ended | None:
+        """How it ended, by its own word; None where it has not said so, or not yet."""
         return self._ending.seen
 
     async def exit_code(self) -> int:
@@ -94,11 +95,3 @@ async def conversation(running: Running, given: bytes, take: Callable[[bytes], o
         feeding.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await feeding
-
-
-async def whatever_happens(work: Awaitable[None], kept: set[asyncio.Future[None]]) -> None:
-    """Do this to the end, although whoever waits for it may be cancelled meanwhile."""
-    task = asyncio.ensure_future(work)
-    kept.add(task)
-    task.add_done_callback(kept.discard)
-    await asyncio.shield(task)

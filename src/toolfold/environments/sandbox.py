@@ -54,8 +54,8 @@ class Sandbox(Local):
         super().__init__(home=home, notes=notes, environment=environment)
         self._network = network
         self._writable = (home, *writable)
-        credentials = (Path(environment.get("HOME", "/")) / name for name in CREDENTIALS)
-        self._hidden = (*credentials, *hidden)
+        self._user = Path(environment.get("HOME", "/"))
+        self._hidden = (*(self._user / name for name in CREDENTIALS), *hidden)
 
     async def check(self) -> Readiness:
         if not shutil.which("bwrap", path=self._environment["PATH"]):
@@ -76,7 +76,8 @@ class Sandbox(Local):
         return Readiness(code == 0, reason, "" if code == 0 else advice)
 
     async def open(self) -> None:
-        self._temporary.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for folder in (self._temporary, self._cache):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     async def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], pty: Size | None) -> Channel:
         return Client.start(argv, env={**self._environment, **env}, pty=pty, controls=False, cwd="/")
@@ -89,6 +90,7 @@ class Sandbox(Local):
             *(() if lasting else ("--die-with-parent",)),
             *self._resolver(),
             *("--bind", str(self._temporary), "/tmp"),  # noqa: S108  (the one inside)
+            *self._caches(),
             *(word for path in self._covered() for word in _cover(path)),
             *(word for path in self._writable for word in ("--bind", str(path), str(path))),
             *("--ro-bind", f"{self.folder}/shell", f"{self.folder}/shell"),
@@ -101,6 +103,15 @@ class Sandbox(Local):
     @property
     def _temporary(self) -> Path:
         return self._notes / "tmp"
+
+    @property
+    def _cache(self) -> Path:
+        return self._notes / "cache"
+
+    def _caches(self) -> Sequence[str]:
+        """What tools keep for the next time, apart from what they keep outside."""
+        outside = self._user / ".cache"
+        return ("--bind", str(self._cache), str(outside.resolve())) if outside.is_dir() else ()
 
     def _covered(self) -> list[Path]:
         """What is hidden and there to be hidden; a project inside of it is shown again."""

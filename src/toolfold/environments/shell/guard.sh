@@ -32,10 +32,11 @@ members() {
   grown=yes
   while [ -n "$grown" ]; do
     grown=
+    lines=$(cat /proc/[0-9]*/stat 2>/dev/null)
     set -f
     IFS='
 '
-    for line in $(cat /proc/[0-9]*/stat 2>/dev/null); do
+    for line in $lines; do
       IFS=' '
       pid=${line%% *}
       set -- ${line##*) }
@@ -80,9 +81,10 @@ end() {
   done
 }
 
+# Its supervisor notes how it ended, unless it had to go the same way.
 end_process() {
   end "TOOLFOLD_RUN=process.$1." "$2" || return 1
-  [ ! -d "processes/$1" ] || [ -e "processes/$1/code" ] || echo 137 >"processes/$1/code"
+  [ "$known" = ' ' ] || [ -e "processes/$1/code" ] || echo 137 >"processes/$1/code"
 }
 
 # Not what stands around the user's program: the gate of its room, the supervisor, what holds its input open.
@@ -113,6 +115,7 @@ begun() {
     naps=$((naps + 1))
   done
   rm -f "$tasks/begun.$1"
+  [ -e "processes/$1/pid" ] || [ -e "processes/$1/code" ] || echo 126 >"processes/$1/code"
 }
 
 # When a process began: together with its number, this names it for good.
@@ -144,8 +147,9 @@ list() {
   done
 }
 
+# Those that ended a week ago, and all but the last few hundred.
 forget_the_old() {
-  for each in $(find processes -name code -mtime +7); do
+  for each in $(find processes -name code -mtime +7) $(ls -t processes/*/code | tail -n +257); do
     rm -rf "${each%/code}"
   done
 }
@@ -171,6 +175,7 @@ while read ${patience:+-t "$patience"} -r number verb what more; do
       list) list "$number" ;;
     esac
     echo "$number done $?"
+    [ "$verb" != begun ] || forget_the_old 2>/dev/null
   } &
 done
 end "TOOLFOLD_RUN=$client." 20
