@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.environments.places import KINDS, Kind, Options, traces
+from tests.environments.servers import SERVERS
 from toolfold.environments import Backend, Environment
 
 
@@ -22,6 +23,13 @@ class Site:
 
     def backend(self) -> Backend:
         return self.kind.make(self.options)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def servers() -> Iterator[None]:
+    """Whatever a test of this process has started is gone at its end."""
+    yield
+    SERVERS.close()
 
 
 @pytest.fixture(params=KINDS, ids=[kind.name for kind in KINDS])

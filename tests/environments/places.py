@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.environments import elsewhere
 from toolfold.environments import Backend, Environment
 from toolfold.environments.local import Local
 from toolfold.environments.sandbox import Sandbox
@@ -87,6 +88,8 @@ KINDS: tuple[Kind, ...] = (
     Kind("local", local, folders),
     Kind("busybox", bare, busybox),
     Kind("sandbox", sandbox, walled),
+    Kind("docker", elsewhere.container, elsewhere.docker),
+    Kind("podman", elsewhere.container, elsewhere.podman),
 )
 
 

@@ -1,0 +1,50 @@
+"""The places of the contract that need a server, each with a room of its own for one test."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.environments.servers import SERVERS, Options
+from toolfold.environments import Backend
+from toolfold.environments.container import Container
+from toolfold.environments.docker import Docker
+
+
+def container(options: Mapping[str, str]) -> Backend:
+    environment = {**os.environ, **options}
+    return Docker(
+        Container(image=options["image"]),
+        environment=environment,
+        program=options["program"],
+        key=options["key"],
+    )
+
+
+@contextmanager
+def docker(_tmp_path: Path) -> Iterator[Options]:
+    with _own_containers(SERVERS.docker()) as options:
+        yield options
+
+
+@contextmanager
+def podman(_tmp_path: Path) -> Iterator[Options]:
+    with _own_containers(SERVERS.podman()) as options:
+        yield options
+
+
+@contextmanager
+def _own_containers(server: Options) -> Iterator[Options]:
+    """Kept containers that nobody else finds, and that are gone at the end."""
+    options = {**server, "key": secrets.token_hex(8)}
+    place = Container(image=options["image"]).place(options["key"])
+    yield options
+    subprocess.run(
+        [options["program"], "rm", "-f", f"toolfold-{place}"],
+        env={**os.environ, **server},
+        capture_output=True,
+    )
