@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import Toolfold
 
 LIGHT = ("--set", "tools.rag_embed_model=light")
-PINNED = {"read_file", "search_files"}
+PINNED = {"read_file", "search_files", "terminal"}
 BRIDGE = {"tool_search", "tool_describe", "tool_call"}
 TOOLS = {
     "invoice_create": "Create an invoice for a customer.",

@@ -463,7 +463,7 @@ class TestSessions:
             turn = session.assemble([*history, {"role": "user", "content": message}])
             assert turn.selection is not None
             assert not turn.selection.needed
-            assert [each.name for each in turn.tools] == ["process", "read_file", "search_files", "terminal"]
+            assert [each.name for each in turn.tools] == ["read_file", "search_files", "terminal"]
             assert turn.tool("write_file").name == "write_file"
 
     def test_that_can_be_switched_off(self, open_: Callable[..., Session]) -> None:

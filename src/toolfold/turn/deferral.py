@@ -68,19 +68,20 @@ class Deferral:
             return parts
 
     def _sort(self, tools: Sequence[Tool]) -> Parts:
-        pinned = [tool for tool in tools if self._is_pinned(tool)]
+        names = frozenset(tool.name for tool in tools)
+        pinned = [tool for tool in tools if self._is_pinned(tool, names)]
         always = {tool.name for tool in pinned}
-        kept = [tool for tool in tools if tool.name in always or self._is_own(tool)]
+        kept = [tool for tool in tools if tool.name in always or self._is_own(tool, names)]
         staying = {tool.name for tool in kept}
         return Parts(pinned, kept, {tool.name: tool for tool in tools if tool.name not in staying})
 
-    def _is_pinned(self, tool: Tool) -> bool:
-        if _named(tool, self._always):
+    def _is_pinned(self, tool: Tool, tools: Collection[str]) -> bool:
+        if _named(tool, self._always, tools):
             return True
-        return _named(tool, self._pinned) and not _named(tool, self._defer)
+        return _named(tool, self._pinned, tools) and not _named(tool, self._defer, tools)
 
-    def _is_own(self, tool: Tool) -> bool:
-        return tool.core and not _named(tool, self._defer)
+    def _is_own(self, tool: Tool, tools: Collection[str]) -> bool:
+        return tool.core and not _named(tool, self._defer, tools)
 
 
 def _decides(weight: Weight, enough: int) -> bool:
@@ -90,6 +91,8 @@ def _decides(weight: Weight, enough: int) -> bool:
     return (weight.known == "at least") is (weight.tokens >= enough)
 
 
-def _named(tool: Tool, names: Collection[str]) -> bool:
-    """Whether a list of tools and toolsets means this one."""
-    return tool.name in names or tool.toolset in names or tool.original_name in names
+def _named(tool: Tool, names: Collection[str], tools: Collection[str]) -> bool:
+    """Whether a list of tools and toolsets means this one. A tool's name is never taken for a toolset's."""
+    if tool.name in names or tool.original_name in names:
+        return True
+    return tool.toolset in names and tool.toolset not in tools
