@@ -99,7 +99,7 @@ class Backend(ABC):
     def entry(self, tasks: str, *, lasting: bool, terminal: bool) -> Sequence[str]:  # noqa: ARG002
         """What stands before a user's program in `argv`, where the place has an inner room for those.
 
-        In there, the folder `tasks` must be found and may be written, and `folder` may be read. Our own
+        In there the folder `tasks` may be written, and the one that it is in and `folder` be read. Our own
         programs, which look after them, run outside. A `lasting` program outlives us; one with a
         `terminal` has it from `spawn`.
         """

@@ -33,10 +33,14 @@ class Means:
     """What there is on the far side; empty where a program is missing."""
 
     tasks: str
-    """The folder where this client's tasks keep where they are."""
+    """The folder where this client's tasks keep where they are. Beside it lies what they are given."""
     shell: str
     setsid: str
     script: str
+
+    def given(self, name: str) -> str:
+        """The path of something that commands may read and not change."""
+        return f"{self.tasks.rpartition('/')[0]}/{name}"
 
 
 class Guard:

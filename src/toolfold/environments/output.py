@@ -136,4 +136,4 @@ def _from_whole_character(data: bytes) -> bytes:
     for start in range(min(4, len(data))):
         if data[start] & 0xC0 != 0x80:
             return data[start:]
-    return data
+    return data if len(data) >= 4 else b""  # four such bytes in a row are no text at all

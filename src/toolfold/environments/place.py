@@ -27,6 +27,8 @@ LONGEST_ARGUMENT = 60_000  # Linux takes 128 KiB in one argument, and quoting ma
 
 # The command is evaluated here, so that a shell's complaints about it name no file of ours.
 _COMMAND = '__toolfold=$1; shift; . "$__toolfold"; eval "$__toolfold_text" 9>&-'
+_KEEP = 'umask 077; cat >"$1"'
+_KEEP_TEXT = f'find "${{1%/*}}" -name "text.*" -mmin +60 -exec rm -f {{}} +; {_KEEP}'
 _OWN = """exec 2>&1
 mark=$1
 shift
@@ -88,7 +90,7 @@ class Place:
             *(shell, "-c", _COMMAND, shell.rpartition("/")[2], f"{self.backend.folder}/shell/command"),
             await self._text(guard, command.text),
             f"{guard.means.tasks}/{_file_name(command.task)}",
-            f"{guard.means.tasks}/given",
+            guard.means.given("variables"),
             self.backend.home,
             command.folder,
             mark,
@@ -191,16 +193,15 @@ class Place:
         """Through its input: arguments can be read by others in the place."""
         text = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self._variables.items())
         ending = Ending()
-        store = _OWN + 'umask 077; cat >"$1"'
-        argv = [guard.means.shell, "-c", store, "sh", ending.mark, f"{guard.means.tasks}/given"]
+        argv = [guard.means.shell, "-c", _OWN + _KEEP, "sh", ending.mark, guard.means.given("variables")]
         await self.collected(await self._running(argv, ending, None), text.encode(), OWN_SECONDS)
 
     async def _text(self, guard: Guard, text: str) -> str:
         data = text.encode(errors="surrogateescape")
         if len(data) <= LONGEST_ARGUMENT:
             return f"={text}"
-        note = f"{guard.means.tasks}/text.{next(self._numbers)}"
-        await self.own('umask 077; cat >"$1"', note, given=data)
+        note = guard.means.given(f"text.{next(self._numbers)}")
+        await self.own(_KEEP_TEXT, note, given=data)
         return f"@{note}"
 
     async def _running(self, argv: Sequence[str], ending: Ending, pty: Size | None) -> Running:

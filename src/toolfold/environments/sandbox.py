@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import posixpath
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -78,6 +79,7 @@ class Sandbox(Local):
     async def open(self) -> None:
         for folder in (self._temporary, self._cache):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._nothing.touch()
 
     async def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], pty: Size | None) -> Channel:
         return Client.start(argv, env={**self._environment, **env}, pty=pty, controls=False, cwd="/")
@@ -91,10 +93,10 @@ class Sandbox(Local):
             *self._resolver(),
             *("--bind", str(self._temporary), "/tmp"),  # noqa: S108  (the one inside)
             *self._caches(),
-            *(word for path in self._covered() for word in _cover(path)),
+            *(word for path in self._covered() for word in self._cover(path)),
             *(word for path in self._writable for word in ("--bind", str(path), str(path))),
             *("--ro-bind", f"{self.folder}/shell", f"{self.folder}/shell"),
-            *("--bind", tasks, tasks),
+            *("--ro-bind", posixpath.dirname(tasks), posixpath.dirname(tasks), "--bind", tasks, tasks),
             *("--setenv", "TMPDIR", "/tmp"),  # noqa: S108
             "--",
             *(("setsid", *on_terminal("/dev/console")) if terminal else ()),
@@ -107,6 +109,14 @@ class Sandbox(Local):
     @property
     def _cache(self) -> Path:
         return self._notes / "cache"
+
+    @property
+    def _nothing(self) -> Path:
+        return self._notes / "nothing"
+
+    def _cover(self, path: Path) -> Sequence[str]:
+        """Hide it behind an empty folder, or an empty file."""
+        return ("--tmpfs", str(path)) if path.is_dir() else ("--ro-bind", str(self._nothing), str(path))
 
     def _caches(self) -> Sequence[str]:
         """What tools keep for the next time, apart from what they keep outside."""
@@ -123,7 +133,3 @@ class Sandbox(Local):
         found = os.path.realpath("/etc/resolv.conf")
         inside = self._network and found.startswith("/run/") and Path(found).exists()
         return ("--ro-bind", found, found) if inside else ()
-
-
-def _cover(path: Path) -> Sequence[str]:
-    return ("--tmpfs", str(path)) if path.is_dir() else ("--ro-bind", "/dev/null", str(path))

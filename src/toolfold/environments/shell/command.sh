@@ -35,7 +35,7 @@ case $6 in
 esac
 [ -z "$5" ] || cd -- "$5" || exit 125
 case $1 in
-  @*) __toolfold_text=$(cat -- "${1#@}" && rm -f -- "${1#@}") || exit 125 ;;
+  @*) __toolfold_text=$(cat -- "${1#@}") || exit 125 ;;
   *) __toolfold_text=${1#=} ;;
 esac
 set --

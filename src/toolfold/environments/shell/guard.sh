@@ -154,12 +154,12 @@ forget_the_old() {
   done
 }
 
-# In memory where we can: what a command exports may be secret, and disks are slow to replace a file.
-tasks=/dev/shm/toolfold.$client
-mkdir "$tasks" 2>/dev/null || [ -O "$tasks" ] || {
-  tasks=$1/tasks.$client
-  mkdir -p "$tasks" || exit 1
-}
+# In memory where we can: what a command exports may be secret, and disks are slow to replace a file. Commands
+# write below `tasks`; what we give them lies beside it, where they may have no right to write.
+memory=/dev/shm/toolfold.$client
+mkdir "$memory" 2>/dev/null || [ -O "$memory" ] || memory=$1/memory.$client
+tasks=$memory/tasks
+mkdir -p "$tasks" || exit 1
 script=$(command -v script) && script --version 2>/dev/null | grep -qF util-linux || script=-
 echo "ready $tasks $(command -v bash || command -v sh) $(command -v setsid || echo -) $script"
 forget_the_old 2>/dev/null &
@@ -179,4 +179,4 @@ while read ${patience:+-t "$patience"} -r number verb what more; do
   } &
 done
 end "TOOLFOLD_RUN=$client." 20
-rm -rf "$tasks"
+rm -rf "$memory"
