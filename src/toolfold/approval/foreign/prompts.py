@@ -142,10 +142,24 @@ def _ps_command(words: list[str], lowered: str, found: Found) -> None:
         found.command("systemctl", "stop", *operands)
     elif name in ("stop-process", "spps"):
         found.command("killall" if "-name" in map(str.lower, rest) else "kill", *(operands or [GAP]))
-    elif name in ("start-process", "saps", "start", "invoke-item", "ii") and operands:
-        found.command(*operands[0].split(), *operands[1:])
+    elif name in ("start-process", "saps", "start", "invoke-item", "ii") and rest:
+        found.command(
+            *(part for word in rest if word[1:2].islower() or word[:1] != "-" for part in word.split(","))
+        )
+    elif name.lstrip("./\\") in _ps_fetched(lowered):
+        found.unread(words[0], frozenset({"network"}))
     elif name and not _PS_SKIPPED.fullmatch(name) and (len(words) == 1 or rest[0][:1] != "="):
         found.command(*words)
+
+
+_PS_OUT = re.compile(r"-o(?:ut|utf|utfi|utfil|utfile)?\s+['\"]?([^\s'\";|]+)")
+
+
+def _ps_fetched(lowered: str) -> set[str]:
+    """Files that something fetched was written to."""
+    if not any(name in lowered for name in _PS_FETCHES):
+        return set()
+    return {found.lstrip("./\\") for found in _PS_OUT.findall(lowered)}
 
 
 def _ps_path(path: str) -> str:

@@ -136,7 +136,7 @@ class Names:
                 return self.names.get(name) or self._starred(name)
             case ast.Attribute(value=value, attr=attr):
                 base = self.dotted(value, depth + 1)
-                return None if base is None else f"{base}.{attr}"
+                return base if base is None or attr == "__call__" else f"{base}.{attr}"
             case ast.IfExp(body=first, orelse=second) | ast.BoolOp(values=[first, second]):
                 names = (self.dotted(first, depth + 1), self.dotted(second, depth + 1))
                 return next((name for name in names if name in KNOWN), names[0])

@@ -27,6 +27,10 @@ from toolfold.approval.verdict import Kind
 __all__ = ["NotPython", "read_python"]
 
 _DEEPEST_CODE = 4
+_STARTS = SHELL | PROCESS | DELETE | TREE
+_TAKES_CODE = frozenset(
+    {"timeit.timeit", "timeit.repeat", "cProfile.run", "profile.run", "pdb.run", "trace.run"}
+)
 
 
 class NotPython(ValueError):
@@ -68,7 +72,7 @@ class _Reader(Names):
         super().__init__()
         self.tree, self.depth = tree, depth
         self.found = Found()
-        self.connects = self.redirects = self.sends = False
+        self.connects = self.redirects = self.sends = self.shows_environment = False
         self.reads: list[str] = []
 
     def read(self) -> None:
@@ -82,6 +86,8 @@ class _Reader(Names):
                 self._call(node)
             elif isinstance(node, ast.While):
                 self._forks(node)
+            elif isinstance(node, ast.Attribute):
+                self.shows_environment |= self.dotted(node) == "os.environ"
         self._between_calls()
 
     def _between_calls(self) -> None:
@@ -89,6 +95,8 @@ class _Reader(Names):
         handed_over = self.redirects or any(is_shell(script) for script in self.found.scripts)
         if self.connects and handed_over:
             self.found.effect(Kind.REVERSE_SHELL, detail="a connection is handed to a shell")
+        if self.sends and self.shows_environment:
+            self.found.script(f"printenv | curl -d @- {GAP}")
         for path in self.reads:
             self.found.command("cat", "--", path)
             if self.sends:
@@ -99,6 +107,7 @@ class _Reader(Names):
         name = self.dotted(node.func)
         last = node.func.attr if isinstance(node.func, ast.Attribute) else (name or "").rpartition(".")[2]
         self._notice(name or last, last, node)
+        self._handed_over(node, name)
         if name is None or name not in KNOWN:
             self._by_method(node, name, last)
         if name is None and isinstance(node.func, ast.Subscript) and self._mentions(node.func):
@@ -124,6 +133,20 @@ class _Reader(Names):
         self.sends |= last in SENDS and name not in ("os.sendfile",)
         if last in ("map", "filter", "submit", "Thread", "Process", "apply") and len(node.args) > 1:
             self._mapped(node)
+
+    def _handed_over(self, node: ast.Call, name: str | None) -> None:
+        """`Thread(target=os.system, args=("…",))`: a function given away is called with what goes with it."""
+        values = [*node.args, *(keyword.value for keyword in node.keywords)]
+        functions = [value for value in values if self.dotted(value) in _STARTS]
+        if not functions or name in _STARTS or name in ("map", "filter"):
+            return
+        rest = [value for value in values if value is not functions[0]]
+        arguments = [
+            item for value in rest for item in (value.elts if isinstance(value, ast.Tuple) else [value])
+        ]
+        self._by_name(
+            ast.Call(func=functions[0], args=arguments, keywords=[]), self.dotted(functions[0]) or ""
+        )
 
     def _mapped(self, node: ast.Call) -> None:
         """`map(os.remove, glob.glob("*"))` calls its first argument with each of the others."""
@@ -168,6 +191,10 @@ class _Reader(Names):
                 self.found.unread(name, traits)
         elif name in ("os.setuid", "os.setreuid", "os.seteuid", "os.setresuid"):
             self.found.effect(Kind.PRIVILEGE, detail="becomes another user")
+        elif name in _TAKES_CODE:
+            for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+                if (code := self.text(argument)) is not None:
+                    self._code(code)
         elif name in ("getattr", "__import__", "importlib.import_module"):
             self._reaches(node, name)
         elif name == "os.chdir" and first is not None:
@@ -189,6 +216,8 @@ class _Reader(Names):
             self.found.merge(read_sql(Word(first), "sqlite"))
         elif last in ("delete", "raw_delete") and _chain(node.func.value) == "objects.all":
             self.found.effect(Kind.DATABASE, "", "delete-all", detail="every record of a model is deleted")
+        elif last == "extractall" and first is not None:
+            self.found.command("tar", "-C", first, "-xf", GAP)
         elif last == "rmtree":
             self.found.delete(first or path or GAP, tree=True)
         elif path is not None and last in ("unlink", "rmdir"):
@@ -240,6 +269,15 @@ class _Reader(Names):
         self.found.command(program, *(as_word(part) for part in rest if not isinstance(part, dict)))
 
     def _open(self, node: ast.Call, path: str | None) -> None:
+        flags = {
+            inner.attr
+            for argument in node.args[1:2]
+            for inner in ast.walk(argument)
+            if isinstance(inner, ast.Attribute)
+        }
+        if flags & {"O_WRONLY", "O_RDWR", "O_TRUNC"} and path is not None:
+            self.found.overwrite(path)
+            return
         mode = (
             node.args[1]
             if len(node.args) > 1

@@ -82,7 +82,8 @@ class Calls(Expressions):
                 and (held := self.values.get(token.text[1:]))
             ):
                 self._called_by_string(held, at, self.arguments(at))
-            if token.text in _CALLS_BY_NAME and (arguments := self.arguments(at)):
+            by_name = token.text in _CALLS_BY_NAME or self.qualified(at) == "do.call"
+            if by_name and (arguments := self.arguments(at)):
                 self._called_by_string("".join(part.text for part in arguments[0]), at, arguments[1:])
             lists = token.text in PATTERN_MAKERS or (token.text == "Dir" and self.mark(at + 1) == "[")
             if lists and (made := next(iter(self.texts(at)), None)):
@@ -262,11 +263,11 @@ class Calls(Expressions):
             return
         mode, rest = known[0].strip(), known[1:]
         if mode in ("-|", "|-") and rest:
-            self.found.script(" ".join(rest))
+            self._fed(" ".join(rest))
         elif mode.startswith((">&", "<&")):
             return
         elif mode.startswith("|"):
-            self.found.script(mode[1:])
+            self._fed(mode[1:])
         elif mode.endswith("|"):
             self.found.script(mode[:-1])
         elif mode.startswith((">>", "+>>")):
@@ -275,6 +276,13 @@ class Calls(Expressions):
             self.found.overwrite(mode.lstrip("+<>").split(":")[0].strip() or (rest[0] if rest else GAP))
         else:
             self._reads(rest[0] if mode.startswith("<") and rest else mode.lstrip("<").strip())
+
+    def _fed(self, program: str) -> None:
+        """A program that is written to; a shell runs whatever text the code has for it."""
+        self.found.script(program)
+        if is_shell(program.strip()):
+            for text in self.strings[:32]:
+                self.found.script(text)
 
     def _reads(self, path: str) -> None:
         if GAP not in path and "://" not in path and len(path) < 1024:
@@ -306,7 +314,9 @@ class Calls(Expressions):
         if self._mark_is_block(arguments):
             return
         traits = self._evidence()
-        if text is not None and GAP not in text and self.depth < _DEEPEST:
+        if "network" in traits and any(part.text in FETCHES for argument in arguments for part in argument):
+            self.found.unread(text or "", traits)
+        elif text is not None and GAP not in text and self.depth < _DEEPEST:
             if "decoded" in traits:
                 self.found.unread(text, traits)
             self.found.merge(read_calls(text, self.language, self.depth + 1))
@@ -359,11 +369,11 @@ class Calls(Expressions):
             self.found.command(*listed)
 
     def _shell_script(self, at: int) -> None:
-        """AppleScript's `do shell script "…"`."""
+        """AppleScript's `do shell script "…"`, and a terminal's `do script`."""
         if (
             self.language == "osascript"
             and self.tokens[at].text.lower() == "script"
-            and self.name_at(at - 1).lower() == "shell"
+            and self.name_at(at - 1).lower() in ("shell", "do")
         ):
             text = self.fold(self.until_end(at + 1))
             self.found.script(text if text is not None else GAP)

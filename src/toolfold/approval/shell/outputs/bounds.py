@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from toolfold.approval.shell.runs import Mark, Stream
 from toolfold.approval.shell.words import GAP, Word
 
-__all__ = ["MOST", "as_bytes", "as_stream", "as_text", "unknown"]
+__all__ = ["MOST", "as_bytes", "as_stream", "as_text", "unknown", "whole"]
 
 MOST = 65_536
 
@@ -18,8 +18,17 @@ def as_text(data: bytes) -> str:
 
 
 def as_bytes(text: str) -> bytes | None:
-    """The bytes of a text in which nothing is unknown."""
-    return None if GAP in text else text.encode("utf-8", "surrogateescape")
+    """The bytes of a text in which nothing is unknown, and which has any."""
+    try:
+        return None if GAP in text else text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return None
+
+
+def whole(text: str) -> str:
+    """Bytes that were put together one by one, as the characters they make."""
+    data = as_bytes(text)
+    return text if data is None else as_text(data)
 
 
 def as_stream(text: str, marks: Iterable[Mark] = ()) -> Stream:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from toolfold.approval.shell.outputs.bounds import MOST
+from toolfold.approval.shell.outputs.bounds import MOST, whole
 from toolfold.approval.shell.words import GAP
 
 __all__ = ["formatted", "hides", "unescaped"]
@@ -20,10 +20,11 @@ _SIMPLE = {
     "t": "\t",
     "v": "\v",
 }
-_ESCAPE = re.compile(
-    r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|0([0-7]{0,3})|([1-7][0-7]{0,2})|(c)|(.))",
-    re.DOTALL,
-)
+_NUMBERS = r"x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})"
+# echo knows octal numbers only behind a zero, a format takes three digits, %b both. A format has no \\c.
+_ECHO = re.compile(rf"\\(?:{_NUMBERS}|0([0-7]{{0,3}})|(c)|(.))", re.DOTALL)
+_FORMAT = re.compile(rf"\\(?:{_NUMBERS}|([0-7]{{1,3}})|(\Z.)|(.))", re.DOTALL)
+_ARGUMENT = re.compile(rf"\\(?:{_NUMBERS}|(0[0-7]{{0,3}}|[1-7][0-7]{{0,2}})|(c)|(.))", re.DOTALL)
 _HIDING = re.compile(r"\\(?:x[0-9A-Fa-f]|u[0-9A-Fa-f]|U[0-9A-Fa-f]|0?[1-7][0-7]{2})")
 _FIELD = re.compile(r"%(%|[-+ #0']*(\*|\d+)?(?:\.(\*|\d+)?)?(?:hh|h|ll|l|j|z|t|L)?([a-zA-Z])|\([^)]*\)T)")
 
@@ -34,20 +35,19 @@ def hides(text: str) -> bool:
 
 
 def unescaped(text: str) -> tuple[str, bool]:
-    """The text with its escapes written out, and whether \\c ended it."""
-    end = _first_stop(text)
-    stopped = end is not None
-    return _ESCAPE.sub(_one, text if end is None else text[:end]), stopped
+    """The text with its escapes written out as `echo -e` does, and whether \\c ended it."""
+    return _written(text, _ECHO)
 
 
-def _first_stop(text: str) -> int | None:
-    return next((found.start() for found in _ESCAPE.finditer(text) if found[6]), None)
+def _written(text: str, escape: re.Pattern[str]) -> tuple[str, bool]:
+    end = next((found.start() for found in escape.finditer(text) if found[5]), None)
+    return escape.sub(_one, text if end is None else text[:end]), end is not None
 
 
 def _one(found: re.Match[str]) -> str:
-    byte, short, long, octal, bare, _, other = found.groups()
-    if byte or octal is not None or bare:
-        number = int(byte, 16) if byte else int(octal or bare or "0", 8)
+    byte, short, long, octal, _, other = found.groups()
+    if byte or octal is not None:
+        number = int(byte, 16) if byte else int(octal or "0", 8)
         return bytes([number & 0xFF]).decode("utf-8", "surrogateescape")
     if short or long:
         number = int(short or long, 16)
@@ -65,32 +65,20 @@ def formatted(template: str, arguments: list[str]) -> str:
         parts.append(text)
         size += len(text)
         if stopped or not rest or len(rest) == before or size > MOST:
-            return _whole("".join(parts))
-
-
-def _whole(text: str) -> str:
-    """Bytes written one by one may make up characters."""
-    try:
-        return text.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return text
+            return whole("".join(parts))
 
 
 def _once(template: str, rest: list[str]) -> tuple[str, bool]:
     parts: list[str] = []
     at = 0
     for found in _FIELD.finditer(template):
-        literal, stopped = unescaped(template[at : found.start()])
-        parts.append(literal)
-        if stopped:
-            return "".join(parts), True
+        parts.append(_written(template[at : found.start()], _FORMAT)[0])
         at = found.end()
         text, stopped = _field(found, rest)
         parts.append(text)
         if stopped:
             return "".join(parts), True
-    literal, stopped = unescaped(template[at:])
-    return "".join([*parts, literal]), stopped
+    return "".join([*parts, _written(template[at:], _FORMAT)[0]]), False
 
 
 def _field(found: re.Match[str], rest: list[str]) -> tuple[str, bool]:
@@ -104,18 +92,24 @@ def _field(found: re.Match[str], rest: list[str]) -> tuple[str, bool]:
     value = rest.pop() if rest else ""
     stopped = False
     if letter == "b":
-        value, stopped = unescaped(value)
+        value, stopped = _written(value, _ARGUMENT)
     elif letter == "c":
-        value = value[:1]
+        value = value[:1] or "\0"
     elif letter == "q":
         value = _quoted(value)
     elif letter != "s":
         value = _numeric(value, letter)
     if precision is not None and letter in "sb":
-        value = value[: int(precision or 0)]
-    if width and int(width) > len(value) and GAP not in value:
-        value = value.ljust(min(int(width), MOST)) if whole[0] == "-" else value.rjust(min(int(width), MOST))
-    return value, stopped
+        value = value[: int(precision[:6] or 0)]
+    return _padded(value, whole, int(width[:6]) if width else 0, letter), stopped
+
+
+def _padded(value: str, field: str, width: int, letter: str) -> str:
+    if width <= len(value) or GAP in value or width > MOST:
+        return value
+    if "-" in field.partition(".")[0]:
+        return value.ljust(width)
+    return value.zfill(width) if field[0] == "0" and letter not in "sbcq" else value.rjust(width)
 
 
 def _number(rest: list[str]) -> str:
@@ -124,23 +118,29 @@ def _number(rest: list[str]) -> str:
 
 
 def _quoted(value: str) -> str:
+    if not value:
+        return "''"
     return "".join(c if c.isalnum() or c in "_./-" or c == GAP else "\\" + c for c in value)
 
 
+_NOTATION = {"d": "d", "i": "d", "u": "d", "x": "x", "X": "X", "o": "o"}
+
+
 def _numeric(value: str, letter: str) -> str:
-    if GAP in value or len(value) > 20:
+    """A number as the field writes it; what is none, or too long for one, is a gap."""
+    if GAP in value or len(value) > 20 or letter not in _NOTATION:
         return GAP
     try:
-        if value[:1] in ("'", '"'):
-            number = ord(value[1])
-        else:
-            number = (
-                int(value or "0", 0)
-                if not value.lstrip("-").startswith("0") or "x" in value.lower()
-                else int(value, 8)
-            )
+        number = _parsed(value)
     except (ValueError, IndexError):
         return GAP
-    return {"d": "{:d}", "i": "{:d}", "u": "{:d}", "x": "{:x}", "X": "{:X}", "o": "{:o}"}.get(
-        letter, GAP
-    ).format(number)
+    if letter not in "di":
+        number &= 0xFFFF_FFFF_FFFF_FFFF
+    return format(number, _NOTATION[letter])
+
+
+def _parsed(value: str) -> int:
+    if value[:1] in ("'", '"'):
+        return ord(value[1])
+    octal = value.lstrip("-").startswith("0") and "x" not in value.lower()
+    return int(value or "0", 8 if octal else 0)

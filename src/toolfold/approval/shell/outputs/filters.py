@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from toolfold.approval.shell.outputs.bounds import MOST
+from toolfold.approval.shell.outputs.bounds import MOST, as_bytes, whole
 from toolfold.approval.shell.words import GAP, Word
 
 __all__ = ["cut", "head", "reversed_lines", "sed", "tail", "translated"]
@@ -56,6 +56,12 @@ def _amount(words: Sequence[Word], letters: str) -> tuple[str, str]:
     return unit, amount
 
 
+def _bytes_of(text: str) -> list[str] | None:
+    """One piece for each byte; None where nobody knows how many there are."""
+    data = as_bytes(text)
+    return None if data is None else [bytes([byte]).decode("utf-8", "surrogateescape") for byte in data]
+
+
 _AMOUNT = re.compile(r"([-+]?)(\d{1,9})([kKMG]?)B?")
 
 
@@ -64,11 +70,11 @@ def head(text: str, words: Sequence[Word]) -> str | None:
     if not (found := _AMOUNT.fullmatch(amount)):
         return None
     count = int(found[2]) * (1024 if found[3] else 1)
-    pieces: Sequence[str] = lines_of(text) if unit == "n" else text
-    if unit == "c" and GAP in text:
+    pieces = lines_of(text) if unit == "n" else _bytes_of(text)
+    if pieces is None:
         return None
     kept = pieces[: len(pieces) - count] if found[1] == "-" and count <= len(pieces) else pieces[:count]
-    return "".join(kept)
+    return whole("".join(kept))
 
 
 def tail(text: str, words: Sequence[Word]) -> str | None:
@@ -76,12 +82,12 @@ def tail(text: str, words: Sequence[Word]) -> str | None:
     if not (found := _AMOUNT.fullmatch(amount)):
         return None
     count = int(found[2]) * (1024 if found[3] else 1)
-    pieces: Sequence[str] = lines_of(text) if unit == "n" else text
-    if unit == "c" and GAP in text:
+    pieces = lines_of(text) if unit == "n" else _bytes_of(text)
+    if pieces is None:
         return None
     if found[1] == "+":
-        return "".join(pieces[max(count - 1, 0) :])
-    return "".join(pieces[-count:] if count else ())
+        return whole("".join(pieces[max(count - 1, 0) :]))
+    return whole("".join(pieces[-count:] if count else ()))
 
 
 def translated(text: str, words: Sequence[Word]) -> str | None:
@@ -171,7 +177,9 @@ def cut(text: str, words: Sequence[Word]) -> str | None:
     if wanted is None or GAP in text:
         return None
     delimiter = options.get("d", "\t") if "f" in options else ""
-    return "".join(_cut_line(line, delimiter, wanted) for line in lines_of(text))
+    if not delimiter:
+        text = "".join(_bytes_of(text) or ())
+    return whole("".join([_cut_line(line, delimiter, wanted) for line in lines_of(text)]))
 
 
 def _fields(asked: str) -> list[tuple[int, int]] | None:

@@ -8,7 +8,7 @@ from itertools import islice
 from types import MappingProxyType
 
 from toolfold.approval.shell.outputs import decoders, filters
-from toolfold.approval.shell.outputs.bounds import MOST, as_stream, unknown
+from toolfold.approval.shell.outputs.bounds import MOST, as_stream, unknown, whole
 from toolfold.approval.shell.outputs.escapes import formatted, hides, unescaped
 from toolfold.approval.shell.outputs.network import fetches
 from toolfold.approval.shell.outputs.setup import prints_shell_setup
@@ -114,16 +114,7 @@ def _echo(run: Run) -> Stream:
     if not escapes:
         return as_stream(text)
     written, stopped = unescaped(" ".join(words))
-    return as_stream(
-        _bytes_joined(written) + "\n" * (newline and not stopped), {Mark.DECODED} if hides(text) else ()
-    )
-
-
-def _bytes_joined(text: str) -> str:
-    try:
-        return text.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return text
+    return as_stream(whole(written) + "\n" * (newline and not stopped), {Mark.DECODED} if hides(text) else ())
 
 
 def _printf(run: Run) -> Stream:
@@ -173,7 +164,7 @@ def _basename(run: Run) -> Stream:
     words = [word for word in run.argv[1:] if word[:1] != "-"]
     if not words or GAP in words[0].rstrip("/").rpartition("/")[2]:
         return as_stream(f"{GAP}\n")
-    name = words[0].rstrip("/").rpartition("/")[2] or "/"
+    name = words[0].rstrip("/").rpartition("/")[2] or words[0][:1]
     suffix = words[1] if len(words) > 1 else ""
     return as_stream((name.removesuffix(suffix) or name) + "\n")
 
@@ -347,7 +338,11 @@ def _sed(run: Run, taken: Stream) -> Stream:
 def _sort(_run: Run, taken: Stream) -> Stream:
     """One line stays what it is; more are sorted by rules of a place and a language."""
     lines = taken.text.count("\n") if taken.text is not None else 2
-    return taken if lines < 2 else unknown(also=taken)
+    return (
+        as_stream(taken.text.rstrip("\n") + "\n", taken.marks)
+        if taken.text and lines < 2
+        else unknown(also=taken)
+    )
 
 
 def _opaque(_: Run, taken: Stream) -> Stream:
