@@ -337,12 +337,9 @@ def _sed(run: Run, taken: Stream) -> Stream:
 
 def _sort(_run: Run, taken: Stream) -> Stream:
     """One line stays what it is; more are sorted by rules of a place and a language."""
-    lines = taken.text.count("\n") if taken.text is not None else 2
-    return (
-        as_stream(taken.text.rstrip("\n") + "\n", taken.marks)
-        if taken.text and lines < 2
-        else unknown(also=taken)
-    )
+    if not taken.text or len(filters.lines_of(taken.text)) > 1:
+        return unknown(also=taken)
+    return as_stream(taken.text.rstrip("\n") + "\n", taken.marks)
 
 
 def _opaque(_: Run, taken: Stream) -> Stream:
