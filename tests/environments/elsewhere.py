@@ -13,6 +13,7 @@ from tests.environments.servers import SERVERS, Options
 from toolfold.environments import Backend
 from toolfold.environments.container import Container
 from toolfold.environments.docker import Docker
+from toolfold.environments.ssh import Address, Ssh
 
 
 def container(options: Mapping[str, str]) -> Backend:
@@ -48,3 +49,20 @@ def _own_containers(server: Options) -> Iterator[Options]:
         env={**os.environ, **server},
         capture_output=True,
     )
+
+
+def machine(options: Mapping[str, str]) -> Backend:
+    address = Address(
+        host=options["host"],
+        port=int(options["port"]),
+        identity=options["identity"],
+        known_hosts=options["known_hosts"],
+    )
+    return Ssh(address, environment=os.environ, home=options["home"], notes=options["notes"])
+
+
+@contextmanager
+def ssh(tmp_path: Path) -> Iterator[Options]:
+    home = tmp_path / "project"
+    home.mkdir()
+    yield {**SERVERS.ssh(), "home": str(home), "notes": str(tmp_path / "notes")}

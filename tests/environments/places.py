@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.environments import elsewhere
+from tests.environments import clouds, elsewhere
 from toolfold.environments import Backend, Environment
 from toolfold.environments.local import Local
 from toolfold.environments.sandbox import Sandbox
@@ -90,6 +90,8 @@ KINDS: tuple[Kind, ...] = (
     Kind("sandbox", sandbox, walled),
     Kind("docker", elsewhere.container, elsewhere.docker),
     Kind("podman", elsewhere.container, elsewhere.podman),
+    Kind("ssh", elsewhere.machine, elsewhere.ssh),
+    Kind("modal", clouds.modal_sandbox, clouds.modal),
 )
 
 

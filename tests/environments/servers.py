@@ -131,13 +131,14 @@ class Servers:
         for name in ("host_key", "key"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
         shutil.copy(folder / "key.pub", folder / "authorized_keys")
+        (folder / "home").mkdir()  # without what this machine's user has a shell do at its start
         port = _free_port()
         Path("/run/sshd").mkdir(exist_ok=True)
         (folder / "config").write_text(
             f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {folder}/host_key\nPidFile {folder}/pid\n"
             f"AuthorizedKeysFile {folder}/authorized_keys\nPermitRootLogin prohibit-password\n"
             "PasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\nStrictModes no\n"
-            "UseDNS no\nPrintMotd no\n"
+            f"UseDNS no\nPrintMotd no\nSetEnv HOME={folder}/home\n"
         )
         running = _started([daemon, "-D", "-e", "-f", f"{folder}/config"], folder / "log")
         self._stopping.append(lambda: _stop(running))

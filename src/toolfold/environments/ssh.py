@@ -1,0 +1,244 @@
+"""Another machine, by the ssh client of this one: its settings, keys and agent are those the user has.
+
+One connection is made and every program is started over it; a server that lets only so many run over one is
+given another when it is full. Nobody is ever asked anything, and a host whose key is not known is no host of
+ours. A connection ends when we do, however that comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shutil
+import signal
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolfold.environments.backend import Backend, Channel, Readiness, Size
+from toolfold.environments.client import Client
+from toolfold.environments.remote import Relay, asked, for_clients
+from toolfold.errors import EnvironmentFailed
+
+CONNECT_SECONDS = 20.0
+PROBE_SECONDS = 8.0
+GOODBYE_SECONDS = 2.0
+NO_CODE = 255
+MOST_PROGRAMS = 7
+"""Over one connection. Servers take ten: it needs one itself, and what has just ended may still count."""
+
+# Stays for as long as we hold its input: that is how the far side knows that we are there.
+_HELLO = 'printf "hello %s\\n" "$HOME"; exec cat >/dev/null'
+_ALONE = (
+    "BatchMode=yes", "StrictHostKeyChecking=yes", "UpdateHostKeys=no", "ForwardAgent=no", "ForwardX11=no",
+    "ClearAllForwardings=yes", "PermitLocalCommand=no", "RemoteCommand=none", "RequestTTY=no",
+    "EscapeChar=none", "ServerAliveInterval=10", "ServerAliveCountMax=3", "LogLevel=ERROR",
+    "ControlMaster=yes", "ControlPersist=no",
+)  # fmt: skip
+_SPECIAL = str.maketrans({"'": "'\\''", "\\": "'\\\\'"})
+# A client that finds its connection gone must not make one of its own, which nobody would look after.
+_OVER_IT = ("-F", "none", "-o", "ProxyCommand=false", "-o", "EscapeChar=none", "-o", "LogLevel=ERROR")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where to, and as whom. What is empty is for the ssh client's own settings to say."""
+
+    host: str
+    port: int = 0
+    user: str = ""
+    identity: str = ""
+    """A file with a private key."""
+    known_hosts: str = ""
+    """A file with the keys of hosts; the user's own where it is empty."""
+
+    def words(self) -> list[str]:
+        """What is said of it to the ssh client."""
+        return [
+            *(("-p", str(self.port)) if self.port else ()),
+            *(("-l", self.user) if self.user else ()),
+            *(("-i", self.identity, "-o", "IdentitiesOnly=yes") if self.identity else ()),
+            *(("-o", f"UserKnownHostsFile={self.known_hosts}") if self.known_hosts else ()),
+            *("--", self.host),
+        ]
+
+
+class Connection:
+    """One way to the machine, held open."""
+
+    def __init__(self, client: Client, socket: Path) -> None:
+        self.socket = socket
+        self.programs = 0
+        self._client = client
+        self._ended = asyncio.ensure_future(client.wait())
+
+    @property
+    def lost(self) -> bool:
+        return self._ended.done()
+
+    async def close(self) -> None:
+        await self._client.close_input()
+        await asyncio.wait({self._ended}, timeout=GOODBYE_SECONDS)
+        await self._client.close()
+        self.socket.unlink(missing_ok=True)
+
+    def begun(self) -> None:
+        self.programs += 1
+
+    def ended(self, _: object) -> None:
+        self.programs -= 1
+
+
+class Program(Relay):
+    """A program on the other machine."""
+
+    _connection: Connection
+
+    def counts_for(self, connection: Connection) -> None:
+        self._connection = connection
+        connection.begun()
+        self._ended.add_done_callback(connection.ended)
+
+    async def wait(self) -> int:
+        """The client says 255 when a signal ended the program and does not say which; mostly it is this."""
+        code = await super().wait()
+        killed = code == NO_CODE and not self._connection.lost and not self.complaint()
+        return 128 + signal.SIGKILL if killed else code
+
+
+class Ssh(Backend):
+    """Commands run on another machine."""
+
+    name = "ssh"
+    advice = "The next command connects again. Is the network there, and the machine up?"
+    lease = 60
+
+    def __init__(
+        self, address: Address, *, environment: Mapping[str, str], home: str = "", notes: str = ""
+    ) -> None:
+        """`home` and `notes` are folders there: where tasks begin, and one of ours."""
+        self._address = address
+        self._environment = for_clients(environment)
+        self._home, self._notes = home, notes
+        self._user_home = ""
+        self._connections: list[Connection] = []
+        self._connecting = asyncio.Lock()
+
+    @property
+    def folder(self) -> str:
+        return self._notes or f"{self._user_home}/.cache/toolfold"
+
+    @property
+    def home(self) -> str:
+        return self._home or self._user_home
+
+    async def check(self) -> Readiness:
+        if not shutil.which("ssh", path=self._environment["PATH"]):
+            return Readiness(False, "ssh is not installed", "Install it: `apt-get install openssh-client`.")
+        words = [*self._master(None), *self._address.words(), "true"]
+        answer = await asked(words, self._environment, within=PROBE_SECONDS)
+        if answer.code == 0:
+            return Readiness(True)
+        failed = _failure(self._address, answer.complaint)
+        return Readiness(False, failed.problem, failed.advice)
+
+    async def open(self) -> None:
+        """Connect, unless we are connected."""
+        await self._free()
+
+    async def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], pty: Size | None) -> Channel:
+        connection = await self._free()
+        command = quoted(["env", *(f"{name}={value}" for name, value in env.items()), *argv])
+        words = [*_OVER_IT, "-S", str(connection.socket), "-tt" if pty else "-T", "--", self._address.host]
+        program = Program.start(["ssh", *words, f"exec {command}"], env=self._environment, pty=pty, cwd="/")
+        program.counts_for(connection)
+        return program
+
+    async def close(self) -> None:
+        closing, self._connections = self._connections, []
+        await asyncio.gather(*(connection.close() for connection in closing))
+
+    async def _free(self) -> Connection:
+        """A connection that takes one more program."""
+        async with self._connecting:
+            lost = [each for each in self._connections if each.lost]
+            self._connections = [each for each in self._connections if not each.lost]
+            for each in lost:
+                await each.close()
+            free = [each for each in self._connections if each.programs < MOST_PROGRAMS]
+            if not free:
+                free = [await self._connect()]
+                self._connections += free
+            return free[0]
+
+    async def _connect(self) -> Connection:
+        # Nobody can guess the name, and ssh lets nobody else in.
+        socket = Path(tempfile.gettempdir()) / f"toolfold-{secrets.token_hex(8)}"
+        words = [*self._master(socket), *self._address.words(), quoted(["sh", "-c", _HELLO])]
+        client = Client.start(words, env=self._environment, cwd="/")
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                home = await _hello(client)
+        except TimeoutError:
+            await client.close()
+            raise _failure(self._address, "it does not answer") from None
+        except BaseException:
+            await client.close()
+            raise
+        if home is None:
+            complaint = client.complaint() or "it runs no shell for us"
+            await client.close()
+            raise _failure(self._address, complaint)
+        self._user_home = home
+        return Connection(client, socket)
+
+    def _master(self, socket: Path | None) -> list[str]:
+        path = str(socket) if socket else "none"
+        options = (*_ALONE, f"ConnectTimeout={int(CONNECT_SECONDS)}", f"ControlPath={path}")
+        return ["ssh", *(word for option in options for word in ("-o", option))]
+
+
+async def _hello(client: Client) -> str | None:
+    """The user's home there, in the last line of what is said first; None where nothing is."""
+    heard = b""
+    while not heard.endswith(b"\n"):
+        data = await client.read()
+        if not data:
+            await client.wait()
+            return None
+        heard += data
+    hello, _, home = heard.decode(errors="surrogateescape").splitlines()[-1].partition(" ")
+    return home if hello == "hello" else None
+
+
+def quoted(argv: Sequence[str]) -> str:
+    """As words for the user's shell there: any but csh, also one to which `\\` is special within quotes."""
+    return " ".join(f"'{each.translate(_SPECIAL)}'" for each in argv)
+
+
+def _failure(address: Address, complaint: str) -> EnvironmentFailed:
+    """What went wrong, and what to do about it."""
+    said, host = complaint.lower(), address.host
+    port = f"-p {address.port} " if address.port else ""
+    if "identification has changed" in said:
+        return EnvironmentFailed(
+            f"{host} shows another host key than the one that is known: somebody may stand in its place.",
+            advice="Ask whoever runs it whether its key has changed. If it has, remove the old one with"
+            " `ssh-keygen -R` and add the new one.",
+        )
+    if "host key" in said:
+        scan, known = f"ssh-keyscan {port}{host}", address.known_hosts or "~/.ssh/known_hosts"
+        return EnvironmentFailed(
+            f"The host key of {host} is not known.",
+            advice=f"Compare what `{scan} | ssh-keygen -lf -` shows with what whoever runs it tells you, then"
+            f" add it: `{scan} >>{known}`.",
+        )
+    if "permission denied" in said:
+        return EnvironmentFailed(
+            f"{host} does not let us in: {complaint}.",
+            advice="Name the user and the key, or add the key to the ssh agent. Passwords are not asked for.",
+        )
+    return EnvironmentFailed(
+        f"{host} cannot be reached: {complaint}.", advice=f"Try it by hand: `ssh {port}{host}`."
+    )
