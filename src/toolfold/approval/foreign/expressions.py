@@ -19,6 +19,7 @@ __all__ = ["CLOSE", "MOST_STEPS", "OPEN", "PATTERN_MAKERS", "Expressions"]
 
 MOST_STEPS = 20_000
 _FARTHEST = 400  # tokens that one call's arguments may have
+_LONGEST = 4_096  # characters of a text that is put together
 _NEAR = 64  # tokens that an assigned value may have
 OPEN = {"(": ")", "[": "]", "{": "}"}
 CLOSE = frozenset(OPEN.values())
@@ -158,7 +159,8 @@ class Expressions:
         if words and words[-1].kind == "name" and words[-1].text in self.actions:
             self.aliases[name] = words[-1].text
         if text is not None:
-            self.values[name] = (self.values.get(name, GAP) if adds else "") + text
+            whole = (self.values.get(name, GAP) if adds else "") + text
+            self.values[name] = whole if len(whole) <= _LONGEST else whole[:_LONGEST] + GAP
             if len(self.every.setdefault(name, {})) < 16:
                 self.every[name][self.values[name]] = None
         if listed is not None:
@@ -260,7 +262,8 @@ class Expressions:
                 parts.append(text)
             elif token.text not in _GLUE and token.text not in "()[]{},:;@\\'#$":
                 parts.append(GAP)
-        text = "".join(parts)[:16_384]
+        text = "".join(parts)
+        text = text if len(text) <= _LONGEST else text[:_LONGEST] + GAP
         return text if told or GAP in text else None
 
     def joined(self, words: Sequence[Token], place: int) -> tuple[str, int] | None:

@@ -11,6 +11,8 @@ from toolfold.approval.verdict import Kind
 
 __all__ = ["read_cmd", "read_fish", "read_powershell", "read_tcl"]
 
+_DEEPEST = 6  # code in code in code
+
 _FISH_WORD = re.compile(r"'(?:[^'\\]|\\.)*'?|\"(?:[^\"\\]|\\.)*\"?|\\.|\(|\)|[^'\"\\()]+", re.DOTALL)
 _FISH_SET = re.compile(r"(^|[;\n&|]\s*|\bbegin\s+|\bthen\s+)set\s+(?:-{1,2}[\w-]+\s+)*(\w+)\s+([^;\n|&]*)")
 _FISH_FOR = re.compile(r"(^|[;\n])(\s*)for\s+(\w+)\s+in\s+[^;\n]*")
@@ -41,7 +43,7 @@ _PS_TOKEN = re.compile(
     r"|(?P<end>&&|\|\||[;\n|&{}()])|(?P<word>(?:`.|[^\s'\"`;|&{}()])+)|(?P<other>.)",
     re.DOTALL,
 )
-_PS_FILLED = re.compile(r"\$\([^)]*\)|\$\{?[\w:]+\}?")
+_PS_FILLED = re.compile(r"\$\([^()]*\)?|\$\{?[\w:]+\}?")
 _PS_ESCAPE = re.compile(r"`(.)", re.DOTALL)
 _PS_DELETES = frozenset({"remove-item", "ri", "rm", "rmdir", "rd", "del", "erase"})
 _PS_FETCHES = (
@@ -69,11 +71,11 @@ _PS_FILE_CALLS = re.compile(
 )
 
 
-def read_powershell(code: str) -> Foreign:
+def read_powershell(code: str, depth: int = 0) -> Foreign:
     found = Found()
     lowered = code.lower()
     for words in _ps_commands(code):
-        _ps_command(words, lowered, found)
+        _ps_command(words, lowered, found, depth)
     _ps_calls(code, lowered, found)
     if "tcpclient" in lowered and re.search(
         r"\biex\b|invoke-expression|cmd|powershell|start-process|\bsh\b", lowered
@@ -114,11 +116,11 @@ def _ps_text(kind: str, text: str) -> str:
     return _PS_ESCAPE.sub(r"\1", text)
 
 
-def _ps_command(words: list[str], lowered: str, found: Found) -> None:
+def _ps_command(words: list[str], lowered: str, found: Found, depth: int) -> None:
     name, rest = words[0].lower(), words[1:]
     operands = [word for word in rest if word[:1] != "-"]
     if name in ("iex", "invoke-expression"):
-        _ps_evaluates(operands, lowered, found)
+        _ps_evaluates(operands, lowered, found, depth)
     elif name in _PS_DELETES:
         tree = any(
             word.lower().startswith(("-r", "/s")) or word.lower() in ("-fr", "-force:-recurse")
@@ -166,7 +168,7 @@ def _ps_path(path: str) -> str:
     return path.replace("*", "\ufdd1") if "*" in path else path
 
 
-def _ps_evaluates(operands: Sequence[str], lowered: str, found: Found) -> None:
+def _ps_evaluates(operands: Sequence[str], lowered: str, found: Found, depth: int) -> None:
     traits = frozenset({"network"} if any(name in lowered for name in _PS_FETCHES) else ()) | frozenset(
         {"decoded"} if "frombase64string" in lowered or "decompress" in lowered else ()
     )
@@ -174,8 +176,10 @@ def _ps_evaluates(operands: Sequence[str], lowered: str, found: Found) -> None:
         found.unread("Invoke-Expression", traits)
     elif GAP in operands[0] or operands[0].startswith("$"):
         found.unreadable("Invoke-Expression")
-    elif len(operands[0]) < len(lowered):
-        found.merge(read_powershell(" ".join(operands)))
+    elif depth < _DEEPEST:
+        found.merge(read_powershell(" ".join(operands), depth + 1))
+    else:
+        found.unreadable("Invoke-Expression")
 
 
 def _ps_calls(code: str, lowered: str, found: Found) -> None:
@@ -225,7 +229,7 @@ _TCL_TEXT = re.compile(r"\s*(?:puts|set|append|lappend|return|string|list)\b[^\[
 _TCL_OPERATOR = re.compile(r"[|<>&0-9@]+&?|>>?.*|2>.*|<.*")
 
 
-def read_tcl(code: str) -> Foreign:
+def read_tcl(code: str, depth: int = 0) -> Foreign:
     found = Found()
     code = code.replace('\\"', '"')
     names = set()
@@ -236,7 +240,7 @@ def read_tcl(code: str) -> Foreign:
             continue
         names.add(match[1])
         words = _tcl_words(code, match.end())
-        _tcl_command(match[1], words, found)
+        _tcl_command(match[1], words, found, depth)
     if "socket" in names and found.scripts:
         found.effect(Kind.REVERSE_SHELL, detail="a connection is handed to a shell")
     return found.foreign
@@ -261,11 +265,11 @@ def _tcl_words(code: str, at: int) -> list[str]:
 
 
 def _tcl_filled(text: str) -> str:
-    text = re.sub(r"\$\{[^}]*\}|\$\w+|\[[^\]]*\]", GAP, text)
+    text = re.sub(r"\$\{[^{}]*\}?|\$\w+|\[[^\[\]]*\]?", GAP, text)
     return re.sub(r"\\(.)", lambda m: {"r": "\n", "n": "\n", "t": "\t"}.get(m[1], m[1]), text)
 
 
-def _tcl_command(name: str, words: list[str], found: Found) -> None:
+def _tcl_command(name: str, words: list[str], found: Found, depth: int) -> None:
     while words and words[0].startswith("-") and name in ("exec", "spawn", "send", "exp_send", "source"):
         words = words[1:]
     if name in ("exec", "spawn", "overlay"):
@@ -277,7 +281,9 @@ def _tcl_command(name: str, words: list[str], found: Found) -> None:
     elif name in ("send", "exp_send") and words:
         found.script(words[-1])
     elif name == "eval":
-        found.merge(read_tcl(" ".join(words))) if words and GAP not in words[0] else found.unreadable("eval")
+        found.merge(read_tcl(" ".join(words), depth + 1)) if words and GAP not in words[
+            0
+        ] and depth < _DEEPEST else found.unreadable("eval")
     elif name == "open" and words and words[0].startswith("|"):
         found.script(words[0][1:])
     elif name == "open" and len(words) > 1 and words[1][:1] in ("w", "a"):

@@ -98,7 +98,7 @@ class Names:
         """A list that gets more items."""
         known = self.values.get(name)
         if isinstance(known, list) and len(known) < 1024:
-            self.values[name] = [*known, *(more if isinstance(more, list) else [more])]
+            self.values[name] = [*known, *(more if isinstance(more, list) else [more])][:1024]
 
     def bind_each(self, target: ast.AST, items: ast.expr) -> None:
         """A loop over files stands for all of them at once."""
@@ -199,7 +199,8 @@ class Names:
             case ast.JoinedStr(values=parts):
                 return bounded("".join(self._part(part, depth) for part in parts))
             case ast.List(elts=parts) | ast.Tuple(elts=parts):
-                return [self.fold(part, depth + 1) for part in parts[:1024]]
+                items = (self.fold(part, depth + 1) for part in parts[:1024])
+                return [None if isinstance(item, list) else item for item in items]
             case ast.GeneratorExp(elt=each, generators=[one]) | ast.ListComp(elt=each, generators=[one]):
                 return self._each(each, one, depth)
             case ast.BinOp():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Iterator
+from itertools import islice
 
 from toolfold.approval.foreign.nouns import Foreign, Found, is_shell
 from toolfold.approval.foreign.pyfunctions import (
@@ -27,6 +28,7 @@ from toolfold.approval.verdict import Kind
 __all__ = ["NotPython", "read_python"]
 
 _DEEPEST_CODE = 4
+_MOST_NODES = 5_000
 _STARTS = SHELL | PROCESS | DELETE | TREE
 _TAKES_CODE = frozenset(
     {"timeit.timeit", "timeit.repeat", "cProfile.run", "profile.run", "pdb.run", "trace.run"}
@@ -76,7 +78,9 @@ class _Reader(Names):
         self.reads: list[str] = []
 
     def read(self) -> None:
-        nodes = list(_in_order(self.tree))
+        nodes = list(islice(_in_order(self.tree), _MOST_NODES + 1))
+        if len(nodes) > _MOST_NODES:
+            self.found.unreadable("more code than is read")
         for node in nodes:
             self.learn(node)
         self.start_again()

@@ -28,13 +28,14 @@ __all__ = [
     "percent",
 ]
 
-LONGEST_TEXT = 16_384
+LONGEST_TEXT = 16_384  # of what is unpacked
+_LONGEST = 4_096  # of what is put together
 
 Value = str | bytes | int | list["Value"] | None
 
 
 def bounded(text: str) -> str:
-    return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + GAP
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + GAP
 
 
 def as_word(value: Value) -> str:

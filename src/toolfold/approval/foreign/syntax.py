@@ -47,7 +47,7 @@ class Syntax:
     long: tuple[tuple[str, str], ...] = ()  # further raw quotes: Lua's [[…]], Python's triple quotes
 
 
-_DOLLAR = r"\$\{[^}]*\}|\$\w+(?:->)?(?:\[[^\]]*\]|\{[^}]*\})*|@\{[^}]*\}"
+_DOLLAR = r"\$\{[^{}]*\}?|\$\w+(?:->)?(?:\[[^\[\]]*\]?|\{[^{}]*\}?)?|@\{[^{}]*\}?"
 _C_BLOCKS = (("/*", "*/"),)
 
 SYNTAX: Mapping[str, Syntax] = MappingProxyType(
@@ -56,7 +56,7 @@ SYNTAX: Mapping[str, Syntax] = MappingProxyType(
             filling=_DOLLAR + r"|@\w+", backtick="command", letters=True, patterns=True, bare=True
         ),
         "ruby": Syntax(
-            filling=r"\#\{[^}]*\}", nested=True, backtick="command", letters=True, patterns=True, bare=True
+            filling=r"\#\{[^{}]*\}?", nested=True, backtick="command", letters=True, patterns=True, bare=True
         ),
         "php": Syntax(comments=("#", "//"), blocks=_C_BLOCKS, filling=_DOLLAR, backtick="command", bare=True),
         "node": Syntax(
@@ -65,7 +65,7 @@ SYNTAX: Mapping[str, Syntax] = MappingProxyType(
             raw="",
             plain="'\"",
             filled="",
-            filling=r"\$\{[^}]*\}",
+            filling=r"\$\{[^{}]*\}?",
             nested=True,
             backtick="filled",
             patterns=True,
@@ -82,14 +82,14 @@ SYNTAX: Mapping[str, Syntax] = MappingProxyType(
         "awk": Syntax(raw="", plain='"', filled="", patterns=True),
         "r": Syntax(raw="", plain="'\"`", filled=""),
         "julia": Syntax(
-            blocks=(("#=", "=#"),), raw="", plain="'", filling=r"\$\([^)]*\)|\$\w+", backtick="command"
+            blocks=(("#=", "=#"),), raw="", plain="'", filling=r"\$\([^()]*\)?|\$\w+", backtick="command"
         ),
         "octave": Syntax(comments=("#", "%"), raw="'"),
         "osascript": Syntax(
             comments=("--", "#"), blocks=(("(*", "*)"),), raw="", plain='"', filled="", bare=True
         ),
         "groovy": Syntax(
-            comments=("//",), blocks=_C_BLOCKS, raw="", plain="'", filling=r"\$\{[^}]*\}|\$\w+", bare=True
+            comments=("//",), blocks=_C_BLOCKS, raw="", plain="'", filling=r"\$\{[^{}]*\}?|\$\w+", bare=True
         ),
         "scala": Syntax(
             comments=("//",), blocks=_C_BLOCKS, raw="", plain='"', filled="", long=(('"""', '"""'),)
@@ -99,11 +99,11 @@ SYNTAX: Mapping[str, Syntax] = MappingProxyType(
             blocks=_C_BLOCKS,
             raw="",
             plain="'",
-            filling=r"\$\{[^}]*\}|\$\w+",
+            filling=r"\$\{[^{}]*\}?|\$\w+",
             long=(('"""', '"""'),),
         ),
         "jshell": Syntax(comments=("//",), blocks=_C_BLOCKS, raw="", plain="'\"", filled=""),
-        "elixir": Syntax(plain="'", raw="", filling=r"\#\{[^}]*\}", nested=True, bare=True),
+        "elixir": Syntax(plain="'", raw="", filling=r"\#\{[^{}]*\}?", nested=True, bare=True),
         "erlang": Syntax(comments=("%",), raw="", plain="'\"", filled=""),
         "haskell": Syntax(comments=("--",), blocks=(("{-", "-}"),), raw="", plain='"', filled="", bare=True),
         "prolog": Syntax(comments=("%",), blocks=_C_BLOCKS, raw="", plain="'\"", filled=""),
@@ -112,9 +112,9 @@ SYNTAX: Mapping[str, Syntax] = MappingProxyType(
         "scheme": Syntax(comments=(";",), blocks=(("#|", "|#"),), raw="", plain='"', filled="", lisp=True),
         "clojure": Syntax(comments=(";",), raw="", plain='"', filled="", lisp=True),
         "gnuplot": Syntax(backtick="command"),
-        "raku": Syntax(filling=r"\{[^}]*\}|\$\w+", letters=True, bare=True),
+        "raku": Syntax(filling=r"\{[^{}]*\}?|\$\w+", letters=True, bare=True),
         "ocaml": Syntax(comments=(), blocks=(("(*", "*)"),), raw="", plain='"', filled="", bare=True),
-        "swift": Syntax(comments=("//",), blocks=_C_BLOCKS, raw="", filling=r"\\\([^)]*\)"),
+        "swift": Syntax(comments=("//",), blocks=_C_BLOCKS, raw="", filling=r"\\\([^()]*\)?"),
         "c": Syntax(comments=("//",), blocks=_C_BLOCKS, raw="", plain="'\"", filled=""),
         "python": Syntax(raw="", plain="'\"", filled="", long=(("'''", "'''"), ('"""', '"""'))),
     }
