@@ -16,7 +16,7 @@ import struct
 import subprocess
 import termios
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from toolfold.environments.backend import Size
 from toolfold.errors import EnvironmentFailed
@@ -56,7 +56,7 @@ class Client:
         pty: Size | None = None,
         controls: bool = True,
         cwd: str | None = None,
-    ) -> Client:
+    ) -> Self:
         """Start it as the leader of a session of its own, on pipes or on a terminal.
 
         Where it does not control the terminal, Ctrl-C is not for it: something inside of it will take it.
@@ -71,7 +71,7 @@ class Client:
             ) from None
 
     @classmethod
-    def _on_pipes(cls, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Client:
+    def _on_pipes(cls, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Self:
         pipe = subprocess.PIPE
         process = subprocess.Popen(  # noqa: S603  (running programs is what this is for)
             argv,
@@ -95,7 +95,7 @@ class Client:
     @classmethod
     def _on_terminal(
         cls, argv: Sequence[str], env: Mapping[str, str], pty: Size, cwd: str | None, *, controls: bool
-    ) -> Client:
+    ) -> Self:
         ours, theirs = os.openpty()
         try:
             _resize(ours, pty)

@@ -18,7 +18,7 @@ from toolfold.errors import EnvironmentFailed
 
 START_SECONDS = 30.0
 ANSWER_SECONDS = 10.0
-ENDING_SECONDS = 30.0
+ENDING_SECONDS = 60.0
 GRACE_NAPS = 30  # of 30 ms and more: how long a program may take to end by itself
 
 _NOTHING: Mapping[str, str] = {}

@@ -30,13 +30,13 @@ members() {
     pids="$pids${file%/environ} "
   done
   grown=yes
+  all=$(cat /proc/[0-9]*/stat 2>/dev/null | cut -c 1-80)  # a shell takes its time over long lines
+  set -f
   while [ -n "$grown" ]; do
     grown=
-    lines=$(cat /proc/[0-9]*/stat 2>/dev/null)
-    set -f
     IFS='
 '
-    for line in $lines; do
+    for line in $all; do
       IFS=' '
       pid=${line%% *}
       set -- ${line##*) }
@@ -45,9 +45,9 @@ members() {
         *" $2 "* | *" $4 "*) [ "$pid" = "$$" ] || pids="$pids$pid " grown=yes ;;
       esac
     done
-    unset IFS
-    set +f
   done
+  unset IFS
+  set +f
   pids=${pids# }
   known="$known$pids"
 }
@@ -118,14 +118,15 @@ begun() {
   [ -e "processes/$1/pid" ] || [ -e "processes/$1/code" ] || echo 126 >"processes/$1/code"
 }
 
-# When a process began: together with its number, this names it for good.
+# Sets `born`, when a process began: together with its number, this names it for good.
 birth() {
+  born=
   read -r line 2>/dev/null <"/proc/$1/stat" || return 0
   set -f
   set -- ${line##*) }
   set +f
   shift 19
-  echo "$1"
+  born=$1
 }
 
 # One line a process: name, state, exit code or -, bytes of its log.
@@ -141,7 +142,8 @@ list() {
       read -r code <"$each/code"
     elif [ -e "$each/pid" ]; then
       read -r pid began <"$each/pid"
-      [ "$began" = "$(birth "$pid")" ] || state=lost
+      birth "$pid"
+      [ "$began" = "$born" ] || state=lost
     fi
     printf '%s %s %s %s %s\n' "$1" "${each#processes/}" "$state" "$code" "${size:-0}"
   done
