@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -178,6 +179,7 @@ def growth(repeats: int = 3) -> dict[str, list[float]]:
 def _fastest(judge: Callable[[str], object], command: str, repeats: int) -> float:
     times = []
     for _ in range(repeats):
+        re.purge()  # a hostile text has never been seen before
         started = time.process_time()
         judge(command)
         times.append((time.process_time() - started) * 1000)
@@ -224,7 +226,7 @@ def main() -> None:
     parser.add_argument("--missed", action="store_true", help="list what we judged wrongly")
     parser.add_argument("--growth", action="store_true")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--markdown", action="store_true", help="the tables and nothing else")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     commands = load(options.data, options.only)
@@ -235,7 +237,11 @@ def main() -> None:
     if options.json:
         print(json.dumps({"detectors": [asdict(row) for row in rows], "growth": grown}))
         return
-    print(f"{len(commands.dangerous)} dangerous ({sum(commands.hard)} hard), {len(commands.benign)} benign\n")
+    if not options.markdown:
+        counts = (
+            f"{len(commands.dangerous)} dangerous ({sum(commands.hard)} hard), {len(commands.benign)} benign"
+        )
+        print(f"{counts} commands of {options.data}\n")
     print(table(rows))
     if grown:
         print("\n" + growth_table(grown))
