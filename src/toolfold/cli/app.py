@@ -30,6 +30,7 @@ COMMANDS = {
     "config": "Show and change settings.",
     "cost": "Compare what each way of showing tools costs, in dollars.",
     "demo": "See what a model would be sent, on a sample of imagined services.",
+    "env": "See where commands can run, try a place out, open a shell there.",
     "eval": "Measure how well tools are found, on your own data.",
     "explain": "See what a model is shown for a message, and why.",
     "plugins": "List plugins, and trust a project's.",

@@ -1,0 +1,250 @@
+"""Where commands can run, as a person at the terminal sees it: the list, the trial, and a shell there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.cli.conftest import Toolfold
+from tests.environments.places import traces
+from toolfold.cli.attached import _Modes
+from toolfold.environments import Size
+from toolfold.environments.client import Client
+
+PATIENCE = 30.0
+TOOLFOLD = str(Path(sys.executable).with_name("toolfold"))
+
+
+def programs(folder: Path, **texts: str) -> str:
+    """A folder of programs, to stand before the others on PATH."""
+    folder.mkdir()
+    for name, text in texts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    return f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
+class TestList:
+    def test_every_backend_is_listed_and_the_configured_one_marked(self, toolfold: Toolfold) -> None:
+        found = {each["name"]: each for each in toolfold("env", "list", "--json").json}
+        assert {"local", "sandbox"} <= found.keys()
+        assert [name for name, each in found.items() if each["configured"]] == ["local"]
+        assert found["local"]["available"]
+
+    def test_what_cannot_be_used_says_why_and_what_to_do(
+        self, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = programs(tmp_path / "bin", bwrap="echo bwrap: namespaces are forbidden here >&2; exit 1")
+        monkeypatch.setenv("PATH", path)
+        done = toolfold("--set", "terminal.backend=sandbox", "env", "list")
+        assert done.code == 0
+        assert "namespaces are forbidden here" in done.out
+        assert "Use docker or local." in done.out
+        assert "sandbox is configured and cannot be used" in done.err
+        assert "local" in done.err
+
+
+class TestTrial:
+    def test_a_place_that_works_passes_every_trial(self, toolfold: Toolfold) -> None:
+        done = toolfold("env", "test", "local", "--json")
+        trials = done.json["trials"]
+        assert (done.code, done.json["passed"]) == (0, True), trials
+        assert len(trials) == 8
+        assert all(each["milliseconds"] > 0 for each in trials)
+
+    def test_the_configured_place_is_tried_where_none_is_named(self, toolfold: Toolfold) -> None:
+        done = toolfold("env", "test")
+        assert done.code == 0
+        assert "✓" in done.out
+        assert "✗" not in done.out
+        assert "local works." in done.out
+
+    def test_one_thing_that_fails_is_told_and_the_others_are_tried_all_the_same(
+        self, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PATH", programs(tmp_path / "bin", stty="echo nonsense"))
+        done = toolfold("env", "test", "local", "--json")
+        assert done.code == 1
+        assert [each["what"] for each in done.json["trials"] if not each["passed"]] == [
+            "a terminal of its own"
+        ]
+        shown = toolfold("env", "test", "local")
+        assert "local does not work: it said 'nonsense" in shown.out
+
+    def test_a_place_that_cannot_be_used_is_not_opened(
+        self, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PATH", programs(tmp_path / "bin", bwrap="echo forbidden >&2; exit 1"))
+        done = toolfold("env", "test", "sandbox")
+        assert done.code == 1
+        assert "sandbox does not work: forbidden" in done.out
+        assert "Use docker or local." in done.out
+
+    def test_an_unknown_name_gets_the_one_that_was_meant(self, toolfold: Toolfold) -> None:
+        done = toolfold("env", "test", "sandbx")
+        assert done.code == 4
+        assert "Did you mean sandbox?" in done.err
+
+
+class Screen:
+    """A person at a terminal: types, and waits until something is seen."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.seen = ""
+
+    async def type(self, text: str) -> None:
+        await self.client.write(text.encode())
+
+    async def until(self, pattern: str) -> re.Match[str]:
+        """Wait for something new. What came before it is forgotten."""
+        async with asyncio.timeout(PATIENCE):
+            while not (found := re.search(pattern, self.seen)):
+                data = await self.client.read()
+                assert data, f"it ended with {self.seen!r}"
+                self.seen += data.decode(errors="replace")
+        self.seen = self.seen[found.end() :]
+        return found
+
+
+AROUND = "stty -g; sh -c 'echo pid=$$; exec \"$0\" env shell' {toolfold}; echo code=$?; stty -g; echo after"
+
+
+@pytest.fixture
+async def screen(tmp_path: Path) -> AsyncIterator[Screen]:
+    """A shell in `local`, started from a shell that tells how it left the terminal."""
+    (tmp_path / "project").mkdir()
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "SHELL": "/bin/bash",
+        "TOOLFOLD_HOME": str(tmp_path / "home"),
+    }
+    client = Client.start(
+        ["sh", "-c", AROUND.format(toolfold=TOOLFOLD)],
+        env=environment,
+        pty=Size(30, 90),
+        cwd=str(tmp_path / "project"),
+    )
+    yield Screen(client)
+    await client.close()
+
+
+class Opened:
+    """The shell on a screen, ready to be typed into."""
+
+    def __init__(self, screen: Screen, before: str, pid: int) -> None:
+        self.screen, self._before, self.pid = screen, before, pid
+
+    @classmethod
+    async def on(cls, screen: Screen) -> Opened:
+        before = (await screen.until(r"([0-9a-f]+(?::[0-9a-f]+)+)\r\n"))[1]
+        pid = int((await screen.until(r"pid=(\d+)"))[1])
+        await screen.until("Ctrl-D leaves")
+        await screen.type("echo re''ady\n")
+        await screen.until("ready")
+        return cls(screen, before, pid)
+
+    async def left(self, code: int) -> None:
+        """It is over, with this code, and the terminal is as it was."""
+        assert int((await self.screen.until(r"code=(\d+)"))[1]) == code
+        assert (await self.screen.until(r"([0-9a-f]+(?::[0-9a-f]+)+)\r\n"))[1] == self._before
+
+
+class TestShell:
+    async def test_it_is_a_shell_where_commands_begin_and_its_exit_code_is_ours(self, screen: Screen) -> None:
+        opened = await Opened.on(screen)
+        await screen.type("echo $((6 * 7)) $PWD $(test -t 0 && echo terminal)\n")
+        await screen.until(r"42 \S+/project terminal")
+        await screen.type("exit 3\n")
+        await opened.left(3)
+
+    async def test_it_has_the_size_of_the_terminal_also_after_a_change(self, screen: Screen) -> None:
+        opened = await Opened.on(screen)
+        await screen.type("stty size\n")
+        await screen.until("30 90")
+        screen.client.resize(Size(41, 123))
+        await screen.type("until [ \"$(stty size)\" = '41 123' ]; do sleep 0.1; done; echo fol''lowed\n")
+        await screen.until("followed")
+        await screen.type("exit\n")
+        await opened.left(0)
+
+    async def test_ctrl_c_is_for_what_runs_in_it(self, screen: Screen) -> None:
+        opened = await Opened.on(screen)
+        await screen.type("echo be''gun; sleep 86400\n")
+        await screen.until("begun")
+        await screen.type("\x03")
+        await screen.type("echo status $?\n")
+        await screen.until("status 130")
+        await screen.type("exit 0\n")
+        await opened.left(0)
+
+    async def test_end_of_input_leaves_it(self, screen: Screen) -> None:
+        opened = await Opened.on(screen)
+        await screen.type("\x04")
+        await opened.left(0)
+
+    async def test_what_does_not_answer_can_be_left_and_nothing_of_it_stays(self, screen: Screen) -> None:
+        opened, token = await Opened.on(screen), f"token{secrets.token_hex(8)}"
+        await screen.type(f"trap '' INT TERM HUP; echo be''gun; MARK={token} sleep 86400\n")
+        await screen.until("begun")
+        await screen.type("\x03\x03")
+        await screen.type("\x1d\x1d\x1d")
+        await screen.until("left: the shell, and what it started, was ended")
+        await opened.left(0)
+        assert traces(token) == []
+
+    async def test_a_signal_to_us_ends_it_and_brings_the_terminal_back(self, screen: Screen) -> None:
+        opened, token = await Opened.on(screen), f"token{secrets.token_hex(8)}"
+        await screen.type(f"echo be''gun; MARK={token} sleep 86400\n")
+        await screen.until("begun")
+        os.kill(opened.pid, signal.SIGTERM)
+        await opened.left(143)
+        assert traces(token) == []
+
+    async def test_what_a_program_left_on_is_switched_off(self, screen: Screen) -> None:
+        opened = await Opened.on(screen)
+        await screen.type(r"printf '\033[?1049h\033[?25l\033[?1000;1006h'; kill -9 $$" + "\n")
+        after = (await screen.until(r"((?:\x1b\[\?\d+[hl])+)(?:[^\x1b]*)code="))[1]
+        assert {"\x1b[?1049l", "\x1b[?25h", "\x1b[?1000l", "\x1b[?1006l"} <= set(
+            re.findall(r"\x1b\[\?\d+[hl]", after)
+        )
+        screen.seen = "code=" + screen.seen
+        await opened.left(137)
+
+    def test_without_a_terminal_it_says_what_to_do(self, tmp_path: Path) -> None:
+        done = subprocess.run(
+            [TOOLFOLD, "env", "shell"],
+            input="echo no\n",
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+            env={**os.environ, "TOOLFOLD_HOME": str(tmp_path)},
+        )
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "a shell needs a terminal" in done.stderr
+        assert "toolfold call terminal" in done.stderr
+
+
+MODES = st.sampled_from([b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25l", b"\x1b[?25h", b"\x1b[?1;2004h", b"x"])
+
+
+@given(st.lists(st.one_of(MODES, st.binary(max_size=9))), st.integers(1, 7))
+def test_modes_are_seen_however_the_output_is_cut(parts: list[bytes], cut: int) -> None:
+    whole, pieces, data = _Modes(), _Modes(), b"".join(parts)
+    whole.see(data)
+    for first in range(0, len(data), cut):
+        pieces.see(data[first : first + cut])
+    assert pieces.undo() == whole.undo()
