@@ -292,9 +292,16 @@ def test_the_configuration_of_agents_is_known_by_name(spelling: str) -> None:
     assert Place.AGENT in at(spelling)
 
 
-@pytest.mark.parametrize("spelling", ["CLAUDE.md", "AGENTS.md", "src/agent.py", "docs/mcp.md"])
-def test_what_is_written_for_agents_is_not_their_configuration(spelling: str) -> None:
+@pytest.mark.parametrize("spelling", ["src/agent.py", "docs/mcp.md", "docs/agents/index.md"])
+def test_what_is_written_about_agents_is_not_their_configuration(spelling: str) -> None:
     assert at(spelling).places == {Place.PROJECT}
+
+
+@pytest.mark.parametrize(
+    "spelling", ["CLAUDE.md", "pkg/AGENTS.md", ".pre-commit-config.yaml", ".github/CODEOWNERS"]
+)
+def test_what_checks_changes_or_instructs_agents_is_a_guard_of_the_project(spelling: str) -> None:
+    assert at(spelling).places == {Place.PROJECT, Place.GUARD}
 
 
 @pytest.mark.parametrize(

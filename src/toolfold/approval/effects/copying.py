@@ -85,7 +85,7 @@ def _mv(scene: Scene) -> Iterator[Effect]:
     lost = Place.STREAM in scene.where(destination)
     for word in scene.each(sources):
         yield _moved_away(scene, word, lost)
-    yield from _put(scene, sources, destination)
+    yield from _put(scene, sources, destination, "moved-in")
 
 
 def _moved_away(scene: Scene, word: Word, lost: bool) -> Effect:

@@ -47,13 +47,25 @@ def _rimraf(scene: Scene) -> Iterator[Effect]:
         yield scene.delete(word, "forced", recursive=True)
 
 
+_TRASHED_FOR_GOOD = frozenset({Place.ROOT, Place.SYSTEM, Place.SYSTEM_ROOT, Place.HOME})
+
+
 def _trash(scene: Scene) -> Iterator[Effect]:
+    """Into the trash and out of it. What was put there can be taken back, unless a system lived on it."""
     operands = scene.options().operands
-    if operands[:1] == ("remove",):
-        for word in scene.each(operands[1:]):
-            yield scene.delete(word)
     if scene.run.name == "trash-empty" or scene.options().has("--empty"):
         yield scene.effect(Kind.DELETE, "trash", "everything", "recursive", "shredded")
+        return
+    if scene.run.name in _BY_VERB:
+        if operands[:1] and operands[0] not in ("trash", "remove", "del", "rm"):
+            return
+        operands = operands[1:]
+    for word in scene.each(operands):
+        whole = not _TRASHED_FOR_GOOD.isdisjoint(scene.where(word, follow=False).places)
+        yield scene.delete(word, "trashed", recursive=whole)
+
+
+_BY_VERB = names("gio kioclient kioclient5 gtrash")
 
 
 def _dos_delete(scene: Scene) -> Iterator[Effect]:
@@ -117,7 +129,8 @@ DELETING: Family = {
     "rmdir": _rmdir,
     "unlink": _unlink,
     **dict.fromkeys(names("shred srm wipe scrub sfill secure-delete"), _shred),
-    **dict.fromkeys(names("trash-empty gio gvfs-trash"), _trash),
+    **dict.fromkeys(names("trash-empty trash-put trash rmtrash gvfs-trash gvfs-rm send2trash"), _trash),
+    **dict.fromkeys(_BY_VERB, _trash),
     **dict.fromkeys(names("del erase rd deltree"), _dos_delete),
     **dict.fromkeys(names("find gfind bfs"), _find),
 }

@@ -85,8 +85,9 @@ def copied_elsewhere(scene: Scene) -> Iterator[Word]:
 
 
 def secret_files(scene: Scene) -> Iterator[Word]:
+    """What nobody should look at; people look at their own history, so that only sending it away counts."""
     for word in read_files(scene):
-        if Place.SECRET in scene.where(word):
+        if Place.SECRET in scene.where(word) and not word.endswith("history"):
             yield word
 
 

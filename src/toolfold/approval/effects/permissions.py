@@ -42,6 +42,7 @@ def _octal_traits(mode: str) -> frozenset[str]:
         "world-writable": bits & 0o002 and not bits & 0o1000,
         "world-readable": bits & 0o004,
         "locked": not bits & 0o777,
+        "not-run": not bits & 0o100,
     }
     return frozenset(trait for trait, holds in found.items() if holds)
 
@@ -72,8 +73,10 @@ def _given(who: str, what: str) -> set[str]:
 
 
 def _taken(who: str, what: str) -> set[str]:
+    if who and "a" not in who and "u" not in who:
+        return set()
     whole = "r" in what and "w" in what
-    return {"locked"} if whole and (not who or "a" in who or "u" in who) else set()
+    return ({"locked"} if whole else set()) | ({"not-run"} if "x" in what else set())
 
 
 def _chmod(scene: Scene) -> Iterator[Effect]:
@@ -127,6 +130,12 @@ def _setcap(scene: Scene) -> Iterator[Effect]:
         yield from _changed(scene, words[1:], False, "capability", "setuid")
 
 
+def _filecap(scene: Scene) -> Iterator[Effect]:
+    words = scene.options().operands
+    if len(words) > 1:
+        yield from _changed(scene, words[:1], False, "capability", "setuid")
+
+
 def _chattr(scene: Scene) -> Iterator[Effect]:
     words = [word for word in scene.run.argv[1:] if not word.startswith(("-", "+", "="))]
     recursive = any(re.fullmatch("-[RVf]*R[RVf]*", word) for word in scene.run.argv[1:])
@@ -175,8 +184,9 @@ def _umask(scene: Scene) -> Iterator[Effect]:
 PERMISSIONS: Family = {
     **dict.fromkeys(names("chmod gchmod"), _chmod),
     **dict.fromkeys(names("chown chgrp gchown lchown"), _chown),
-    "setfacl": _setfacl,
+    **dict.fromkeys(names("setfacl nfs4_setfacl"), _setfacl),
     "setcap": _setcap,
+    "filecap": _filecap,
     "chattr": _chattr,
     "chflags": _chflags,
     "xattr": _xattr,

@@ -96,10 +96,47 @@ def _named_process(scene: Scene) -> Iterator[Effect]:
         yield scene.effect(Kind.PROCESS, "named", target=word)
 
 
+def _xkill(scene: Scene) -> Iterator[Effect]:
+    if len(scene.run.argv) == 1 or scene.options().has("-a", "-id", "-i"):
+        yield scene.effect(Kind.PROCESS, "named")
+
+
 def _tmux(scene: Scene) -> Iterator[Effect]:
     words = scene.run.argv[1:]
     if any(re.fullmatch("kill-(?:server|session|window|pane)|quit|kill", word) for word in words[:6]):
         yield scene.effect(Kind.PROCESS, "named")
+
+
+_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50, "e": 60}
+_SIZE = re.compile(r"[+>%<]?([0-9]{1,15})(?:([kmgtpe])(?:i?b)?)?(?:x.*)?", re.IGNORECASE)
+TOO_MUCH = 100 << 30  # bytes; more than most machines have to spare
+
+
+def _bytes(text: str) -> int:
+    found = _SIZE.fullmatch(text)
+    return int(found[1]) << _UNITS[(found[2] or "").lower()] if found else 0
+
+
+def _fills(scene: Scene, size: int) -> Iterator[Effect]:
+    if size >= TOO_MUCH:
+        yield scene.effect(Kind.PROCESS, "huge")
+
+
+def _sized(scene: Scene) -> Iterator[Effect]:
+    """Programs that make a file of a size somebody asks for."""
+    size = scene.options(names("-l --length -s --size -o --offset -c --bytes -n --lines"))
+    taken = size.value("-l", "--length", "-s", "--size", "-c", "--bytes")
+    if scene.run.name == "mkfile" and size.operands:
+        taken = size.operands[0]
+    cut = scene.run.name == "head" and not (size.operands and size.operands[-1] in _ENDLESS_FILES)
+    if taken is not None and not cut:
+        yield from _fills(scene, _bytes(taken))
+
+
+def _dd_sized(scene: Scene) -> Iterator[Effect]:
+    given = dict(word.split("=", 1) for word in scene.run.argv[1:32] if "=" in word)
+    if given.get("if") in _ENDLESS_FILES and "of" in given:
+        yield from _fills(scene, _bytes(given.get("bs", "512")) * _bytes(given.get("count", "1")))
 
 
 _ENDLESS = names("yes")
@@ -122,6 +159,9 @@ PROCESSES: Family = {
     **dict.fromkeys(names("killall killall5 pkill skill"), _killall),
     "fuser": _fuser,
     **dict.fromkeys(names("taskkill tskill"), _taskkill),
-    **dict.fromkeys(names("xkill slay"), _named_process),
+    "xkill": _xkill,
+    "slay": _named_process,
+    **dict.fromkeys(names("fallocate mkfile head xfs_mkfile"), _sized),
+    **dict.fromkeys(names("dd gdd dcfldd"), _dd_sized),
     **dict.fromkeys(names("tmux screen"), _tmux),
 }

@@ -21,6 +21,8 @@ MOST_OPERANDS = 400  # looked at one by one; no person types more
 _USUAL = frozenset({Place.PROJECT, Place.TEMP, Place.UNKNOWN})
 _FINDERS = frozenset(("find", "xargs", "parallel", "fd", "fdfind"))
 _HIDDEN = re.compile(r"(?:^|/)\.[^/.][^/]*/|\.\./")
+_REFILLED = (".log", ".out", ".tmp", ".cache")  # files that fill again by themselves
+_SPARE = re.compile("test|dev|tmp|temp|bak|backup|copy|local|sample|demo|old|seed|scratch", re.IGNORECASE)
 _WHOLE = (Place.ROOT, Place.SYSTEM_ROOT, Place.SYSTEM)
 AS_ROOT = frozenset(
     ("sudo", "doas", "pkexec", "su", "runuser", "sudoedit", "please", "run0", "gosu", "su-exec")
@@ -57,6 +59,14 @@ class Scene:
             found.add("raw")
         if word in (".", "./") and self.run.cwd in (".", ""):
             found -= {f"in:{place}" for place in _WHOLE}  # where the session works, whatever that is
+        if "empty" in traits and word.pattern and not word.endswith(_REFILLED):
+            found.add("many")
+        if (
+            Place.DATA in where
+            and Place.TEMP not in where
+            and not _SPARE.search(where.path.rpartition("/")[2])
+        ):
+            found.add("kept")
         if "empty" not in traits and (_USUAL & where.places or self._beside(word)):
             found -= {f"in:{Place.SECRET}"}
             found -= {f"in:{Place.DATA}"} if where.path.endswith((".env", ".local")) else set()

@@ -12,7 +12,16 @@ from toolfold.approval.places import Place
 from toolfold.approval.shell.runs import Run
 from toolfold.approval.shell.words import Word
 
-__all__ = ["SENDERS", "SENDING", "STDIN", "asks_for_metadata", "files_sent", "payloads"]
+__all__ = [
+    "CURL_BODIES",
+    "CURL_VALUES",
+    "SENDERS",
+    "SENDING",
+    "STDIN",
+    "asks_for_metadata",
+    "files_sent",
+    "payloads",
+]
 
 
 SENDERS = names(
@@ -23,15 +32,18 @@ _PIPES_OUT = names(
     "nc ncat netcat socat telnet mail mailx sendmail mutt msmtp ssmtp swaks s-nail ftp websocat ssh"
 )
 _LOOKUPS = names("dig nslookup host drill ping ping6 traceroute")
-_CURL_BODIES = names(
+CURL_BODIES = names(
     "-d --data --data-ascii --data-binary --data-raw --data-urlencode -F --form --form-string --json "
     "--url-query"
 )
-_CURL_VALUES = _CURL_BODIES | names(
+CURL_VALUES = CURL_BODIES | names(
     "-T --upload-file -H --header -X --request -o --output -u --user -A --user-agent -e --referer -b "
     "--cookie -c --cookie-jar -K --config -x --proxy -m --max-time --connect-timeout -w --write-out "
     "--retry --output-dir --cacert -E --cert --key --resolve --interface --url -r --range -D "
     "--dump-header --stderr --trace --trace-ascii"
+)
+_WHO_ASKS = re.compile(
+    r"[\w-]*(?:auth|token|key|secret|password|cookie|session|signature|credential)", re.IGNORECASE
 )
 STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 _FILE = re.compile("(?:FILE|OPEN|GOPEN|CREATE):", re.IGNORECASE)
@@ -50,12 +62,14 @@ _FETCHERS = names("curl wget http https xh httpie fetch nc ncat lynx w3m links a
 def payloads(run: Run) -> Iterator[Word]:
     """The words of a run that another machine receives as content: bodies, addresses, names looked up.
 
-    Headers and logins are left out: a token sent there is what tokens are for.
+    Logins are left out, and headers by which a server knows who asks: a token sent there is what tokens
+    are for.
     """
     name = run.name.lower()
     if name == "curl":
-        options = Options.read(run.argv, _CURL_VALUES, abbreviated=False)
-        yield from options.values(*_CURL_BODIES, "-T", "--upload-file", "--url")
+        options = Options.read(run.argv, CURL_VALUES, abbreviated=False)
+        yield from options.values(*CURL_BODIES, "-T", "--upload-file", "--url")
+        yield from (word for word in options.values("-H", "--header") if not _WHO_ASKS.match(word))
         yield from options.operands
     elif name == "wget":
         options = Options.read(
@@ -94,7 +108,7 @@ def files_sent(scene: Scene) -> Iterator[Word]:
         yield Word("-")
     elif name in ("croc", "wormhole", "magic-wormhole", "ffsend", "transfer"):
         yield from run.argv[1:]
-    elif name in ("ftp", "tftp", "lftp", "ncftpput"):
+    elif name in ("ftp", "tftp", "lftp", "ncftpput", "smbclient"):
         yield from (Word(part) for word in run.argv[1:32] for part in word.split()[:32])
         yield Word("-")
     elif name == "socat":
@@ -115,8 +129,8 @@ def files_sent(scene: Scene) -> Iterator[Word]:
 
 
 def _sent_by_curl(run: Run) -> Iterator[Word]:
-    options = Options.read(run.argv, _CURL_VALUES, abbreviated=False)
-    for value in options.values(*(_CURL_BODIES - {"--data-raw", "--form-string"})):
+    options = Options.read(run.argv, CURL_VALUES, abbreviated=False)
+    for value in options.values(*(CURL_BODIES - {"--data-raw", "--form-string"})):
         _, at, path = value.partition("@")
         if at:
             yield Word(path.partition(";")[0])
@@ -155,4 +169,6 @@ def asks_for_metadata(run: Run) -> bool:
     return run.name.lower() in _FETCHERS and any(_METADATA.search(word) for word in run.argv[1:64])
 
 
-SENDING = SENDERS | _PIPES_OUT | _LOOKUPS | _FETCHERS | _UPLOADERS | names("python python3 lftp ncftpput")
+SENDING = (
+    SENDERS | _PIPES_OUT | _LOOKUPS | _FETCHERS | _UPLOADERS | names("python python3 lftp ncftpput smbclient")
+)

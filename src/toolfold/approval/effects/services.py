@@ -111,7 +111,7 @@ SERVICES: Family = {
     "systemctl": _systemctl,
     **dict.fromkeys(names("service rc-service invoke-rc.d"), _service_then_verb),
     **dict.fromkeys(
-        names("sv svcadm launchctl supervisorctl initctl pm2 monit net sc rc-update"), _verb_then_service
+        names("sv svcadm launchctl supervisorctl initctl monit net sc rc-update"), _verb_then_service
     ),
     **dict.fromkeys(names("update-rc.d chkconfig rcctl"), _last_verb),
     **dict.fromkeys(names("s6-svc svc"), _supervised),

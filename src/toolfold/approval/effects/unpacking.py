@@ -55,8 +55,18 @@ def _unzip(scene: Scene) -> Iterator[Effect]:
         yield scene.write(options.value("-d") or Word("."), "extracted")
 
 
+def _zip(scene: Scene) -> Iterator[Effect]:
+    options = scene.options(names("-b -t -tt -n -O -P -s -Z -TT -ws"))
+    if options.has("-m", "--move"):
+        for word in scene.each(options.operands[1:]):
+            yield scene.delete(word, "copied-first", recursive=True)
+
+
 def _seven(scene: Scene) -> Iterator[Effect]:
     verb = scene.run.argv[1] if len(scene.run.argv) > 1 else EMPTY
+    if "-sdel" in scene.run.argv:
+        for word in scene.each(scene.options(clusters=False).operands[2:]):
+            yield scene.delete(word, "copied-first", recursive=True)
     if verb in ("x", "e"):
         into = next((Word(w[2:]) for w in scene.run.argv if w.startswith("-o") and len(w) > 2), Word("."))
         yield scene.write(into, "extracted")
@@ -74,6 +84,7 @@ def _cpio(scene: Scene) -> Iterator[Effect]:
 UNPACKING: Family = {
     **dict.fromkeys(names("tar gtar bsdtar star"), _tar),
     "unzip": _unzip,
+    "zip": _zip,
     **dict.fromkeys(names("7z 7za 7zr unrar rar"), _seven),
     "cpio": _cpio,
 }

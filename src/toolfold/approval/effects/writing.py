@@ -149,6 +149,22 @@ def _created(scene: Scene) -> Iterator[Effect]:
         yield scene.write(word, "created", kind=Kind.WRITE)
 
 
+def _rescued(scene: Scene) -> Iterator[Effect]:
+    """Copiers of whole disks: from, to, and perhaps a record of what was copied."""
+    values = names("-b -B -c -d -e -E -g -G -H -i -I -K -l -m -o -O -p -Q -r -s -S -T -X -Z")
+    operands = scene.options(values).operands
+    if len(operands) > 1:
+        yield scene.write(operands[1], "raw")
+
+
+def _said_by_option(scene: Scene) -> Iterator[Effect]:
+    for word in scene.options(names("-s -o -O -L -a --source --output --overwrite")).values(
+        "-o", "-O", "--output", "--overwrite"
+    ):
+        if word != "-":
+            yield scene.write(word, "raw")
+
+
 def _last_operand(scene: Scene) -> Iterator[Effect]:
     """Programs that write what their second operand names."""
     operands = scene.options(names("-f -s -w --skip-chars -l -c -o -S")).operands
@@ -191,7 +207,11 @@ WRITING: Family = {
     "crontab": _crontab,
     **dict.fromkeys(names("at batch atrm"), _at),
     **dict.fromkeys(names("touch mkfifo mknod"), _created),
-    **dict.fromkeys(names("uniq xxd ddrescue"), _last_operand),
+    **dict.fromkeys(names("uniq xxd nbdcopy"), _last_operand),
+    **dict.fromkeys(names("ddrescue dd_rescue gddrescue dd_rhelp safecopy myrescue"), _rescued),
+    **dict.fromkeys(
+        names("partclone partclone.ext4 partclone.dd partclone.ntfs partclone.restore pv"), _said_by_option
+    ),
     **dict.fromkeys(names("split csplit"), _split),
     **dict.fromkeys(names("sponge script"), _operands_written),
     "ssh-keygen": _keygen,

@@ -22,6 +22,7 @@ class Place(StrEnum):
     SECRET = "secret"  # noqa: S105  the word, not one
     STARTUP = "startup"  # read and run by something else later: shells, cron, systemd, git hooks
     AGENT = "agent"  # what tells an agent what it may do
+    GUARD = "guard"  # what checks a project's changes, or tells agents how to work in it
     OWN = "own"  # this runtime's own files
     DATA = "data"  # a database, a dump
     PROJECT = "project"

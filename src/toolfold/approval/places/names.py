@@ -19,6 +19,7 @@ def _names(text: str) -> frozenset[str]:
 
 
 _SECRET, _STARTUP, _AGENT, _DATA = Place.SECRET, Place.STARTUP, Place.AGENT, Place.DATA
+_GUARD = Place.GUARD
 
 
 def _each(names: str, *places: Place) -> dict[str, frozenset[Place]]:
@@ -44,6 +45,10 @@ FILES: Mapping[str, frozenset[Place]] = {
     **_each("authorized_keys authorized_keys2 sitecustomize.py usercustomize.py .pythonstartup", _STARTUP),
     **_each("microsoft.powershell_profile.ps1 profile.ps1 .rhosts .shosts .forward .lessfilter", _STARTUP),
     **_each(".mcp.json mcp.json mcp_config.json claude_desktop_config.json .claude.json", _AGENT),
+    **_each(".pre-commit-config.yaml .pre-commit-config.yml lefthook.yml .lefthook.yml codeowners", _GUARD),
+    **_each(".gitleaks.toml .overcommit.yml .secrets.baseline agents.md claude.md gemini.md", _GUARD),
+    **_each("copilot-instructions.md .cursorrules .windsurfrules .clinerules .roorules", _GUARD),
+    **_each(".vimrc .tmux.conf .screenrc .inputrc .emacs .nanorc .irbrc .pryrc .rprofile .psqlrc", _STARTUP),
     **_each("toolfold.yaml toolfold.yml toolfold.toml .toolfold.yaml .aider.conf.yml", _AGENT),
 }
 ENDINGS: Mapping[str, frozenset[Place]] = {

@@ -36,6 +36,7 @@ OF_RUN: Final = (
     "through",
     "elsewhere",
     "fed",
+    "input",
     "assigned",
     "fallback",
 )
@@ -147,6 +148,7 @@ def _about_run(keys: _Keys) -> AboutRun:
         through=frozenset(keys.texts("through")),
         elsewhere=keys.flag("elsewhere"),
         fed=frozenset(Mark(mark) for mark in keys.each_of("fed", [mark.value for mark in Mark])),
+        input=keys.choice("input"),
         assigned=keys.assigned("assigned"),
         fallback=keys.flag("fallback") or False,
     )

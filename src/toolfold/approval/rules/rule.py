@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from toolfold.approval.rules.globs import Answer, Choice, OptionGlob, Path
+from toolfold.approval.rules.globs import Answer, Choice, Glob, OptionGlob, Path, is_glob
 from toolfold.approval.rules.programs import Given
 from toolfold.approval.shell.runs import Mark, Run
 from toolfold.approval.shell.words import EMPTY, GAP, Word
@@ -51,8 +51,9 @@ class AboutRun:
 
     All that is given must hold. `words` are paths of subcommands, one of which the operands must begin with;
     `operand` and `no_operand` are about what follows them, and `bare` about whether anything does.
-    `through` names programs it is run by, `fed` where what flows into it comes from, `assigned` variables
-    of its environment, one of which must fit. A `fallback` speaks only where no other rule does.
+    `through` names programs it is run by, `fed` where what flows into it comes from, `input` what its text
+    is, where that is known, `assigned` variables of its environment, one of which must fit. A `fallback`
+    speaks only where no other rule does.
     """
 
     programs: tuple[str, ...]
@@ -68,6 +69,7 @@ class AboutRun:
     through: frozenset[str] = frozenset()
     elsewhere: bool | None = None
     fed: frozenset[Mark] = frozenset()
+    input: Choice | None = None
     fallback: bool = False
     assigned: Mapping[str, Choice] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -90,11 +92,19 @@ class AboutRun:
             (self.elsewhere is None or self.elsewhere is run.elsewhere)
             and (not self.through or not self.through.isdisjoint(run.through))
             and (not self.fed or (run.stdin is not None and not self.fed.isdisjoint(run.stdin.marks)))
+            and (self.input is None or self._told(run))
             and (not self.assigned or any(self._assigns(run, name) for name in self.assigned))
         )
 
+    def _told(self, run: Run) -> bool:
+        text = run.stdin.text if run.stdin is not None else None
+        return text is not None and self.input is not None and self.input.meets(text.strip())
+
     def _assigns(self, run: Run, name: str) -> bool:
-        return name in run.assigned and self.assigned[name].meets(run.assigned[name])
+        if not is_glob(name):
+            return name in run.assigned and self.assigned[name].meets(run.assigned[name])
+        glob, choice = Glob.of(name), self.assigned[name]
+        return any(glob.meets(each) and choice.meets(value) for each, value in run.assigned.items())
 
     def _worded(self, run: Run, given: Given) -> Answer:
         if any(path.asked(given.operands, more=False)[0] is Answer.YES for path in self.no_words):
