@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 
 from toolfold.approval.shell.runs import Run
@@ -14,6 +15,7 @@ __all__ = [
     "SEEN_THROUGH",
     "SENDERS",
     "SHELLS",
+    "env_words",
     "given_files",
     "program",
 ]
@@ -62,6 +64,29 @@ def program(word: Word, state: State) -> Word:
     if not word.known:
         return gap(word.marks) if GAP in word.rpartition("/")[2] else Word(word.rpartition("/")[2])
     return Word(word.rstrip("/").rpartition("/")[2] or word)
+
+
+def env_words(argv: tuple[Word, ...]) -> tuple[Word, ...]:
+    """`env -S 'rm -rf' x` as `env rm -rf x`: the text is words, and what follows belongs to them."""
+    for place, word in enumerate(argv[1:], start=1):
+        if not word.startswith("-") or word == "--":
+            break
+        cluster, found, text = word.partition("=" if word.startswith("--split-string") else "S")
+        if not found or (word.startswith("--") and not word.startswith("--split-string=")):
+            continue
+        rest = argv[place + 1 :]
+        if not text and rest:
+            text, rest = rest[0], rest[1:]
+        before = () if cluster in ("-", "--split-string") else (Word(cluster),)
+        return (*argv[:place], *before, *_words(text), *rest)
+    return argv
+
+
+def _words(text: str) -> list[Word]:
+    try:
+        return [Word(each) for each in shlex.split(text)]
+    except ValueError:
+        return [gap()]
 
 
 def given_files(run: Run, state: State) -> Run:

@@ -25,6 +25,7 @@ from toolfold.approval.shell.programs import (
     SEEN_THROUGH,
     SENDERS,
     SHELLS,
+    env_words,
     given_files,
     program,
 )
@@ -33,6 +34,7 @@ from toolfold.approval.shell.state import State
 from toolfold.approval.shell.streams import SILENT, UNKNOWN, after, either, with_marks
 from toolfold.approval.shell.tree import (
     Assignment,
+    Part,
     Redirection,
     Script,
     Simple,
@@ -156,6 +158,8 @@ class _Reader(Walk):
         if argv[0].pattern:
             self._budget.spend(50)
         name = program(argv[0], state)
+        if name == "env":
+            argv = env_words(argv)
         argv = (argv[0], *(state.linked(word, itself=name not in DELETING) for word in argv[1:]))
         run = Run(
             argv=(name, *argv[1:]),
@@ -375,6 +379,9 @@ class _Reader(Walk):
 
     def _expansion(self, state: State, around: Around) -> Expansion:
         def captured(script: Script) -> Stream:
+            if (file := _only_reads(script)) is not None:
+                path = self._expansion(state, around).text(file)
+                return self._opened(path, state)
             return self._script(script, state.copy(), replace(around, background=False))
 
         def process(script: Script, writes: bool) -> Word:
@@ -506,3 +513,12 @@ def _keep_open(redirects: Iterable[Redirect], stdin: Stream | None, state: State
 
 
 # Values
+
+
+def _only_reads(script: Script) -> tuple[Part, ...] | None:
+    """The file of `$(< file)`, which prints it."""
+    node = script.statements[0].node if len(script.statements) == 1 else None
+    if not isinstance(node, Simple) or node.words or node.assignments or len(node.redirects) != 1:
+        return None
+    redirect = node.redirects[0]
+    return redirect.target if redirect.operator == "<" and redirect.descriptor in ("", "0") else None

@@ -255,6 +255,7 @@ class Walk(ABC):
     def _rounds(self, once: Callable[[], Stream], state: State) -> Stream:
         """A loop of unknown length: until nothing new can happen."""
         before = state.copy()
+        self._budget.spend(10 + len(state.variables))
         printed = once()
         if not state.remembers_the_same(before):
             middle = state.copy()

@@ -5,6 +5,7 @@ Where the things are known, they are put where the program would put them; where
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
@@ -28,9 +29,14 @@ def _find(run: Run) -> Iterator[Inner]:
     while at < len(words):
         if words[at] in _FIND_RUNS:
             end = _end_of_exec(words, at + 1)
-            yield from _for_each(words[at + 1 : end], starts)
+            yield from _for_each(words[at + 1 : end], starts, themselves=_stays(words))
             at = end
         at += 1
+
+
+def _stays(words: Sequence[Word]) -> bool:
+    """Whether only the starting points themselves are found."""
+    return any(first == "-maxdepth" and second == "0" for first, second in itertools.pairwise(words))
 
 
 def _starting_points(words: Sequence[Word]) -> tuple[Word, ...]:
@@ -52,10 +58,10 @@ def _end_of_exec(words: Sequence[Word], at: int) -> int:
     return at
 
 
-def _for_each(command: tuple[Word, ...], starts: tuple[Word, ...]) -> Iterator[Inner]:
+def _for_each(command: tuple[Word, ...], starts: tuple[Word, ...], *, themselves: bool) -> Iterator[Inner]:
     if not command:
         return
-    found = [Word(f"{start.rstrip('/')}/{GAP}") for start in starts[:_MOST]]
+    found = [start if themselves else Word(f"{start.rstrip('/')}/{GAP}") for start in starts[:_MOST]]
     if any("{}" in word and word != "{}" for word in command):
         for thing in found:
             yield Inner(
