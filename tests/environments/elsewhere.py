@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from tests.environments.servers import SERVERS, Options
 from toolfold.environments import Backend
+from toolfold.environments.apptainer import Apptainer, Instance
 from toolfold.environments.container import Container
 from toolfold.environments.docker import Docker
 from toolfold.environments.ssh import Address, Ssh
@@ -66,3 +68,19 @@ def ssh(tmp_path: Path) -> Iterator[Options]:
     home = tmp_path / "project"
     home.mkdir()
     yield {**SERVERS.ssh(), "home": str(home), "notes": str(tmp_path / "notes")}
+
+
+def instance(options: Mapping[str, str]) -> Apptainer:
+    wanted = Instance(image=options["image"], work=options["work"], project=options["project"])
+    environment = {**os.environ, **options}
+    return Apptainer(wanted, environment=environment, program=options["program"])
+
+
+@contextmanager
+def apptainer(tmp_path: Path) -> Iterator[Options]:
+    server = SERVERS.apptainer()
+    project = tmp_path / "project"
+    project.mkdir()
+    options = {**server, "work": str(tmp_path / "work"), "project": str(project)}
+    yield options
+    asyncio.run(instance(options).remove())

@@ -162,14 +162,16 @@ class Servers:
             raise Missing("apptainer is not installed: `sh scripts/prepare_tests.sh`")
         folder = self.folder / "apptainer"
         folder.mkdir()
-        _make_root(folder / "root")
+        _make_root(folder / "made")
         reach = {"APPTAINER_CONFIGDIR": f"{folder}/state", "APPTAINER_CACHEDIR": f"{folder}/cache"}
         environment = {**os.environ, **reach}
-        tried = subprocess.run(
-            [program, "exec", "--containall", folder / "root", "true"], env=environment, capture_output=True
-        )
-        if tried.returncode:
-            raise Missing(f"it does not run: {tried.stderr.decode(errors='replace').strip()[-300:]}")
+        for words in (
+            ("build", "--sandbox", f"{folder}/root", f"{folder}/made"),
+            ("exec", "--containall", f"{folder}/root", "true"),
+        ):
+            tried = subprocess.run([program, *words], env=environment, capture_output=True)
+            if tried.returncode:
+                raise Missing(f"it does not run: {tried.stderr.decode(errors='replace').strip()[-300:]}")
         self._stopping.append(
             lambda: subprocess.run(
                 [program, "instance", "stop", "--all", "--force"], env=environment, capture_output=True
