@@ -420,6 +420,23 @@ class TestABackgroundProcess:
             for each in (both[1], third):
                 await environment.processes.kill(each.name)
 
+    async def test_its_log_does_not_grow_for_ever(self, site: Site) -> None:
+        async with Environment(site.backend(), bounds=Bounds(stored=10_000)) as environment:
+            process = await environment.start_process(
+                "i=0; while [ $i -lt 5000 ]; do i=$((i+1)); echo line $i; done; read go; echo after"
+            )
+
+            async def shortened() -> bool:
+                return (await environment.processes.get(process.name)).dropped > 0
+
+            await until(shortened)
+            await environment.processes.write(process.name, b"\n")
+            ended = await environment.processes.wait(process.name, PATIENCE)
+            assert ended.bytes > ended.dropped
+            left = await environment.processes.log(process.name, ended.dropped, 100_000)
+            assert left.endswith(b"after\n")
+            assert len(left) <= 10_000
+
     async def test_what_does_not_exist_is_said(self, environment: Environment) -> None:
         with pytest.raises(CallError, match="there is no background process 'nobody'"):
             await environment.processes.get("nobody")

@@ -35,7 +35,7 @@ class Bounds:
     shown: int = 40_000
     """How many bytes of its output are shown; all of it is kept on disk."""
     stored: int = 200_000_000
-    """How many bytes of it are kept at most."""
+    """How many bytes of it are kept: the first; of a background process, about so many of the last."""
     file: int = 50_000_000
     """How large a file may be that is read."""
     processes: int = 64
@@ -75,7 +75,7 @@ class Environment:
         self.backend = backend
         self.bounds = bounds or Bounds()
         self._outputs = outputs
-        self._place = Place(backend, dict(variables or {}))
+        self._place = Place(backend, dict(variables or {}), self.bounds.stored)
         self._folders: dict[str, str] = {}
         self.processes = Processes(self._place, self.bounds.processes)
 

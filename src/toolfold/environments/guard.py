@@ -57,10 +57,10 @@ class Guard:
         self._beating = asyncio.create_task(self._beat(backend.lease / 4)) if backend.lease else None
 
     @classmethod
-    async def start(cls, backend: Backend, client: str) -> Guard:
+    async def start(cls, backend: Backend, client: str, largest_log: int) -> Guard:
         """Post a guard. Raises EnvironmentFailed."""
         lease = str(backend.lease) if backend.lease else ""
-        argv = ["sh", "-c", script("arrive"), "sh", backend.folder, client, lease]
+        argv = ["sh", "-c", script("arrive"), "sh", backend.folder, client, lease, str(largest_log)]
         channel = await backend.spawn(argv, env=_NOTHING, pty=None)
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -98,7 +98,7 @@ class Guard:
         return await self._ask(f"tell-process {name} {signal} {self._gate}") == 0
 
     async def processes(self) -> list[str]:
-        """One line for each background process: its name, its state, its exit code, the size of its log."""
+        """One line for each background process, as `list` in `shell/guard.sh` writes it."""
         lines: list[str] = []
         await self._ask("list", lines)
         return lines

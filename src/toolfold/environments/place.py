@@ -52,9 +52,9 @@ class Command:
 class Place:
     """Everything that needs to be known of the far side."""
 
-    def __init__(self, backend: Backend, variables: Mapping[str, str]) -> None:
+    def __init__(self, backend: Backend, variables: Mapping[str, str], largest_log: int) -> None:
         self.backend = backend
-        self._variables = variables
+        self._variables, self._largest_log = variables, largest_log
         self._client = secrets.token_hex(8)
         self._numbers = itertools.count(1)
         self._guard: Guard | None = None
@@ -184,7 +184,7 @@ class Place:
         if self._guard:
             await self._guard.dismiss()
         await self.backend.open()
-        guard = await Guard.start(self.backend, self._client)
+        guard = await Guard.start(self.backend, self._client, self._largest_log)
         if self._variables:
             await self._give(guard)
         return guard

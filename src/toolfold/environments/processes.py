@@ -56,7 +56,9 @@ class Process:
     """`lost` is one that is gone and nobody noted how: its place was restarted, or it was killed."""
     code: int | None = None
     bytes: int = 0
-    """How long its log is."""
+    """How much it wrote."""
+    dropped: int = 0
+    """How many bytes of that, the first, are no longer in its log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +131,10 @@ class Processes:
         return process
 
     async def log(self, name: str, first: int, most: int) -> bytes:
-        """A part of what it wrote."""
-        path = f"{self._place.backend.folder}/processes/{(await self.get(name)).name}/log"
+        """A part of what it wrote, from the first byte that is wanted and still there."""
+        process = await self.get(name)
+        path = f"{self._place.backend.folder}/processes/{process.name}/log"
+        first = max(0, first - process.dropped)
         code, data = await self._place.own(script("read_file"), path, str(first + 1), str(most))
         if code:
             raise CallError(readable(data).strip())
@@ -218,12 +222,12 @@ class Processes:
             return await (await self._place.guard()).processes()
 
     def _looked_at(self, line: str) -> Process | None:
-        name, state, code, size = line.split(" ")
+        name, state, code, size, dropped = line.split(" ")
         about = self._abouts.get(name)
         if about is None:
             return None
         ended = None if code == "-" else int(code)
-        return replace(about, state=_state(state), code=ended, bytes=int(size))
+        return replace(about, state=_state(state), code=ended, bytes=int(size), dropped=int(dropped))
 
     async def _learn(self) -> None:
         """Of those that another client started."""
@@ -254,7 +258,7 @@ class Processes:
         return any(process.state == "running" for process in found)
 
     async def _look_for_words(self, process: Process) -> None:
-        read = max(self._read.get(process.name, 0), process.bytes - MOST_WATCHED)
+        read = max(self._read.get(process.name, 0), process.bytes - MOST_WATCHED, process.dropped)
         if not process.watched or process.bytes <= read:
             return
         data = await self.log(process.name, read, process.bytes - read)

@@ -253,7 +253,7 @@ class ProcessTool:
     async def _log(self, environment: Environment, args: Json) -> Json:
         process = await environment.processes.get(args["process"])
         offset = args.get("offset", 0)
-        first = offset if offset >= 0 else max(0, process.bytes + offset)
+        first = max(offset if offset >= 0 else process.bytes + offset, process.dropped)
         data = await environment.processes.log(process.name, first, args.get("limit", LOGGED_BYTES))
         data = whole_characters(data) or data
         return {

@@ -1,5 +1,5 @@
 # Takes our programs from the input, each after a line with its name, and becomes the guard.
-# $1 our folder · $2 what the commands of this client carry in their environment · $3 how long is silence
+# $1 our folder · $2 what the commands of this client carry in their environment · $3, $4 as the guard has them
 umask 077
 mkdir -p "$1/shell" "$1/processes" && cd "$1" || exit 1
 while IFS= read -r line; do

@@ -1,9 +1,9 @@
 # Stays for as long as a client does. Ends what the client asks it to end, tells how background processes
 # fare and, when the client is gone, ends all that it left running in the foreground.
 # Begins in our folder, $1. $2 what the commands of this client carry in their environment
-# $3 after how many seconds of silence it counts as gone, empty for never
+# $3 after how many seconds of silence it counts as gone, empty for never · $4 how large a log may become
 trap '' HUP INT TERM PIPE
-client=$2 patience=
+client=$2 patience= largest=$4
 if [ -n "$3" ] && (echo | read -t 1 -r line) 2>/dev/null; then patience=$3; fi
 
 nap() { sleep 0.03 2>/dev/null || sleep 1; }
@@ -129,14 +129,27 @@ birth() {
   born=$1
 }
 
-# One line a process: name, state, exit code or -, bytes of its log.
+# Of a log that is too large, half of what may be stays. Its process writes to the end, wherever that is.
+# $1 the process · $2 the size of its log
+shorten() {
+  mkdir "$1/shortening" 2>/dev/null || return 0  # somebody is at it
+  tail -c "$((largest / 2))" "$1/log" >"$1/log.new" && : >"$1/log" && cat "$1/log.new" >>"$1/log"
+  rm -f "$1/log.new"
+  dropped=$((dropped + $2 - largest / 2)) size=$((largest / 2))
+  echo "$dropped" >"$1/dropped.new" && mv "$1/dropped.new" "$1/dropped"
+  rmdir "$1/shortening"
+}
+
+# One line a process: name, state, exit code or -, how many bytes it wrote, how many of the first are gone.
 list() {
   sizes=" $(wc -c processes/*/log 2>/dev/null | tr -s '\n ' '  ')"
   for each in processes/*/about; do
     [ -e "$each" ] || continue
     each=${each%/about}
-    state=running code=- size=${sizes%%" $each/log "*}
+    state=running code=- dropped=0 size=${sizes%%" $each/log "*}
     size=${size##* }
+    [ ! -e "$each/dropped" ] || read -r dropped <"$each/dropped"
+    [ "${size:-0}" -le "$largest" ] || shorten "$each" "$size"
     if [ -e "$each/code" ]; then
       state=ended
       read -r code <"$each/code"
@@ -145,7 +158,7 @@ list() {
       birth "$pid"
       [ "$began" = "$born" ] || state=lost
     fi
-    printf '%s %s %s %s %s\n' "$1" "${each#processes/}" "$state" "$code" "${size:-0}"
+    echo "$1 ${each#processes/} $state $code $((dropped + ${size:-0})) $dropped"
   done
 }
 
