@@ -9,14 +9,15 @@ import functools
 import logging
 import os
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from toolfold.approval.effects import confidential, effects_of
 from toolfold.approval.places import Places
 from toolfold.approval.rules import Rules
-from toolfold.approval.shell.reader import Reading, read_command
+from toolfold.approval.shell.reader import NOTHING_KEPT, Reading, read_command
 from toolfold.approval.shell.runs import HERE, Run
+from toolfold.approval.shell.words import Word
 from toolfold.approval.spoof import spoofed_text, spoofed_words
 from toolfold.approval.verdict import Effect, Finding, Kind, Severity, Verdict
 
@@ -42,10 +43,15 @@ class Judge:
     def __init__(self, rules: Rules, places: Places) -> None:
         self._rules, self._places = rules, places
 
-    def __call__(self, command: str, *, cwd: str | None = None) -> Verdict:
-        """What a person should know before this runs. Raises nothing."""
+    def __call__(
+        self, command: str, *, cwd: str | None = None, kept: Mapping[str, Word] = NOTHING_KEPT
+    ) -> Verdict:
+        """What a person should know before this runs. Raises nothing.
+
+        `kept` are variables that earlier commands have left to this one (`Verdict.leaves`).
+        """
         places = self._places.again()
-        reading = self._read(command, places, cwd or HERE)
+        reading = self._read(command, places, cwd or HERE, kept)
         if reading is None:
             return Verdict(command, (_failed(command),), unread=True)
         runs = _each_once(reading.runs)
@@ -54,12 +60,16 @@ class Judge:
         if reading.unread or len(runs) > MOST_RUNS:
             findings.append(replace(TOO_LONG, span=(0, len(command))))
         shape = "" if unread else _shape(reading.runs, cwd or HERE)
-        return Verdict(command, tuple(dict.fromkeys(findings)), shape, unread)
+        return Verdict(command, tuple(dict.fromkeys(findings)), shape, unread, reading.leaves)
 
-    def _read(self, command: str, places: Places, cwd: str) -> Reading | None:
+    def _read(self, command: str, places: Places, cwd: str, kept: Mapping[str, Word]) -> Reading | None:
         try:
             return read_command(
-                command, home=places.home, cwd=cwd, confidential=lambda run: confidential(run, places)
+                command,
+                home=places.home,
+                cwd=cwd,
+                confidential=lambda run: confidential(run, places),
+                kept=kept,
             )
         except Exception:
             log.exception("reading a command failed; it is asked about")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
 from toolfold.approval.shell.words import EMPTY, Word
@@ -78,6 +79,8 @@ class Verdict:
     findings: tuple[Finding, ...] = ()
     shape: str = ""
     unread: bool = False
+    leaves: Mapping[str, Word] = field(default_factory=dict, compare=False, repr=False)
+    """The variables that a shell would hand on to the next command."""
 
     @property
     def dangerous(self) -> bool:

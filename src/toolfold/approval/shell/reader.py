@@ -8,7 +8,7 @@ and the few effects that only the walk can see. It judges nothing else.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -25,6 +25,7 @@ from toolfold.approval.shell.programs import (
     SEEN_THROUGH,
     SENDERS,
     SHELLS,
+    WRITING,
     env_words,
     given_files,
     program,
@@ -42,12 +43,14 @@ from toolfold.approval.shell.tree import (
 )
 from toolfold.approval.shell.values import added, declared, handed, joined, keep_by_key, with_item
 from toolfold.approval.shell.walk import DEEPEST_CODE, Around, Choice, Reading, Walk
-from toolfold.approval.shell.words import EMPTY, Mark, Word, gap
+from toolfold.approval.shell.words import EMPTY, GAP, Mark, Word, gap
 from toolfold.approval.verdict import Kind
 
-__all__ = ["Reading", "read_command"]
+__all__ = ["NOTHING_KEPT", "Reading", "read_command"]
 
 LONGEST = 65_536
+LONGEST_LEFT = 4_096
+NOTHING_KEPT: Mapping[str, Word] = MappingProxyType({})
 NETWORK_FILES = ("/dev/tcp/", "/dev/udp/")
 LOOPBACK = tuple(f"{folder}{host}/" for folder in NETWORK_FILES for host in ("127.0.0.1", "localhost", "::1"))
 DECLARES = frozenset({"declare", "export", "local", "readonly", "typeset", "alias"})
@@ -60,9 +63,17 @@ MOST_CALLS = 3
 
 
 def read_command(
-    command: str, *, home: str, cwd: str, confidential: Callable[[Run], bool] = lambda _: False
+    command: str,
+    *,
+    home: str,
+    cwd: str,
+    confidential: Callable[[Run], bool] = lambda _: False,
+    kept: Mapping[str, Word] = NOTHING_KEPT,
 ) -> Reading:
-    """Follow the command. Whatever it is, this ends soon and raises nothing."""
+    """Follow the command. Whatever it is, this ends soon and raises nothing.
+
+    `kept` are the variables that earlier commands have left to this one.
+    """
     reading = Reading()
     if len(command.encode(errors="surrogatepass")) > LONGEST:
         reading.unread = True
@@ -71,12 +82,26 @@ def read_command(
     try:
         for choice in Choice:
             walk = _Reader(reading, budget, confidential, (0, len(command)), choice)
-            walk.text(command, State(home=Word(home), cwd=Word(cwd)), top=True)
+            state = State(home=Word(home), cwd=Word(cwd), variables=dict(kept), exported=frozenset(kept))
+            walk.text(command, state, top=True)
+            if choice is Choice.DOUBT:
+                reading.leaves = _left(state)
             if not walk.doubted:
                 break
     except (TooMuch, RecursionError):
         reading.unread = True
     return reading
+
+
+def _left(state: State) -> dict[str, Word]:
+    """What the next command will find; what nobody knows is marked as such."""
+    names = state.variables if state.exports_all else state.exported & state.variables.keys()
+    values = {name: joined(state.variables[name]) for name in names}
+    unknown = gap(frozenset({Mark.UNREAD}))
+    return {
+        name: value if value.known and len(value) <= LONGEST_LEFT else unknown
+        for name, value in values.items()
+    }
 
 
 class _Reader(Walk):
@@ -205,6 +230,8 @@ class _Reader(Walk):
         if not run.name.known:
             self._see(Kind.UNREADABLE, run.path, run.path.marks, detail="what would be run is not known")
         self._look_at_secrets(run, state)
+        if run.name in WRITING and any(w[:1] == GAP and Mark.UNREAD in w.marks for w in run.argv[1:]):
+            self._see(Kind.UNREADABLE, run.path, detail="nobody knows which file it writes")
         self._own_program(run, state, around)
         printed: Stream | None = None
         for one in inner(run):
@@ -241,6 +268,8 @@ class _Reader(Walk):
 
     def _look_at_connections(self, run: Run) -> None:
         for redirect in run.redirects:
+            if redirect.writes and redirect.target[:1] == GAP and Mark.UNREAD in redirect.target.marks:
+                self._see(Kind.UNREADABLE, redirect.target, detail="nobody knows which file it writes")
             far = redirect.target.startswith(NETWORK_FILES) and not redirect.target.startswith(LOOPBACK)
             if far and (run.name in SHELLS or run.name == "exec"):
                 self._see(Kind.REVERSE_SHELL, redirect.target)

@@ -50,6 +50,8 @@ class Reading:
     runs: list[Run] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     unread: bool = False
+    leaves: dict[str, Word] = field(default_factory=dict)
+    """The variables that a shell would hand on to the next command."""
 
 
 @dataclass(frozen=True, slots=True)
