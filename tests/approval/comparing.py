@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 
 from toolfold.approval.shell.reader import Reading
@@ -24,7 +25,18 @@ def unaccounted(starts: Iterable[tuple[str, ...]], reading: Reading) -> list[tup
 
 
 def unforeseen(starts: Iterable[tuple[str, ...]], runs: Sequence[Run]) -> list[tuple[str, ...]]:
-    return [start for start in starts if not any(could_be(run, start) for run in runs)]
+    return [
+        start
+        for start in starts
+        if not any(could_be(run, start) or could_be(run, _written_out(start)) for run in runs)
+    ]
+
+
+def _written_out(start: Sequence[str]) -> Sequence[str]:
+    """`env -S 'a b'` as the words that it makes of its text."""
+    if start[:2] != ("env", "-S") or len(start) < 3:
+        return start
+    return ("env", *shlex.split(start[2]), *start[3:])
 
 
 def confesses(reading: Reading) -> bool:

@@ -124,6 +124,8 @@ def _from_file(script: str, random: Random, names: Iterator[str]) -> str:
             f"bash < {file}",
             f"cat {file} | bash",
             f'bash -c "$(cat {file})"',
+            f'eval "$(<{file})"',
+            f'bash -c "$(< {file})"',
             f". <(cat {file})",
             f"BASH_ENV=./{file} bash -c :",
             f"bash -e -- {file} a b",
