@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from toolfold.approval.effects.permissions import mode_traits
 from toolfold.approval.effects.scene import UNKNOWN, Family, Scene, names
 from toolfold.approval.options import Options
 from toolfold.approval.places import Place
@@ -107,8 +108,9 @@ def _install(scene: Scene) -> Iterator[Effect]:
     if destination is None:
         return
     yield from _put(scene, sources, destination, "copied")
-    if mode is not None and re.fullmatch(r"[2-7][0-7]{3}|.*\+s.*", mode):
-        yield scene.destroy(Kind.PERMISSIONS, destination, scene.where(destination), "setuid")
+    opened = mode_traits(mode) & {"setuid", "setgid", "world-writable"} if mode is not None else ()
+    if opened:
+        yield scene.destroy(Kind.PERMISSIONS, destination, scene.where(destination), *opened)
 
 
 def _ln(scene: Scene) -> Iterator[Effect]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from toolfold.approval.effects.scene import Scene, names
 from toolfold.approval.places import Place, Where
@@ -146,6 +147,13 @@ _DUMPS = names(
 )
 
 
+# What a machine is and who works on it: nothing to hide from those who sit there, a find for others.
+_OF_THE_MACHINE = names(
+    "ps id uname whoami hostname ip ifconfig netstat ss lsof w who last lastlog dmesg journalctl arp route "
+    "lsblk lscpu dmidecode system_profiler systeminfo ipconfig iwconfig nmcli lshw hostnamectl sw_vers"
+)
+
+
 # Everybody looks at these; only where the words go can make it wrong.
 _SURROUNDINGS = names("env set printenv export declare typeset compgen terraform history")
 
@@ -167,8 +175,10 @@ def taken_in(run: Run) -> bool:
 
 def tells_secrets(run: Run, name: str) -> bool:
     words = run.argv[1:]
-    if name in _DUMPS:
+    if name in _DUMPS or name in _OF_THE_MACHINE:
         return True
+    if name in ("tcpdump", "tshark", "dumpcap"):
+        return any(a == "-w" and b == "-" for a, b in pairwise(words[:64])) or "-w-" in words
     if name == "printenv":
         return not words or any(secret_name(word) for word in words)
     if name in ("env", "set", "compgen", "history"):
@@ -195,7 +205,7 @@ def _begins(words: tuple[Word, ...], verbs: tuple[str, ...]) -> bool:
     return False
 
 
-UNREMARKABLE = _DUMPS | _SURROUNDINGS
+UNREMARKABLE = _DUMPS | _SURROUNDINGS | _OF_THE_MACHINE | names("tcpdump tshark dumpcap")
 SHOWING = (_READERS | _SEARCHERS | _PACKERS | _COPIERS | _TELLERS | UNREMARKABLE) | names(
     "gpg gpg2 ssh-keygen echo printf print curl wget"
 )

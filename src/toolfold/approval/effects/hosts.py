@@ -7,7 +7,7 @@ import re
 from toolfold.approval.effects.scene import names
 from toolfold.approval.shell.words import GAP, Word
 
-__all__ = ["drop", "host", "numbered", "outside"]
+__all__ = ["drop", "here", "host", "numbered", "outside"]
 
 _ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]*://)?(?:[^/@]*@)?(\[[0-9a-f:.]+\]|[^/:?#\[\]]+)", re.IGNORECASE)
 _NEAR = re.compile(
@@ -15,6 +15,7 @@ _NEAR = re.compile(
     r"|172\.(?:1[6-9]|2[0-9]|3[01])\.[0-9.]+|169\.254\.[0-9.]+|f[cd][0-9a-f:]+|fe80:[0-9a-f:]+"
     r"|.*\.(?:local|internal|lan|home|intranet|svc|test|corp)"
 )
+_HERE = re.compile(r"(?:.*\.)?localhost|127\.[0-9.]+|0\.0\.0\.0|::1")
 _NUMBERED = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}|[0-9a-f]*:[0-9a-f:]+")
 # Whoever knows the address can fetch what is left there, or is told of it at once.
 _DROPS = names(
@@ -38,6 +39,11 @@ def host(address: Word) -> str:
 def outside(name: str) -> bool:
     """Whether this is neither this machine nor one of its own network, as far as the name tells."""
     return ("." in name or ":" in name) and _NEAR.fullmatch(name) is None
+
+
+def here(name: str) -> bool:
+    """Whether this is certainly the machine itself."""
+    return _HERE.fullmatch(name) is not None
 
 
 def numbered(name: str) -> bool:

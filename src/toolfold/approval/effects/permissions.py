@@ -15,6 +15,7 @@ __all__ = ["PERMISSIONS", "mode_traits"]
 
 LONGEST_MODE = 256
 
+_NOBODYS = re.compile(r"(?:root|nobody|daemon|bin|sys|0|65534)(?:[:.].*)?$|:(?:root|nogroup|nobody|0)$")
 _OCTAL = re.compile(r"[=+-]?[0-7]{1,5}")
 _CLAUSE = re.compile(r"([ugoa]*)((?:[=+-](?:[ugo]|[rwxXst]*))+)")
 _CHANGE = re.compile(r"([=+-])([ugo]|[rwxXst]*)")
@@ -95,15 +96,18 @@ def _modes_as_operands(argv: Sequence[Word]) -> list[Word]:
 
 
 def _changed(scene: Scene, targets: Sequence[Word], recursive: bool, *traits: str) -> Iterator[Effect]:
+    closed = ("locked",) if recursive and "not-run" in traits else ()  # nobody can enter the directories
     for word in scene.each(targets):
         where = scene.where(word, whole=recursive)
-        yield scene.destroy(Kind.PERMISSIONS, word, where, *traits, *(("recursive",) if recursive else ()))
+        kind = ("recursive", *closed) if recursive else ()
+        yield scene.destroy(Kind.PERMISSIONS, word, where, *traits, *kind)
 
 
 def _chown(scene: Scene) -> Iterator[Effect]:
     options = scene.options(names("--reference --from"))
     files = options.operands if options.has("--reference") else options.operands[1:]
-    yield from _changed(scene, files, options.has("-R", "--recursive"), "owner")
+    away = ("given-away",) if _NOBODYS.match(next(iter(options.operands), EMPTY)) else ()
+    yield from _changed(scene, files, options.has("-R", "--recursive"), "owner", *away)
 
 
 def _setfacl(scene: Scene) -> Iterator[Effect]:

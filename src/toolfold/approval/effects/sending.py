@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 
 from toolfold.approval.effects.disclosing import read_files
+from toolfold.approval.effects.hosts import here, host
 from toolfold.approval.effects.scene import Scene, names
 from toolfold.approval.options import Options
 from toolfold.approval.places import Place
 from toolfold.approval.shell.runs import Run
-from toolfold.approval.shell.words import Word
+from toolfold.approval.shell.words import GAP, Word
 
 __all__ = [
     "CURL_BODIES",
@@ -68,6 +69,8 @@ def payloads(run: Run) -> Iterator[Word]:
     name = run.name.lower()
     if name == "curl":
         options = Options.read(run.argv, CURL_VALUES, abbreviated=False)
+        if _to_itself(*options.operands, *options.values("--url")):
+            return
         yield from options.values(*CURL_BODIES, "-T", "--upload-file", "--url")
         yield from (word for word in options.values("-H", "--header") if not _WHO_ASKS.match(word))
         yield from options.operands
@@ -75,10 +78,18 @@ def payloads(run: Run) -> Iterator[Word]:
         options = Options.read(
             run.argv, names("-O -o -P --header --post-data --post-file --body-data --body-file")
         )
+        if _to_itself(*options.operands):
+            return
         yield from options.values("--post-data", "--body-data", "--post-file", "--body-file")
         yield from options.operands
-    elif name in _LOOKUPS or name in ("mail", "mailx", "http", "https", "xh", "httpie", "telnet"):
+    elif name in _LOOKUPS:
+        yield from (word for word in run.argv[1:] if "." in word.partition(GAP)[2])
+    elif name in ("mail", "mailx", "http", "https", "xh", "httpie", "telnet"):
         yield from run.argv[1:]
+
+
+def _to_itself(*addresses: Word) -> bool:
+    return bool(addresses) and all(here(host(address)) for address in addresses)
 
 
 def files_sent(scene: Scene) -> Iterator[Word]:

@@ -9,6 +9,7 @@ from toolfold.approval.effects.hosts import drop, host, numbered, outside
 from toolfold.approval.effects.scene import Family, Scene, names
 from toolfold.approval.effects.sending import CURL_BODIES, CURL_VALUES, STDIN
 from toolfold.approval.options import Options
+from toolfold.approval.places import Place
 from toolfold.approval.shell.runs import Run
 from toolfold.approval.shell.words import GAP, Word
 from toolfold.approval.verdict import Effect, Kind
@@ -21,6 +22,7 @@ _BULK = re.compile(
     r"|pcap|pcapng|db|sqlite3?|mdb|bson|rdb|ldif|core|dmp|mbox|pst)",
     re.IGNORECASE,
 )
+_NUMBERED_TARGET = re.compile(r"(?:rsync://)?(?:[^/:@]+@)?([0-9]{1,3}(?:\.[0-9]{1,3}){3})[:/]")
 _LOOKED_UP = re.compile(f"(?:[\\w-]*{GAP}[^./]*\\.)+(?P<domain>[\\w-]+\\.[\\w.-]*[a-z])\\.?", re.IGNORECASE)
 
 
@@ -56,23 +58,47 @@ def _socat(scene: Scene) -> Iterator[Effect]:
             yield _effect(scene, name)
 
 
+_AFAR = frozenset({Place.INSIDE_HOME, Place.SYSTEM, Place.OUTSIDE})
+
+
+def _s_client(scene: Scene) -> Iterator[Effect]:
+    if scene.run.argv[1:2] != ("s_client",) or not _unread(scene.run):
+        return
+    for word in Options.read(scene.run.argv[1:], names("-connect -host"), clusters=False).values(
+        "-connect", "-host"
+    ):
+        if outside(host(word)):
+            yield _effect(scene, host(word))
+
+
+def _copied(scene: Scene) -> Iterator[Effect]:
+    """To a machine that has a number and no name: hardly one that somebody keeps copies on."""
+    operands = scene.options(names("-i -F -o -P -J -c -l -S -e --rsh -p"), abbreviated=False).operands
+    found = _NUMBERED_TARGET.match(operands[-1]) if len(operands) > 1 else None
+    if found and outside(found[1]):
+        yield _effect(scene, found[1])
+
+
 def _curl(scene: Scene) -> Iterator[Effect]:
     options = Options.read(scene.run.argv, CURL_VALUES, abbreviated=False)
     found = {host(word) for word in (*options.operands, *options.values("--url"))[:32]}
     bodies = options.values(*CURL_BODIES)
     for name in sorted(filter(outside, found)):
         left = drop(name) and bool(bodies)
-        if left or options.has("-T", "--upload-file") or any(_leaves(word, name) for word in bodies[:64]):
+        told = any(_leaves(scene, word, name) for word in bodies[:64])
+        if left or told or options.has("-T", "--upload-file"):
             yield _effect(scene, name)
 
 
-def _leaves(body: Word, name: str) -> bool:
-    """Whether a body is a file full of records, or any file for a machine without a name."""
+def _leaves(scene: Scene, body: Word, name: str) -> bool:
+    """Whether a body is a file full of records or one from afar, or any for a machine without a name."""
     _, at, path = body.partition("@")
     if not at and "=<" in body:
         at, path = "@", body.partition("=<")[2]
     path = path.partition(";")[0]
-    return bool(at) and (numbered(name) or (path not in STDIN and _BULK.fullmatch(path) is not None))
+    if not at or numbered(name):
+        return bool(at)
+    return path not in STDIN and bool(_BULK.fullmatch(path) or _AFAR & scene.where(Word(path)).places)
 
 
 def _wget(scene: Scene) -> Iterator[Effect]:
@@ -81,7 +107,7 @@ def _wget(scene: Scene) -> Iterator[Effect]:
     files = options.values("--post-file", "--body-file")
     for name in sorted(filter(outside, {host(word) for word in options.operands[:32]})):
         left = drop(name) and options.has("--post-data", "--body-data", "--post-file", "--body-file")
-        if left or any(_leaves(Word("@" + word), name) for word in files):
+        if left or any(_leaves(scene, Word("@" + word), name) for word in files):
             yield _effect(scene, name)
 
 
@@ -100,6 +126,8 @@ def _plain(word: Word) -> str:
 UPLOADING: Family = {
     **dict.fromkeys(names("nc ncat netcat nc.traditional nc.openbsd telnet"), _pipe),
     "socat": _socat,
+    "openssl": _s_client,
+    **dict.fromkeys(names("scp rsync"), _copied),
     "curl": _curl,
     "wget": _wget,
     **dict.fromkeys(names("dig nslookup host drill ping ping6 traceroute kdig resolvectl"), _looked_up),
