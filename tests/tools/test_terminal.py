@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 
 from tests.conftest import Opened
 from tests.environments.places import traces
+from tests.environments.test_contract import asleep_somewhere, gone_everywhere
 from toolfold import Answer, ApprovalRequest, Runtime, Session
 
 PATIENCE = 30.0
@@ -106,6 +108,24 @@ def test_a_command_out_of_time_says_so_and_leaves_nothing(session: Session) -> N
     assert (answer["output"], answer["exit_code"]) == ("begun\n", None)
     assert "ended after 0.3 s" in answer["note"]
     assert traces("slowtoken") == []
+
+
+async def test_a_cancelled_call_ends_its_command(session: Session) -> None:
+    call = asyncio.create_task(session.call("terminal", {"command": "MARK=cancelledtoken sleep 86400"}))
+    await asleep_somewhere("cancelledtoken")
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await gone_everywhere("cancelledtoken")
+
+
+def test_what_a_command_leaves_running_ends_with_the_runtime(runtime: Runtime) -> None:
+    answer = answered(runtime.session(), "terminal", command="MARK=lefttoken sleep 86400 & echo started")
+    assert answer["output"] == "started\n"
+    assert traces("lefttoken")
+    runtime.close()
+    assert traces("lefttoken") == []
+    assert "The runtime is closed" in failed(runtime.session(), "terminal", command="true")
 
 
 def test_a_model_gets_no_more_time_than_the_configuration_allows(opened: Opened) -> None:

@@ -37,8 +37,8 @@ class Resident:
 
     async def use(self, work: Callable[[Environment], Coroutine[Any, Any, T]]) -> T:
         """Do something with it. Whoever stops waiting also stops the work, which still tidies up."""
-        future = asyncio.run_coroutine_threadsafe(work(self.environment), self._running())
-        return await asyncio.wrap_future(future)
+        loop = self._running()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(self.environment), loop))
 
     def check(self) -> bool:
         """Whether it can be used. Raises EnvironmentFailed with what to do where it cannot."""
