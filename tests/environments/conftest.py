@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.environments.clouds import CLOUDS
 from tests.environments.places import KINDS, Kind, Options, traces
 from tests.environments.servers import SERVERS
 from toolfold.environments import Backend, Environment
@@ -30,6 +31,7 @@ def servers() -> Iterator[None]:
     """Whatever a test of this process has started is gone at its end."""
     yield
     SERVERS.close()
+    CLOUDS.close()
 
 
 @pytest.fixture(params=KINDS, ids=[kind.name for kind in KINDS])

@@ -91,7 +91,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("docker", elsewhere.container, elsewhere.docker),
     Kind("podman", elsewhere.container, elsewhere.podman),
     Kind("ssh", elsewhere.machine, elsewhere.ssh),
-    Kind("modal", clouds.modal_sandbox, clouds.modal),
+    Kind("modal", clouds.modal, clouds.prepared("modal")),
 )
 
 

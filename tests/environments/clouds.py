@@ -1,0 +1,113 @@
+"""The places of the contract that are somebody's cloud: their real SDKs, against servers of our own.
+
+Each server is one process on this machine that ends when the test process does, and its sandboxes with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from toolfold.environments.modal import Modal, ModalSandbox
+
+Options = dict[str, str]
+Made = Modal
+LEASE = 3
+TOKENS = {"modal": {"MODAL_TOKEN_ID": "ak-test", "MODAL_TOKEN_SECRET": "as-test"}}
+
+
+class Clouds:
+    """The servers of one test process."""
+
+    def __init__(self) -> None:
+        self._urls: dict[str, str] = {}
+        self._folders: dict[str, Path] = {}
+        self._stopping = contextlib.ExitStack()
+
+    def url(self, name: str) -> str:
+        """Where the cloud of this name is; it is started when it is first asked for."""
+        if name not in self._urls:
+            self._urls[name] = self._start(name)
+        return self._urls[name]
+
+    def running(self, name: str, options: Options) -> list[dict[str, object]]:
+        """The sandboxes that were made there with these options and run, each with its limits."""
+        notes = (json.loads(note.read_text()) for note in self._folders[name].glob("*.json"))
+        return [note for note in notes if options["home"] in note["home"]]
+
+    def close(self) -> None:
+        self._stopping.close()
+        self._urls.clear()
+
+    def _start(self, name: str) -> str:
+        folder = self._stopping.enter_context(tempfile.TemporaryDirectory(prefix=f"toolfold-{name}-"))
+        self._folders[name] = Path(folder)
+        server = subprocess.Popen(
+            [sys.executable, "-m", f"tests.environments.fake_{name}", folder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert server.stdin is not None
+        assert server.stdout is not None
+        self._stopping.callback(server.stdout.close)
+        self._stopping.callback(server.wait)
+        self._stopping.callback(server.stdin.close)
+        return server.stdout.readline().strip()
+
+
+CLOUDS = Clouds()
+
+
+class Maker(Protocol):
+    """Makes a backend for a sandbox."""
+
+    def __call__(self, options: Mapping[str, str], *, kept: bool = True) -> Made: ...
+
+
+def modal(options: Mapping[str, str], *, kept: bool = True) -> Modal:
+    # The SDK takes what it needs from the environment of its process, and nothing else tells it its server.
+    os.environ.update({"MODAL_SERVER_URL": options["url"], **TOKENS["modal"]})
+    wanted = ModalSandbox(home=options["home"], notes=options["notes"])
+    return Modal(wanted, key=options["key"], kept=kept, lease=LEASE)
+
+
+MAKERS: dict[str, Maker] = {"modal": modal}
+
+
+def without_credentials() -> None:
+    """As if this process had never been given any."""
+    for variables in TOKENS.values():
+        for variable in variables:
+            os.environ.pop(variable, None)
+    os.environ["MODAL_CONFIG_PATH"] = os.devnull
+
+
+@contextmanager
+def sandbox(name: str, tmp_path: Path) -> Iterator[Options]:
+    """What it takes to have a sandbox that nobody else finds. It ends with its server."""
+    if not importlib.util.find_spec(name):
+        pytest.skip(f"the package `{name}` is not installed: pip install 'toolfold[{name}]'")
+    yield {
+        "url": CLOUDS.url(name),
+        "key": secrets.token_hex(8),
+        "home": str(tmp_path / "project"),
+        "notes": str(tmp_path / "notes"),
+    }
+
+
+def prepared(name: str) -> Callable[[Path], contextlib.AbstractContextManager[Options]]:
+    return partial(sandbox, name)

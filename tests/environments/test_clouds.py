@@ -1,0 +1,152 @@
+"""What holds for a sandbox in somebody's cloud beyond the contract: limits, being found again, being lost."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.environments.clouds import CLOUDS, MAKERS, TOKENS, Made, Options, sandbox
+from tests.environments.test_contract import FOREVER, asleep_somewhere, gone_everywhere
+from toolfold.environments import Environment
+from toolfold.errors import EnvironmentFailed
+
+
+@pytest.fixture(params=MAKERS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def options(name: str, tmp_path: Path) -> Iterator[Options]:
+    with sandbox(name, tmp_path) as options:
+        yield options
+
+
+def make(name: str, options: Options, *, kept: bool = True) -> Made:
+    return MAKERS[name](options, kept=kept)
+
+
+async def test_it_is_made_with_limits_and_without_a_network(name: str, options: Options) -> None:
+    async with Environment(make(name, options)) as environment:
+        await environment.run("true")
+        (made,) = CLOUDS.running(name, options)
+        assert made["network"] is False
+        assert (made["cpus"], made["memory"]) == (1, 2_048)
+        assert made["idle_seconds"] == 3_600
+
+
+async def test_a_kept_one_is_found_again(name: str, options: Options) -> None:
+    async with Environment(make(name, options)) as environment:
+        await environment.run("echo kept >file")
+    async with Environment(make(name, options)) as environment:
+        assert (await environment.run("cat file")).output == "kept\n"
+        assert len(CLOUDS.running(name, options)) == 1
+
+
+async def test_two_clients_at_once_share_it(name: str, options: Options) -> None:
+    async def alone() -> str:
+        async with Environment(make(name, options)) as environment:
+            return (await environment.run("echo here")).output
+
+    assert set(await asyncio.gather(alone(), alone())) == {"here\n"}
+    assert len(CLOUDS.running(name, options)) == 1
+
+
+async def test_another_one_is_not_mistaken_for_it(name: str, options: Options) -> None:
+    async with (
+        Environment(make(name, options)) as one,
+        Environment(make(name, {**options, "home": f"{options['home']}2"})) as other,
+    ):
+        await one.run("true")
+        assert (await other.run("pwd")).output == f"{options['home']}2\n"
+        assert len(CLOUDS.running(name, options)) == 2
+
+
+async def test_one_that_is_not_kept_goes_with_its_client(name: str, options: Options, token: str) -> None:
+    backend = make(name, options, kept=False)
+    assert not backend.lasting
+    async with Environment(backend) as environment:
+        await environment.start_process(f"export MARK={token}; {FOREVER}")
+        await asleep_somewhere(token)
+        assert len(CLOUDS.running(name, options)) == 1
+    assert CLOUDS.running(name, options) == []
+    await gone_everywhere(token)
+
+
+async def test_a_lost_one_is_said_and_the_next_command_has_another(
+    name: str, options: Options, token: str
+) -> None:
+    async with Environment(make(name, options)) as environment:
+        running = asyncio.create_task(environment.run(f"export MARK={token}; {FOREVER}"))
+        await asleep_somewhere(token)
+        await make(name, options).remove()
+        with pytest.raises(EnvironmentFailed, match="The next command"):
+            await running
+        assert (await environment.run("echo on")).output == "on\n"
+
+
+async def test_a_long_command_in_the_background_is_no_trouble(name: str, options: Options) -> None:
+    async with Environment(make(name, options)) as environment:
+        process = await environment.start_process(f": {'x' * 50_000}\nread line; echo got $line")
+        await environment.processes.write(process.name, b"it\n")
+        assert (await environment.processes.wait(process.name, 30)).code == 0
+        assert await environment.processes.log(process.name, 0, 100) == b"got it\n"
+
+
+async def test_what_nobody_reads_waits(name: str, options: Options) -> None:
+    async with Environment(make(name, options)) as environment:
+        running = await environment.start("head -c 30000000 /dev/zero; echo over")
+        heard = len(await running.read())
+        await asyncio.sleep(1)
+        while data := await running.read():
+            heard += len(data)
+        assert heard == 30_000_005
+        await environment.finish(running)
+
+
+async def test_without_its_package_it_says_what_to_install(
+    name: str, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = make(name, options)
+    monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    readiness = await backend.check()
+    assert not readiness.available
+    assert f"pip install 'toolfold[{name}]'" in readiness.advice
+    with pytest.raises(EnvironmentFailed, match="is not installed"):
+        await Environment(backend).run("true")
+
+
+async def test_without_credentials_it_says_how_to_get_some(name: str, options: Options) -> None:
+    """In a process of its own: an SDK keeps what it has found."""
+    program = (
+        "import asyncio, sys\n"
+        "from tests.environments.clouds import MAKERS, without_credentials\n"
+        f"backend = MAKERS[{name!r}]({options!r})\n"
+        "without_credentials()\n"
+        "print(asyncio.run(backend.check()).advice)\n"
+    )
+    asked = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", program), stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await asked.communicate()
+    assert any(variable in said.decode() for variable in TOKENS[name])
+
+
+async def test_a_server_out_of_reach_is_said(name: str, options: Options) -> None:
+    program = (
+        "import asyncio\n"
+        "from tests.environments.clouds import MAKERS\n"
+        f"backend = MAKERS[{name!r}]({ {**options, 'url': 'http://127.0.0.1:1'}!r})\n"
+        "print(asyncio.run(backend.check()).advice)\n"
+    )
+    asked = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", program), stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await asked.communicate()
+    assert "network" in said.decode()
