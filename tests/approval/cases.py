@@ -35,4 +35,6 @@ def subject_of(verdict: Verdict, tool: Tool = SHELL, args: Json | None = None) -
     """The subject as it is read: keys are those that the real reader gives."""
     from toolfold.approval.subject import Subjects
 
-    return Subjects(lambda command, *, cwd=None: verdict).read(tool, args or {"command": verdict.command})
+    return Subjects(lambda command, *, cwd=None, kept=None: verdict).read(
+        tool, args or {"command": verdict.command}
+    )

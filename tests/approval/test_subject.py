@@ -23,7 +23,7 @@ OWN = "/home/me/.config/toolfold"
 PLACES = Places(home="/home/me", cwd="/home/me/project", protected=[OWN, "/home/me/project/toolfold.yaml"])
 
 
-def flagging(command: str, *, cwd: str | None = None) -> Verdict:
+def flagging(command: str, *, cwd: str | None = None, kept: object = None) -> Verdict:
     """Finds something in whatever it is shown."""
     return verdict_on(command, finding()) if "ls" not in command else verdict_on(command)
 
@@ -77,7 +77,7 @@ class TestCommands:
     def test_a_command_that_is_too_long_is_asked_about_unread(self) -> None:
         asked: list[str] = []
 
-        def judge(command: str, *, cwd: str | None = None) -> Verdict:
+        def judge(command: str, *, cwd: str | None = None, kept: object = None) -> Verdict:
             asked.append(command)
             return verdict_on(command)
 
@@ -97,7 +97,7 @@ class TestCommands:
     def test_the_judge_is_told_the_folder(self) -> None:
         told: list[str | None] = []
 
-        def judge(command: str, *, cwd: str | None = None) -> Verdict:
+        def judge(command: str, *, cwd: str | None = None, kept: object = None) -> Verdict:
             told.append(cwd)
             return verdict_on(command)
 
@@ -120,7 +120,7 @@ class TestCommands:
         assert fed.listed == ""
 
     def test_no_command_can_pass_for_a_tools_call_in_the_allow_list(self) -> None:
-        def judge(command: str, *, cwd: str | None = None) -> Verdict:
+        def judge(command: str, *, cwd: str | None = None, kept: object = None) -> Verdict:
             return verdict_on(command, finding())
 
         subjects = Subjects(judge)
@@ -129,7 +129,7 @@ class TestCommands:
         assert subjects.spell("tool:wipe {}") == ("tool:wipe {}", None)
 
     def test_what_else_is_found_in_the_same_words_belongs_to_the_key(self) -> None:
-        def judge(command: str, *, cwd: str | None = None) -> Verdict:
+        def judge(command: str, *, cwd: str | None = None, kept: object = None) -> Verdict:
             found = (finding(), finding("spoof")) if "#" in command else (finding(),)
             return verdict_on(command, *found, shape="rm a")
 
@@ -139,7 +139,9 @@ class TestCommands:
         assert plain.key != odd.key
 
     def test_input_that_nobody_has_read_can_be_granted_to_a_session_and_not_for_good(self) -> None:
-        subjects = Subjects(lambda command, *, cwd=None: verdict_on(command, finding(), shape="bash < ..."))
+        subjects = Subjects(
+            lambda command, *, cwd=None, kept=None: verdict_on(command, finding(), shape="bash < ...")
+        )
         subject = subjects.read(a_tool(judged_as={"line": "command"}), {"line": "x | bash"})
         assert subject.key
         assert not subject.listed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from toolfold.approval.allowlist import KEY, AllowList
@@ -14,6 +14,8 @@ from toolfold.approval.chain import Chain
 from toolfold.approval.denials import Denials
 from toolfold.approval.places import Places
 from toolfold.approval.rules import Rule, Rules
+from toolfold.approval.shell.reader import NOTHING_KEPT
+from toolfold.approval.shell.words import Word
 from toolfold.approval.smart import ChatModel, Reviewer, SmartApproval
 from toolfold.approval.station import Approval
 from toolfold.approval.subject import Judging, Subjects
@@ -105,11 +107,13 @@ class _Judge:
         self._make, self._lock = make, threading.Lock()
         self._made: Judging | None = None
 
-    def __call__(self, command: str, *, cwd: str | None = None) -> Verdict:
+    def __call__(
+        self, command: str, *, cwd: str | None = None, kept: Mapping[str, Word] = NOTHING_KEPT
+    ) -> Verdict:
         with self._lock:
             if self._made is None:
                 self._made = self._make()
-        return self._made(command, cwd=cwd)
+        return self._made(command, cwd=cwd, kept=kept)
 
 
 def _judge(config: Config, denials: Denials, places: Places, rules: Sequence[Rule]) -> Judging:

@@ -1,0 +1,42 @@
+"""What the commands of a session have left behind: the variables that its next command will find.
+
+A place keeps exported variables between commands. Reading a command without them would take a known file for
+an unknown one. What is noted is what was agreed to, whether or not it then worked.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from toolfold.approval.shell.words import Word
+
+__all__ = ["Memory"]
+
+MOST_TASKS = 1_000
+MOST_VARIABLES = 1_000
+
+
+class Memory:
+    """The variables of all tasks of a runtime; from any thread. The longest unused are forgotten."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tasks: OrderedDict[tuple[str, ...], Mapping[str, Word]] = OrderedDict()
+
+    def recall(self, task: tuple[str, ...]) -> Mapping[str, Word]:
+        with self._lock:
+            return self._tasks.get(task, MappingProxyType({}))
+
+    def keep(self, task: tuple[str, ...], left: Mapping[str, Word]) -> None:
+        """Note what one more command leaves."""
+        if not left:
+            return
+        with self._lock:
+            kept = {**self._tasks.get(task, {}), **left}
+            self._tasks[task] = MappingProxyType(dict(list(kept.items())[-MOST_VARIABLES:]))
+            self._tasks.move_to_end(task)
+            while len(self._tasks) > MOST_TASKS:
+                self._tasks.popitem(last=False)
