@@ -10,6 +10,7 @@ import posixpath
 from collections.abc import Callable
 from dataclasses import replace
 
+from toolfold.approval.options import Options
 from toolfold.approval.shell.runs import Run, Stream
 from toolfold.approval.shell.state import State
 from toolfold.approval.shell.words import GAP, Mark, Word
@@ -17,6 +18,52 @@ from toolfold.approval.shell.words import GAP, Mark, Word
 __all__ = ["holds", "remember"]
 
 CAT = Word("cat")
+VALUES_OF_FETCHERS = frozenset(
+    [
+        "-o",
+        "--output",
+        "-O",
+        "--output-document",
+        "--out",
+        "-H",
+        "--header",
+        "-d",
+        "--data",
+        "--data-raw",
+        "--data-binary",
+        "-X",
+        "--request",
+        "-u",
+        "--user",
+        "-A",
+        "--user-agent",
+        "-e",
+        "--referer",
+        "-b",
+        "--cookie",
+        "-c",
+        "--cookie-jar",
+        "-F",
+        "--form",
+        "-T",
+        "--upload-file",
+        "-P",
+        "--directory-prefix",
+        "--output-dir",
+        "--dir",
+        "-m",
+        "--max-time",
+        "--connect-timeout",
+        "--retry",
+        "-x",
+        "--proxy",
+        "-U",
+        "-t",
+        "--tries",
+        "-w",
+        "-i",
+    ]
+)
 FROM_NETWORK = Stream(None, frozenset({Mark.NETWORK}))
 PROGRAM_FOLDERS = ("/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/")
 UNPACKERS = frozenset({"tar", "bsdtar", "unzip", "7z", "cpio", "unrar", "ar", "gunzip", "xz", "bunzip2"})
@@ -31,9 +78,11 @@ def remember(run: Run, state: State, confidential: Callable[[Run], bool]) -> Non
     """Note what this program leaves on disk. `confidential` says whether what a run prints is a secret."""
     match run.name:
         case "curl":
-            _fetch(run, state, ("-o", "--output"), ("-O", "--remote-name"))
-        case "wget" | "wget2" | "aria2c" | "axel":
-            _fetch(run, state, ("-O", "--output-document", "-o", "--out"), None)
+            _fetch(run, state, ("-o", "--output"), ("-O", "--remote-name", "--remote-name-all"))
+        case "wget" | "wget2":
+            _fetch(run, state, ("-O", "--output-document"), ())
+        case "aria2c" | "axel":
+            _fetch(run, state, ("-o", "--out", "--output"), ())
         case "git" | "hg" | "svn" | "gh":
             _clone(run, state)
         case "cp" | "mv" | "install" | "ln":
@@ -53,24 +102,21 @@ def _operands(run: Run) -> list[Word]:
     return [word for word in run.argv[1:] if not word.startswith("-")]
 
 
-def _fetch(run: Run, state: State, to: tuple[str, ...], own_name: tuple[str, ...] | None) -> None:
-    words = run.argv
-    urls = [word for word in words[1:] if "/" in word or "." in word]
-    for place, word in enumerate(words):
-        short = next((option for option in to if option == word), None)
-        joined = next(
-            (option for option in to if option.startswith("--") and word.startswith(f"{option}=")), None
-        )
-        if short and place + 1 < len(words):
-            state.files[state.path(words[place + 1])] = FROM_NETWORK
-        elif joined:
-            state.files[state.path(Word(word.partition("=")[2]))] = FROM_NETWORK
-    clusters = any(word.startswith("-") and not word.startswith("--") and "O" in word for word in words[1:])
-    if own_name is None or clusters or any(word in own_name for word in words):
-        for url in urls:
-            name = url.partition("?")[0].rstrip("/").rpartition("/")[2]
-            if name:
-                state.files.setdefault(state.path(Word(name)), FROM_NETWORK)
+def _fetch(run: Run, state: State, to: tuple[str, ...], own_name: tuple[str, ...]) -> None:
+    """A download: to the file that is named, or to the name at the end of its address."""
+    own = frozenset(own_name)  # curl's -O takes no value, wget's does
+    options = Options.read(run.argv, VALUES_OF_FETCHERS - own)
+    named = options.values(*to)
+    for file in named:
+        state.files[state.path(file)] = FROM_NETWORK
+    if named or (own_name and not options.has(*own_name)):
+        return
+    folder = options.value("-P", "--directory-prefix", "--output-dir", "-d", "--dir")
+    for url in options.operands:
+        name = url.partition("?")[0].rstrip("/").rpartition("/")[2]
+        if name:
+            path = posixpath.join(folder, name) if folder else name
+            state.files[state.path(Word(path))] = FROM_NETWORK
 
 
 def _clone(run: Run, state: State) -> None:

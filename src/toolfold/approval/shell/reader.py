@@ -50,6 +50,7 @@ __all__ = ["NOTHING_KEPT", "Reading", "read_command"]
 
 LONGEST = 65_536
 LONGEST_LEFT = 4_096
+CAT = Word("cat")
 NOTHING_KEPT: Mapping[str, Word] = MappingProxyType({})
 NETWORK_FILES = ("/dev/tcp/", "/dev/udp/")
 LOOPBACK = tuple(f"{folder}{host}/" for folder in NETWORK_FILES for host in ("127.0.0.1", "localhost", "::1"))
@@ -410,7 +411,10 @@ class _Reader(Walk):
         def captured(script: Script) -> Stream:
             if (file := _only_reads(script)) is not None:
                 path = self._expansion(state, around).text(file)
-                return self._opened(path, state)
+                opened = self._opened(path, state)
+                if self._confidential(Run(argv=(CAT, path), path=CAT, cwd=state.cwd)):
+                    opened = Stream(None, opened.marks | {Mark.CONFIDENTIAL})
+                return opened
             return self._script(script, state.copy(), replace(around, background=False))
 
         def process(script: Script, writes: bool) -> Word:
