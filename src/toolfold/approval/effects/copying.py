@@ -113,6 +113,11 @@ def _install(scene: Scene) -> Iterator[Effect]:
         yield scene.destroy(Kind.PERMISSIONS, destination, scene.where(destination), *opened)
 
 
+def _served(scene: Scene, word: Word) -> bool:
+    """Whether others can read what is there."""
+    return bool(scene.where(word).places & {Place.OUTSIDE, Place.SYSTEM, Place.TEMP})
+
+
 def _ln(scene: Scene) -> Iterator[Effect]:
     options = scene.options(_COPY_VALUES - names("-m --mode -o --owner -g"))
     sources, destination = _copied(scene, options)
@@ -124,6 +129,8 @@ def _ln(scene: Scene) -> Iterator[Effect]:
         led_to = scene.where(source).places & {Place.OWN, Place.AGENT, Place.STARTUP}
         if led_to:
             yield scene.effect(Kind.WRITE, "linked", *(f"in:{place}" for place in led_to), target=source)
+        if destination is not None and Place.SECRET in scene.where(source) and _served(scene, destination):
+            yield scene.effect(Kind.DISCLOSE, "linked", "in:secret", target=source)
 
 
 _RSYNC_VALUES = names(
@@ -139,6 +146,9 @@ def _rsync(scene: Scene) -> Iterator[Effect]:
     if options.has("-n", "--dry-run") or len(options.operands) < 2:
         return
     *sources, destination = options.operands
+    mode = options.value("--chmod")
+    if mode is not None and "setuid" in mode_traits(Word(mode.lstrip("FD"))):
+        yield scene.effect(Kind.PERMISSIONS, "setuid", target=destination)
     if options.starting("--del"):
         yield _mirror(scene, destination)
     if options.has("--remove-source-files", "--remove-sent-files"):

@@ -76,4 +76,25 @@ def _fetched(name: str) -> tuple[str, ...]:
     return ("network",) if name in ("curl", "wget", "aria2c", "yt-dlp") else ()
 
 
-OUTPUTS: Family = dict.fromkeys(_OUTPUTS, _outputs)
+_GIT_VALUES = names(
+    "-b --branch -o --output --output-directory --depth -c --template --prefix --format -C --origin"
+)
+
+
+def _git(scene: Scene) -> Iterator[Effect]:
+    """What git writes elsewhere than in a repository: clones, archives, patches."""
+    options = scene.options(_GIT_VALUES, abbreviated=False)
+    verb, *rest = options.operands or (Word(""),)
+    if verb == "clone" and len(rest) > 1:
+        yield scene.write(rest[1], "created")
+    elif verb in ("archive", "format-patch", "diff", "bundle"):
+        for word in options.values("-o", "--output", "--output-directory"):
+            yield scene.write(word)
+
+
+def _dumped(scene: Scene) -> Iterator[Effect]:
+    for word in scene.options(names("--dump-section -O -I -j -R")).values("--dump-section"):
+        yield scene.write(Word(word.partition("=")[2]))
+
+
+OUTPUTS: Family = {**dict.fromkeys(_OUTPUTS, _outputs), "git": _git, "objcopy": _dumped}

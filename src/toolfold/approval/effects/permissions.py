@@ -140,6 +140,14 @@ def _filecap(scene: Scene) -> Iterator[Effect]:
         yield from _changed(scene, words[:1], False, "capability", "setuid")
 
 
+def _labelled(scene: Scene) -> Iterator[Effect]:
+    options = scene.options(names("-u -r -t -l --user --role --type --range --reference -n -v -s -V -g"))
+    about = options.value("-n", "-s")
+    powers = ("setuid",) if about is not None and "capability" in about else ()
+    files = options.operands[1:] if scene.run.name == "chacl" else options.operands
+    yield from _changed(scene, files, options.has("-R", "--recursive"), "access-list", *powers)
+
+
 def _chattr(scene: Scene) -> Iterator[Effect]:
     words = [word for word in scene.run.argv[1:] if not word.startswith(("-", "+", "="))]
     recursive = any(re.fullmatch("-[RVf]*R[RVf]*", word) for word in scene.run.argv[1:])
@@ -191,6 +199,7 @@ PERMISSIONS: Family = {
     **dict.fromkeys(names("setfacl nfs4_setfacl"), _setfacl),
     "setcap": _setcap,
     "filecap": _filecap,
+    **dict.fromkeys(names("chcon chacl setfattr attr"), _labelled),
     "chattr": _chattr,
     "chflags": _chflags,
     "xattr": _xattr,

@@ -55,6 +55,7 @@ class Scene:
         found = set(where.traits)
         if Place.HOME in where:
             found ^= {f"in:{Place.HOME}", f"in:{Place.INSIDE_HOME}"}
+            found |= {"over-home"} if "extracted" in traits else set()
         if Place.DEVICE in where:
             found.add("raw")
         if word in (".", "./") and self.run.cwd in (".", ""):

@@ -30,7 +30,8 @@ SENDERS = names(
     "xh httpie ftp tftp sftp lftp ssh aws gsutil gh websocat croc wormhole"
 )
 _PIPES_OUT = names(
-    "nc ncat netcat socat telnet mail mailx sendmail mutt msmtp ssmtp swaks s-nail ftp websocat ssh"
+    "nc ncat netcat socat telnet mail mailx sendmail mutt msmtp ssmtp swaks s-nail ftp websocat ssh sbd "
+    "cryptcat wscat mosquitto_pub kcat kafkacat"
 )
 _LOOKUPS = names("dig nslookup host drill ping ping6 traceroute")
 CURL_BODIES = names(
@@ -45,6 +46,14 @@ CURL_VALUES = CURL_BODIES | names(
 )
 _WHO_ASKS = re.compile(
     r"[\w-]*(?:auth|token|key|secret|password|cookie|session|signature|credential)", re.IGNORECASE
+)
+_TOLD = names(
+    "finger whois snmptrap snmpget ldapsearch rlogin rsh rexec logger mosquitto_pub kcat kafkacat grpcurl "
+    "websocat amqp-publish nats wscat w3m lynx links elinks"
+)
+_KEEPERS = names("restic rustic borg duplicity kopia duplicacy attic bup rdiff-backup tarsnap")
+_KEPT_AFAR = re.compile(
+    r"(?:sftp|ssh|s3|b2|gs|azure|rest|swift|rclone|ftp|http|https|webdavs?|scp|par2\+\w+):\S|[^/]+@[^/]+:"
 )
 STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 _FILE = re.compile("(?:FILE|OPEN|GOPEN|CREATE):", re.IGNORECASE)
@@ -84,7 +93,7 @@ def payloads(run: Run) -> Iterator[Word]:
         yield from options.operands
     elif name in _LOOKUPS:
         yield from (word for word in run.argv[1:] if "." in word.partition(GAP)[2])
-    elif name in ("mail", "mailx", "http", "https", "xh", "httpie", "telnet"):
+    elif name in _TOLD or name in ("mail", "mailx", "http", "https", "xh", "httpie", "telnet"):
         yield from run.argv[1:]
 
 
@@ -117,6 +126,11 @@ def files_sent(scene: Scene) -> Iterator[Word]:
             "-a", "-A", "--attach"
         )
         yield Word("-")
+    elif name == "logger":
+        options = Options.read(run.argv, names("-n --server -P --port -f --file -p -t -u -i"))
+        yield from options.values("-f", "--file") if options.has("-n", "--server") else ()
+    elif name in _KEEPERS:
+        yield from run.argv[1:] if any(_KEPT_AFAR.match(word) for word in run.argv[1:32]) else ()
     elif name in ("croc", "wormhole", "magic-wormhole", "ffsend", "transfer"):
         yield from run.argv[1:]
     elif name in ("ftp", "tftp", "lftp", "ncftpput", "smbclient"):
@@ -171,7 +185,7 @@ def _uploaded(run: Run) -> Iterator[Word]:
     words = Options.read(run.argv, names("--profile --region --endpoint-url"), abbreviated=False).operands
     if words and re.match(r"(?:s3|gs|b2)://|[\w-]+/[\w-]+$", words[-1]):
         yield from words[:-1]
-    elif "upload" in words or "put-object" in words or "upload-batch" in words:
+    elif "put-object" in words or any(word.startswith("upload") for word in words[:4]):
         yield from words
 
 
@@ -181,5 +195,12 @@ def asks_for_metadata(run: Run) -> bool:
 
 
 SENDING = (
-    SENDERS | _PIPES_OUT | _LOOKUPS | _FETCHERS | _UPLOADERS | names("python python3 lftp ncftpput smbclient")
+    SENDERS
+    | _TOLD
+    | _KEEPERS
+    | _PIPES_OUT
+    | _LOOKUPS
+    | _FETCHERS
+    | _UPLOADERS
+    | names("python python3 lftp ncftpput smbclient")
 )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from toolfold.approval.effects.permissions import mode_traits
 from toolfold.approval.effects.scene import Family, Scene, names
 from toolfold.approval.options import Options
 from toolfold.approval.shell.words import EMPTY, Word
-from toolfold.approval.verdict import Effect
+from toolfold.approval.verdict import Effect, Kind
 
 __all__ = ["UNPACKING"]
 
@@ -28,6 +29,9 @@ def _tar(scene: Scene) -> Iterator[Effect]:
             yield scene.write(word, "extracted")
         if absolute:
             yield scene.write(Word("/"), "extracted", *absolute)
+    mode = options.value("--mode")
+    if mode is not None and "setuid" in mode_traits(mode):
+        yield scene.effect(Kind.PERMISSIONS, "setuid")
     archive = options.value("-f", "--file")
     if archive is not None and archive != "-" and options.has("-c", "--create"):
         yield scene.write(archive)

@@ -124,7 +124,7 @@ def _plain(word: Word) -> str:
 
 
 UPLOADING: Family = {
-    **dict.fromkeys(names("nc ncat netcat nc.traditional nc.openbsd telnet"), _pipe),
+    **dict.fromkeys(names("nc ncat netcat nc.traditional nc.openbsd telnet sbd cryptcat"), _pipe),
     "socat": _socat,
     "openssl": _s_client,
     **dict.fromkeys(names("scp rsync"), _copied),

@@ -135,7 +135,11 @@ DIRECTORIES: Mapping[str, tuple[_Below, ...]] = {
     "launchdaemons": _below(("", _STARTUP)),
     "startupitems": _below(("", _STARTUP)),
     "start menu": _below(("programs/startup", _STARTUP)),
-    ".git": _below(("hooks", _STARTUP), ("config", _STARTUP)),
+    ".git": _below(
+        ("hooks", _STARTUP),
+        ("config", _STARTUP),
+        *((path, _DATA) for path in _names("head index objects refs logs packed-refs orig_head")),
+    ),
     ".githooks": _below(("", _STARTUP)),
     ".husky": _below(("", _STARTUP)),
     ".vscode": _below(("tasks.json", _STARTUP), ("settings.json", _STARTUP), ("mcp.json", _AGENT)),
