@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolfold.environments.backend import Backend, Size
-from toolfold.environments.guard import GuardLost
 from toolfold.environments.output import Listener, Output, readable
 from toolfold.environments.place import Command, Place
 from toolfold.environments.processes import Process, Processes
@@ -138,10 +137,7 @@ class Environment:
 
     async def interrupt(self, running: Running, signal: str = "INT") -> bool:
         """Send a signal to a command and all that it started."""
-        try:
-            return await (await self._place.guard()).tell(running.run, signal)
-        except GuardLost:
-            return False
+        return await self._place.ask(lambda guard: guard.tell(running.run, signal))
 
     async def finish(self, running: Running) -> None:
         """End a command that you started, there and with all that it started."""
@@ -150,9 +146,15 @@ class Environment:
     async def read_file(
         self, path: str, *, task: str = TASK, first: int = 0, most: int | None = None
     ) -> bytes:
-        """The bytes of a file, from the first wanted one. Raises CallError where it cannot be read."""
-        most = self.bounds.file if most is None else most
-        return await self._file("read_file", task, b"", path, str(first + 1), str(most))
+        """The bytes of a file, from the first wanted one. Raises CallError where it cannot be read.
+
+        Without `most`, all of it: also where it is too large for that, CallError is raised.
+        """
+        limit = self.bounds.file + 1 if most is None else most
+        data = await self._file("read_file", task, b"", path, str(first + 1), str(limit))
+        if most is None and len(data) == limit:
+            raise CallError(f"{path} is larger than {self.bounds.file:,} bytes. Read a part of it.")
+        return data
 
     async def write_file(self, path: str, data: bytes, *, task: str = TASK) -> None:
         """Create or replace a file as a whole, with the folders that it needs. Raises CallError."""
@@ -187,15 +189,16 @@ class Environment:
 
     async def _attend(self, running: Running, given: bytes, output: Output, seconds: float) -> bool:
         """Stay with a command until it has ended. False where it had to be ended."""
-        talking = asyncio.create_task(_talk(running, given, output))
-        in_time = False
+        talking = asyncio.create_task(conversation(running, given, output.take))
         try:
-            in_time = bool((await asyncio.wait({talking}, timeout=seconds))[0])
+            await asyncio.wait({talking}, timeout=seconds)
         finally:
-            await self._place.see_to(self._leave(running, talking, end=not in_time))
+            in_time = talking.done()
+            well = in_time and talking.exception() is None
+            await self._place.see_to(self._leave(running, talking, end=not well))
             output.finish()
         if in_time:
-            talking.result()  # what went wrong in it
+            talking.result()
         return in_time
 
     async def _leave(self, running: Running, talking: asyncio.Task[None], *, end: bool) -> None:
@@ -212,7 +215,3 @@ class Environment:
         if code:
             raise CallError(readable(written[:2_000]).strip() or f"{arguments[0]} could not be used")
         return written
-
-
-async def _talk(running: Running, given: bytes, output: Output) -> None:
-    await conversation(running, given, output.take)

@@ -79,7 +79,7 @@ class Guard:
 
     async def end(self, run: str) -> bool:
         """End a command and all that it started. False where something would not go."""
-        return await self._ask(f"end {run} {GRACE_NAPS}", within=ENDING_SECONDS) == 0
+        return await self._ask(f"end {run} {GRACE_NAPS} {self._gate}", within=ENDING_SECONDS) == 0
 
     async def tell(self, run: str, signal: str) -> bool:
         """Send a signal to a command and all that it started. False where there is nothing."""
@@ -91,7 +91,7 @@ class Guard:
 
     async def end_process(self, name: str) -> bool:
         """End a background process."""
-        return await self._ask(f"end-process {name} {GRACE_NAPS}", within=ENDING_SECONDS) == 0
+        return await self._ask(f"end-process {name} {GRACE_NAPS} {self._gate}", within=ENDING_SECONDS) == 0
 
     async def tell_process(self, name: str, signal: str) -> bool:
         """Send a signal to a background process."""
@@ -116,8 +116,7 @@ class Guard:
         if self._beating:
             self._beating.cancel()
         await self._channel.close_input()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(self._listening), ENDING_SECONDS)
+        await asyncio.wait({self._listening}, timeout=0 if self._lost else ENDING_SECONDS)
         self._listening.cancel()
         await self._channel.close()
 
@@ -133,6 +132,7 @@ class Guard:
             await self._channel.write(f"{number} {order}\n".encode())
             return await asyncio.wait_for(answer, within)
         except TimeoutError:
+            self._lost = True  # the way there may be cut without a sign of it
             raise GuardLost from None
         finally:
             del self._waiting[number]

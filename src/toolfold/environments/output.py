@@ -6,6 +6,7 @@ Bytes come in as they are; text goes out that any reader can take. Knows nothing
 from __future__ import annotations
 
 import codecs
+import logging
 import os
 import secrets
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 Listener = Callable[[str], object]
+
+log = logging.getLogger(__name__)
 
 NUL = "\N{SYMBOL FOR NULL}"
 
@@ -98,21 +101,25 @@ class Output:
     def _store(self, data: bytes) -> None:
         if self._folder is None:
             return
-        if self.stored is None:
-            self._begin_file(self._folder)
-        if self._file:
-            piece = data[: max(0, self._largest_file - self._written)]
-            self._file.write(piece)
-            self._written += len(piece)
+        try:
+            if self.stored is None:
+                self._begin_file(self._folder)
+            if self._file:
+                self._write(self._file, data[: max(0, self._largest_file - self._written)])
+        except OSError as error:  # a full disk must not end the command
+            log.warning("the output of a command cannot be kept: %s", error)
+            self._folder = None
 
     def _begin_file(self, folder: Path) -> None:
         """From the first byte: nothing has been left out so far."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.stored = folder / f"output-{secrets.token_hex(6)}.txt"
         descriptor = os.open(self.stored, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        self._file = os.fdopen(descriptor, "wb")
-        self._file.write(self._head + self._tail)
-        self._written = len(self._head) + len(self._tail)
+        self._file = os.fdopen(descriptor, "wb", buffering=0)  # what is counted is there
+        self._write(self._file, bytes(self._head + self._tail))
+
+    def _write(self, file: BinaryIO, data: bytes) -> None:
+        self._written += file.write(data)
 
     def _tell(self, text: str) -> None:
         if self._listener and text:

@@ -7,19 +7,22 @@ it. A place that was lost is opened again with the next program.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import itertools
 import secrets
 import shlex
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from toolfold.environments.backend import Backend, Channel, Size
 from toolfold.environments.ending import Ending
 from toolfold.environments.guard import Guard, GuardLost
 from toolfold.environments.running import Running, conversation
 from toolfold.errors import EnvironmentFailed
+
+T = TypeVar("T")
 
 SPAWN_SECONDS = 60.0
 OWN_SECONDS = 30.0
@@ -139,6 +142,7 @@ class Place:
         code = await running.exit_code()
         if self._guard is None or not await self._guard.answers():
             raise self._lost(running.complaint())
+        await self.end(running.run)  # perhaps it was only its client that was killed
         return code
 
     async def finish(self, running: Running, *, end: bool = False) -> None:
@@ -160,14 +164,17 @@ class Place:
 
     async def end(self, run: str) -> bool:
         """End a command of ours. False where that cannot be told, or it would not go."""
+        try:
+            return await self.ask(lambda guard: guard.end(run))
+        except EnvironmentFailed:
+            return False
+
+    async def ask(self, question: Callable[[Guard], Awaitable[T]]) -> T:
+        """The guard's answer, or that of another one, which knows as much. Raises EnvironmentFailed."""
         for _ in range(2):
-            try:
-                return await (await self.guard()).end(run)
-            except GuardLost:
-                continue  # a new guard finds it as well as the old one
-            except EnvironmentFailed:
-                break
-        return False
+            with contextlib.suppress(GuardLost):
+                return await question(await self.guard())
+        raise self._lost("its guard does not answer")
 
     async def close(self) -> None:
         """End what runs in the foreground, and let go of the place."""

@@ -152,8 +152,7 @@ class Processes:
     async def signal(self, name: str, signal: str) -> None:
         """Send it a signal, by its name without SIG, and to all that it started."""
         await self._running(name)
-        guard = await self._place.guard()
-        if not await _answered(guard.tell_process(name, signal)):
+        if not await self._place.ask(lambda guard: guard.tell_process(name, signal)):
             raise CallError(
                 f"{name} could not be sent {signal}: there is no such signal, or it has just ended."
             )
@@ -161,15 +160,16 @@ class Processes:
     async def kill(self, name: str) -> Process:
         """End it and all that it started. Nothing happens where it has ended."""
         process = await self.get(name)
-        guard = await self._place.guard()
-        if process.state != "ended" and not await _answered(guard.end_process(name)):
+        if process.state == "ended":
+            return process
+        if not await self._place.ask(lambda guard: guard.end_process(name)):
             raise CallError(f"{name} could not be ended: something of it does not react.")
         return await self.get(name)
 
     async def notices(self, tasks: str = "") -> list[Notice]:
         """What happened since this was last asked, to processes of tasks whose names begin so."""
         if self._watching:
-            with contextlib.suppress(EnvironmentFailed, GuardLost):
+            with contextlib.suppress(EnvironmentFailed):
                 await self._look()
         told = [each for each in self._notices if each.process.task.startswith(tasks)]
         self._notices = [each for each in self._notices if each not in told][-MOST_NOTICES:]
@@ -210,16 +210,13 @@ class Processes:
         try:
             code, _ = await self._place.own(text, *arguments, given=given, within=seconds)
         except EnvironmentFailed:
-            if not await _answered((await self._place.guard()).answers()):
+            if not await self._place.ask(lambda guard: guard.answers()):
                 raise
             return False
         return code == 0
 
     async def _lines(self) -> list[str]:
-        try:
-            return await (await self._place.guard()).processes()
-        except GuardLost:
-            return await (await self._place.guard()).processes()
+        return await self._place.ask(lambda guard: guard.processes())
 
     def _looked_at(self, line: str) -> Process | None:
         name, state, code, size, dropped = line.split(" ")
@@ -242,7 +239,7 @@ class Processes:
 
     async def _keep_watching(self) -> None:
         """For as long as one of them runs and the place is there."""
-        with contextlib.suppress(EnvironmentFailed, GuardLost):
+        with contextlib.suppress(EnvironmentFailed):
             while await self._look():  # noqa: ASYNC110  (what happens there sets no event here)
                 await asyncio.sleep(LOOK_SECONDS)
 
@@ -302,10 +299,3 @@ def _remembered(name: str, about: str) -> Process:
         )
     except (ValueError, TypeError, KeyError):
         return Process(name=name, command="(its note cannot be read)")
-
-
-async def _answered(work: object) -> bool:
-    try:
-        return bool(await work)  # type: ignore[misc]
-    except GuardLost:
-        return False

@@ -61,12 +61,29 @@ some_alive() {
   return 1
 }
 
-# $1 mark · $2 how many naps to wait between asking and forcing
+# Not what stands around the user's program: the gate of its room, the supervisor, what holds its input open.
+# $1 mark · $2 signal · $3 the name of the gate, or - · then pids
+tell() {
+  known=' ' told=1
+  mark=$1 signal=$2 gate=$3
+  shift 3
+  others=" $* "
+  members "$mark"
+  for pid in $pids; do
+    case $others in *" $pid "*) continue ;; esac
+    read -r line 2>/dev/null <"/proc/$pid/stat" || continue
+    case ${line%) *} in *"($gate") continue ;; esac
+    kill -"$signal" "$pid" 2>/dev/null && told=0  # some may have ended since we looked
+  done
+  return "$told"
+}
+
+# A gate must not fall while those behind it say a last word: it goes with them, or by force.
+# $1 mark · $2 how many naps to wait between asking and forcing · $3 the name of the gate, or -
 end() {
-  known=' ' naps=0
-  members "$1"
+  naps=0
+  tell "$1" TERM "$3"
   [ -n "$pids" ] || return 0
-  kill -TERM $pids 2>/dev/null
   kill -CONT $pids 2>/dev/null
   while some_alive && [ "$naps" -lt "$2" ]; do
     nap
@@ -83,23 +100,8 @@ end() {
 
 # Its supervisor notes how it ended, unless it had to go the same way.
 end_process() {
-  end "TOOLFOLD_RUN=process.$1." "$2" || return 1
+  end "TOOLFOLD_RUN=process.$1." "$2" "$3" || return 1
   [ "$known" = ' ' ] || [ -e "processes/$1/code" ] || echo 137 >"processes/$1/code"
-}
-
-# Not what stands around the user's program: the gate of its room, the supervisor, what holds its input open.
-# $1 mark · $2 signal · $3 the name of the gate, or - · then pids
-tell() {
-  known=' ' told=
-  mark=$1 signal=$2 gate=$3
-  shift 3
-  others=" $* "
-  members "$mark"
-  for pid in $pids; do
-    read -r line 2>/dev/null <"/proc/$pid/stat" || continue
-    case "$others${line%) *}) " in *" $pid "*" $pid "* | *" ($gate) ") ;; *) told="$told $pid" ;; esac
-  done
-  [ -n "$told" ] && kill -"$signal" $told 2>/dev/null
 }
 
 tell_process() {
@@ -182,9 +184,9 @@ while read ${patience:+-t "$patience"} -r number verb what more; do
   [ "$verb" != beat ] || continue
   {
     case $verb in
-      end) end "TOOLFOLD_RUN=$client.$what." "$more" ;;
+      end) end "TOOLFOLD_RUN=$client.$what." $more ;;
       tell) tell "TOOLFOLD_RUN=$client.$what." $more ;;
-      end-process) end_process "$what" "$more" ;;
+      end-process) end_process "$what" $more ;;
       tell-process) tell_process "$what" $more ;;
       begun) begun "$what" ;;
       list) list "$number" ;;
@@ -193,5 +195,5 @@ while read ${patience:+-t "$patience"} -r number verb what more; do
     [ "$verb" != begun ] || forget_the_old 2>/dev/null
   } &
 done
-end "TOOLFOLD_RUN=$client." 20
+end "TOOLFOLD_RUN=$client." 20 -
 rm -rf "$memory"
