@@ -7,20 +7,24 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from toolfold.approval.effects.scene import Scene, names
+from toolfold.approval.options import Options
 from toolfold.approval.places import Place, Where
 from toolfold.approval.shell.runs import Mark, Run
 from toolfold.approval.shell.words import Word
 
 __all__ = [
     "COUNTERS",
+    "DUMPS",
     "SHOWING",
     "UNREMARKABLE",
     "any_confidential",
     "copied_elsewhere",
+    "lists_private",
     "private",
     "read_files",
     "secret_files",
     "secret_name",
+    "sought",
     "taken_in",
     "tells_secrets",
 ]
@@ -62,12 +66,49 @@ def read_files(scene: Scene) -> Iterator[Word]:
     if name in _READERS or name in _PACKERS:
         yield from (word for word in run.argv[1:200] if not word.startswith("-"))
         yield from (Word(w.split("=", 1)[1]) for w in run.argv[1:50] if w.startswith("if="))
+    elif name == "openssl":
+        yield from _keys_shown(run)
     elif name in ("curl", "wget"):
         yield from (Word(word[7:]) for word in run.argv[1:200] if word.lower().startswith("file://"))
     elif name in _SEARCHERS and not any(
         re.match("-i|--in-place|-[a-z]*i$", word) for word in _edits(run, name)
     ):
         yield from [word for word in run.argv[1:200] if not word.startswith("-")][1:]
+
+
+def _keys_shown(run: Run) -> Iterator[Word]:
+    options = Options.read(run.argv[1:], names("-in -out -passin"), clusters=False)
+    hidden = options.has("-out", "-noout", "-pubout", "-check")
+    if run.argv[1:2] and run.argv[1] in ("rsa", "pkey", "ec", "dsa", "pkcs12", "pkcs8") and not hidden:
+        yield from options.values("-in")
+
+
+_LISTERS = names("find ls tree du locate fd")
+
+
+def lists_private(scene: Scene) -> bool:
+    """Whether it tells what is in a whole home or on a whole machine."""
+    if scene.run.name.lower() not in _LISTERS:
+        return False
+    return any(private(scene.where(word)) for word in scene.run.argv[1:20] if not word.startswith("-"))
+
+
+_SOUGHT = re.compile(
+    r"akia|begin[ .*\\s\w]*(?:rsa|openssh|private|pgp)|aws_secret|password|passwd|secret|api.?key",
+    re.IGNORECASE,
+)
+
+
+def sought(scene: Scene) -> Iterator[Word]:
+    """A whole home or machine that is searched for secrets."""
+    words = [word for word in scene.run.argv[1:64] if not word.startswith("-")]
+    if scene.run.name.lower() in _SEARCHERS and words and any(_SOUGHT.search(word) for word in words[:2]):
+        whole = {Place.HOME, Place.ROOT}
+        yield from (word for word in words[1:] if whole & scene.where(word).places)
+    elif scene.run.name.lower() == "find" and not {"-exec", "-execdir", "-ok"}.isdisjoint(scene.run.argv):
+        for test, word in pairwise(scene.run.argv[1:64]):
+            if test in ("-name", "-iname", "-path") and Place.SECRET in scene.where(word):
+                yield word
 
 
 def _edits(run: Run, name: str) -> tuple[Word, ...]:
@@ -142,11 +183,12 @@ _TELLS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("getent", ("shadow",)),
 )
 _TELLERS = frozenset(program for program, _ in _TELLS)
-_DUMPS = names(
+DUMPS = names(
     "mysqldump mariadb-dump pg_dump pg_dumpall mongodump mongoexport redis-dump sqlcmd expdp slapcat"
 )
 
 
+_CLIPBOARDS = names("pbpaste wl-paste xclip xsel")
 # What a machine is and who works on it: nothing to hide from those who sit there, a find for others.
 _OF_THE_MACHINE = names(
     "ps id uname whoami hostname ip ifconfig netstat ss lsof w who last lastlog dmesg journalctl arp route "
@@ -162,8 +204,17 @@ def any_confidential(words: Iterable[Word]) -> bool:
     return any(Mark.CONFIDENTIAL in word.marks for word in words)
 
 
+_SPOKEN_OF = re.compile(
+    r"(?:.*[._-])?(?:secrets?|passwords?|passwd|credentials?|creds|private[_-]?keys?|api[_-]?keys?|tokens?)"
+    r"(?:[._-].*)?(?<!\.py)(?<!\.go)(?<!\.js)(?<!\.ts)(?<!\.rs)(?<!\.java)(?<!\.md)(?<!\.html)(?<!\.css)",
+    re.IGNORECASE,
+)
+
+
 def private(where: Where) -> bool:
     """Whether nobody outside should have it: more than what nobody should look at."""
+    if _SPOKEN_OF.fullmatch(where.path.rpartition("/")[2][:256]):
+        return True
     if where.places & {Place.SECRET, Place.HOME, Place.ROOT}:
         return True
     return Place.SYSTEM in where and where.path.startswith(("/etc", "/private/etc", "/root"))
@@ -175,8 +226,12 @@ def taken_in(run: Run) -> bool:
 
 def tells_secrets(run: Run, name: str) -> bool:
     words = run.argv[1:]
-    if name in _DUMPS or name in _OF_THE_MACHINE:
+    if name in DUMPS or name in _OF_THE_MACHINE:
         return True
+    if name in _CLIPBOARDS:
+        return name in ("pbpaste", "wl-paste") or not {"-o", "-out", "--output"}.isdisjoint(words)
+    if name == "crontab":
+        return "-l" in words
     if name in ("tcpdump", "tshark", "dumpcap"):
         return any(a == "-w" and b == "-" for a, b in pairwise(words[:64])) or "-w-" in words
     if name == "printenv":
@@ -205,7 +260,7 @@ def _begins(words: tuple[Word, ...], verbs: tuple[str, ...]) -> bool:
     return False
 
 
-UNREMARKABLE = _DUMPS | _SURROUNDINGS | _OF_THE_MACHINE | names("tcpdump tshark dumpcap")
+UNREMARKABLE = DUMPS | _SURROUNDINGS | _OF_THE_MACHINE | _CLIPBOARDS | names("tcpdump tshark dumpcap crontab")
 SHOWING = (_READERS | _SEARCHERS | _PACKERS | _COPIERS | _TELLERS | UNREMARKABLE) | names(
-    "gpg gpg2 ssh-keygen echo printf print curl wget"
+    "gpg gpg2 ssh-keygen echo printf print curl wget openssl find ls tree du locate fd"
 )

@@ -9,13 +9,16 @@ from collections.abc import Iterator
 
 from toolfold.approval.effects.disclosing import (
     COUNTERS,
+    DUMPS,
     SHOWING,
     UNREMARKABLE,
     any_confidential,
     copied_elsewhere,
+    lists_private,
     private,
     read_files,
     secret_files,
+    sought,
     taken_in,
     tells_secrets,
 )
@@ -27,7 +30,8 @@ from toolfold.approval.verdict import Effect, Kind
 
 __all__ = ["confidential", "secret_effects"]
 
-_CONCERNED = SHOWING | SENDING
+_REACHING = frozenset(("docker", "podman", "kubectl", "nerdctl", "oc", "ssh", "lxc"))
+_CONCERNED = SHOWING | SENDING | _REACHING
 
 
 def confidential(run: Run, places: Places) -> bool:
@@ -40,7 +44,18 @@ def confidential(run: Run, places: Places) -> bool:
         return not SENDERS & {name}
     if name in ("echo", "printf", "print") and any_confidential(run.argv):
         return True
+    if lists_private(scene) or _reaches_for_secrets(scene, name):
+        return True
     return tells_secrets(run, name) or any(private(scene.where(word)) for word in read_files(scene))
+
+
+def _reaches_for_secrets(scene: Scene, name: str) -> bool:
+    """Whether a program on another machine or in a container is told to print what is secret there."""
+    if name not in _REACHING:
+        return False
+    there = scene.places.away()
+    words = scene.run.argv[2:32]
+    return any(word in DUMPS or (word[:1] == "/" and private(there.of(word))) for word in words)
 
 
 def _concerned(run: Run, name: str) -> bool:
@@ -64,10 +79,13 @@ def secret_effects(scene: Scene) -> Iterator[Effect]:
         where = scene.where(word)
         if private(where):
             yield scene.effect(Kind.EXFILTRATE, "network", *where.traits, target=where.path)
-    if any_confidential(payloads(run)):
+    spoken = (
+        run.argv if any(word in STDIN for word in sent) and run.name in ("echo", "printf", "print") else ()
+    )
+    if any_confidential((*payloads(run), *spoken)):
         yield scene.effect(Kind.EXFILTRATE, "network", "in:secret")
     if not sent:
-        for word in (*secret_files(scene), *copied_elsewhere(scene)):
+        for word in (*secret_files(scene), *copied_elsewhere(scene), *sought(scene)):
             where = scene.where(word)
             yield scene.effect(Kind.DISCLOSE, *where.traits, target=where.path)
         if tells_secrets(run, run.name.lower()) and run.name not in UNREMARKABLE:

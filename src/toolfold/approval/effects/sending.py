@@ -141,8 +141,10 @@ def files_sent(scene: Scene) -> Iterator[Word]:
             Word(word.partition(":")[2].partition(",")[0]) for word in run.argv[1:] if _FILE.match(word)
         )
         yield Word("-")
-    elif name in _PIPES_OUT:
+    elif name in _PIPES_OUT or (name == "openssl" and run.argv[1:2] == ("s_client",)):
         yield Word("-")
+    elif name in _SERVERS:
+        yield from _served(run, name)
     elif "http.server" in run.argv[1:4]:
         yield (
             Options.read(run.argv[2:], names("-d --directory -b --bind -p")).value("-d", "--directory")
@@ -151,6 +153,22 @@ def files_sent(scene: Scene) -> Iterator[Word]:
     if any(Place.NETWORK in scene.where(r.target) for r in run.redirects[:64] if r.writes):
         yield Word("-")
         yield from read_files(scene)
+
+
+_SERVERS = names(
+    "serve http-server live-server miniserve dufs darkhttpd webfsd httpd php caddy simple-http-server"
+)
+
+
+def _served(run: Run, name: str) -> Iterator[Word]:
+    """What a server of files shows to whoever asks."""
+    options = Options.read(run.argv, names("-p --port -l --listen -S -t -h -r --root -a -i"))
+    if name == "php":
+        yield from options.values("-t") if options.has("-S") else ()
+    elif name in ("httpd", "webfsd", "caddy"):
+        yield from options.values("-h", "-r", "--root")
+    else:
+        yield from options.operands
 
 
 def _sent_by_curl(run: Run) -> Iterator[Word]:
@@ -202,5 +220,7 @@ SENDING = (
     | _LOOKUPS
     | _FETCHERS
     | _UPLOADERS
+    | _SERVERS
+    | {"openssl"}
     | names("python python3 lftp ncftpput smbclient")
 )

@@ -22,6 +22,9 @@ _BULK = re.compile(
     r"|pcap|pcapng|db|sqlite3?|mdb|bson|rdb|ldif|core|dmp|mbox|pst)",
     re.IGNORECASE,
 )
+_RECORDS = re.compile(
+    r".*\.(?:sql|dump|csv|tsv|db|sqlite3?|bak|pcap|pcapng|bson|rdb|ldif|mbox)(?:\.\w+)?", re.IGNORECASE
+)
 _NUMBERED_TARGET = re.compile(r"(?:rsync://)?(?:[^/:@]+@)?([0-9]{1,3}(?:\.[0-9]{1,3}){3})[:/]")
 _LOOKED_UP = re.compile(f"(?:[\\w-]*{GAP}[^./]*\\.)+(?P<domain>[\\w-]+\\.[\\w.-]*[a-z])\\.?", re.IGNORECASE)
 
@@ -74,9 +77,12 @@ def _s_client(scene: Scene) -> Iterator[Effect]:
 def _copied(scene: Scene) -> Iterator[Effect]:
     """To a machine that has a number and no name: hardly one that somebody keeps copies on."""
     operands = scene.options(names("-i -F -o -P -J -c -l -S -e --rsh -p"), abbreviated=False).operands
-    found = _NUMBERED_TARGET.match(operands[-1]) if len(operands) > 1 else None
-    if found and outside(found[1]):
-        yield _effect(scene, found[1])
+    if len(operands) < 2:
+        return
+    found = _NUMBERED_TARGET.match(operands[-1])
+    name = found[1] if found else host(operands[-1]) if ":" in operands[-1] else ""
+    if outside(name) and (found or any(_RECORDS.fullmatch(word) for word in operands[:-1][:64])):
+        yield _effect(scene, name)
 
 
 def _curl(scene: Scene) -> Iterator[Effect]:
