@@ -11,14 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.environments.servers import SERVERS, Options
-from toolfold.environments import Backend
 from toolfold.environments.apptainer import Apptainer, Instance
 from toolfold.environments.container import Container
 from toolfold.environments.docker import Docker
 from toolfold.environments.ssh import Address, Ssh
 
 
-def container(options: Mapping[str, str]) -> Backend:
+def container(options: Mapping[str, str]) -> Docker:
     environment = {**os.environ, **options}
     return Docker(
         Container(image=options["image"]),
@@ -26,6 +25,11 @@ def container(options: Mapping[str, str]) -> Backend:
         program=options["program"],
         key=options["key"],
     )
+
+
+def name_of(options: Mapping[str, str]) -> str:
+    """What docker calls the container."""
+    return f"toolfold-{Container(image=options['image']).place(options['key'])}"
 
 
 @contextmanager
@@ -44,16 +48,15 @@ def podman(_tmp_path: Path) -> Iterator[Options]:
 def _own_containers(server: Options) -> Iterator[Options]:
     """Kept containers that nobody else finds, and that are gone at the end."""
     options = {**server, "key": secrets.token_hex(8)}
-    place = Container(image=options["image"]).place(options["key"])
     yield options
     subprocess.run(
-        [options["program"], "rm", "-f", f"toolfold-{place}"],
+        [options["program"], "rm", "-f", name_of(options)],
         env={**os.environ, **server},
         capture_output=True,
     )
 
 
-def machine(options: Mapping[str, str]) -> Backend:
+def machine(options: Mapping[str, str]) -> Ssh:
     address = Address(
         host=options["host"],
         port=int(options["port"]),

@@ -21,6 +21,9 @@ from toolfold.errors import EnvironmentFailed
 PROBE_SECONDS = 5.0
 BUILD_SECONDS = 900.0  # the image may have to be fetched and unpacked
 
+# Whoever is killed here has its own child there killed at once. So that is not the program itself: what that
+# has started would be hard to find without it.
+_APART = ("sh", "-c", '"$@"; exit "$?"', "sh")
 _COUNT = 'set -- /proc/[0-9]*; echo "$#"'
 _ALONE = "2"  # the first program of an instance, and the one that counts
 
@@ -67,6 +70,7 @@ class Apptainer(Backend):
     """Commands run in one instance."""
 
     name = "apptainer"
+    apart = True
     advice = "The next command starts the instance again; what ran in it has ended, its files are there."
 
     def __init__(
@@ -84,6 +88,13 @@ class Apptainer(Backend):
     @property
     def home(self) -> str:
         return self._instance.home
+
+    @property
+    def shared(self) -> Sequence[tuple[str, str]] | None:
+        instance = self._instance
+        if instance.options:  # which may open it in any way
+            return None
+        return [(instance.project, instance.home)] if instance.project else []
 
     async def check(self) -> Readiness:
         if not shutil.which(self._program, path=self._environment["PATH"]):
@@ -112,7 +123,7 @@ class Apptainer(Backend):
         given = ("env", *(f"{name}={value}" for name, value in env.items())) if env else ()
         # A terminal is left for the program inside to control, which nobody outside may do then.
         leader = ("setsid", "-c") if pty else ("setsid",)
-        words = [*self._into(), *given, *leader, *argv]
+        words = [*self._into(), *_APART, *given, *leader, *argv]
         return Client.start(words, env=self._environment, pty=pty, controls=False, cwd="/")
 
     async def close(self) -> None:

@@ -18,15 +18,18 @@ from toolfold.errors import EnvironmentFailed
 
 PROBE_SECONDS = 5.0
 PULL_SECONDS = 900.0
+ROOM_SECONDS = 15.0
 
 # Keys that nobody presses in a row: by the usual ones a program could lose its terminal.
 _DETACH_KEYS = "ctrl-],ctrl-@,ctrl-],ctrl-@"
+_ROOM = "true | true | true | true"  # so many processes at once, as many as the least that we need
 _TEMPORARY = "/tmp"  # noqa: S108  (of the container; nobody else is in it)
 
 
 class Docker(Backend):
     """Commands run in one container."""
 
+    apart = True
     advice = "The next command starts the container again; what ran in it has ended, its files are there."
 
     def __init__(
@@ -61,6 +64,13 @@ class Docker(Backend):
     def home(self) -> str:
         return self._container.home
 
+    @property
+    def shared(self) -> Sequence[tuple[str, str]] | None:
+        container = self._container
+        if container.options or container.capabilities:  # which may open it in any way
+            return None
+        return [(mount.source, mount.target) for mount in container.mounts if mount.writable]
+
     async def check(self) -> Readiness:
         if not shutil.which(self._program, path=self._environment["PATH"]):
             return Readiness(False, f"{self.name} is not installed", f"Install {self.name}.")
@@ -73,10 +83,10 @@ class Docker(Backend):
         await self._reap()
         for _ in range(2):  # another client may make the same one between two calls of ours
             state = await self._state()
-            if state == "running":
-                return
             if state is None:
                 answer = await self._run()
+            elif state == "running":
+                answer = await self._make_way()
             else:
                 answer = await self._call(["unpause" if state == "paused" else "start", self._name])
             if answer.code == 0:
@@ -96,6 +106,11 @@ class Docker(Backend):
     async def remove(self) -> None:
         """Remove the container, with all that is in it."""
         await self._call(["rm", "--force", self._name])
+
+    async def _make_way(self) -> Answer:
+        """Begin anew where nothing more can be started: nobody inside can end what fills it."""
+        answer = await self._call(["exec", self._name, "sh", "-c", _ROOM], within=ROOM_SECONDS)
+        return await self._call(["restart", "--time", "0", self._name]) if answer.code else answer
 
     async def _run(self) -> Answer:
         labels = {PLACE: self._place, OWNER: self._owner, KEPT: "yes" if self.lasting else "no"}
