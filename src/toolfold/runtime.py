@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from toolfold.approval.building import build_approval, own_places
+from toolfold.approval.ground import Ground
 from toolfold.approval.rules import Rule
 from toolfold.approval.smart import Reviewer
 from toolfold.approval.station import Approval
@@ -27,7 +28,7 @@ from toolfold.errors import ConfigError, UnknownToolset, did_you_mean, nearest, 
 from toolfold.files import Workspace
 from toolfold.hooks import PRE, Hooks
 from toolfold.loops import Loops
-from toolfold.model import AgentServices, Approver, Definition, Json, Tool
+from toolfold.model import AgentServices, Approver, Definition, Json, Source, Tool
 from toolfold.redaction import Redaction
 from toolfold.registry import Registry, Snapshot
 from toolfold.results import Results, render
@@ -44,6 +45,7 @@ from toolfold.session import Grounds, Session
 from toolfold.sources import PluginFolder, SourceReport, load_builtin, load_plugins
 from toolfold.sources.report import LOADED
 from toolfold.tools import Services
+from toolfold.tools.terminal import SOURCE as TERMINAL
 from toolfold.tools.terminal import located
 from toolfold.turn import Answers, Bridge, Disclosure, Selector, assemble, definitions
 from toolfold.turn.deferral import Deferral
@@ -86,7 +88,9 @@ def open_runtime(
     dispatch = Dispatch(
         hooks=hooks,
         validate=Validation(),
-        approval=build_approval(config, loops, approver=approver, reviewer=reviewer, rules=rules),
+        approval=build_approval(
+            config, loops, approver=approver, reviewer=reviewer, rules=rules, grounds=_grounds(terminal)
+        ),
         loops=loops,
         results=Results(config.paths.state_dir / "results", max_chars=config.tools.result_max_chars),
         redact=Redaction(config.secret_values()),
@@ -350,6 +354,15 @@ class _Nameless:
                 self._open.pop(name, None)
                 said = "tools.synonyms: there is no tool, toolset or server %r.%s"
                 log.warning(said, name, did_you_mean(near))
+
+
+def _grounds(terminal: Resident) -> Mapping[Source, Ground]:
+    """Where the terminal's commands run, for those who judge them; nothing where that is simply here."""
+    backend = terminal.environment.backend
+    shared = None if backend.shared is None else tuple(backend.shared)
+    if not backend.apart and shared is None:
+        return {}
+    return {TERMINAL: Ground(name=backend.name, home=backend.home, apart=backend.apart, shared=shared)}
 
 
 def _retriever(config: Config, progress: Progress | None) -> Retriever:

@@ -269,6 +269,16 @@ class TestTest:
         assert (done.json["decided_by"], done.code) == (station, code)
         assert done.json["runs_unasked"] is (code == 0)
 
+    def test_a_command_is_tried_for_the_place_where_it_would_run(self, toolfold: Toolfold) -> None:
+        allowed = ("--set", "approval.isolated=fs-delete", "approvals", "test", "rm -rf /etc/nginx")
+        there = toolfold(*allowed, "--backend", "sandbox")
+        assert there.code == 0
+        assert there.out.startswith("runs, decided by: isolated place\n  it stays in sandbox")
+        assert (
+            toolfold(*allowed, "--backend", "sandbox", "--json").json["findings"][0]["kept_in"] == "sandbox"
+        )
+        assert toolfold(*allowed).out.startswith("asked about, decided by: a person")
+
     def test_a_program_gets_the_whole_verdict(self, toolfold: Toolfold) -> None:
         told = toolfold("approvals", "test", "ls; rm -rf build", "--json").json
         assert told["dangerous"] is True

@@ -12,6 +12,7 @@ from toolfold.approval.allowlist import KEY, AllowList
 from toolfold.approval.audit import AuditLog
 from toolfold.approval.chain import Chain
 from toolfold.approval.denials import Denials
+from toolfold.approval.ground import Ground
 from toolfold.approval.places import Places
 from toolfold.approval.rules import Rule, Rules
 from toolfold.approval.shell.reader import NOTHING_KEPT
@@ -22,7 +23,7 @@ from toolfold.approval.subject import Judging, Subjects
 from toolfold.approval.verdict import Severity, Verdict
 from toolfold.config import PROJECT_FILE, Config
 from toolfold.loops import Loops
-from toolfold.model import Approver
+from toolfold.model import Approver, Source
 from toolfold.redaction import Redaction
 
 log = logging.getLogger(__name__)
@@ -40,17 +41,29 @@ def build_approval(
     approver: Approver | None = None,
     reviewer: Reviewer | None = None,
     rules: Sequence[Rule] = (),
+    grounds: Mapping[Source, Ground] | None = None,
 ) -> Approval:
-    """The station of the dispatch line. `rules` are those that plugins bring."""
+    """The station of the dispatch line.
+
+    `rules` are those that plugins bring. `grounds` are where the commands of some tools run, by the tools'
+    source; those of all others run here.
+    """
     settings = config.approval
-    denials, places = Denials(settings.deny), _places(config)
-    subjects = Subjects(
-        _judge(config, denials, places, rules), places=places, trusted_servers=settings.trusted_servers
-    )
+    denials, trusted = Denials(settings.deny), settings.trusted_servers
+
+    def reading(ground: Ground | None, elsewhere: Mapping[Source, Subjects] | None = None) -> Subjects:
+        places = _places(config)
+        if ground:
+            places = ground.places(places, _protected(config))
+        judge = _judge(config, denials, places, rules, ground)
+        return Subjects(judge, places=places, trusted_servers=trusted, elsewhere=elsewhere)
+
+    subjects = reading(None, {source: reading(ground) for source, ground in (grounds or {}).items()})
     chain = Chain(
         mode=settings.mode,
         denials=denials,
         allowlist=build_allowlist(config, subjects),
+        isolated=settings.isolated,
         clears=Severity[settings.smart_clears.upper()],
     )
     return Approval(
@@ -88,15 +101,19 @@ def own_places(config: Config) -> tuple[Path, ...]:
     return (paths.config_dir, paths.state_dir, paths.cache_dir, paths.user_file, config.plugins_folder)
 
 
-def _places(config: Config) -> Places:
+def _protected(config: Config) -> list[str]:
     paths = config.paths
     in_project = [paths.project_dir / name for name in (PROJECT_FILE, ".toolfold", "toolfold.lock")]
     project = [paths.project_file] if paths.project_file else []
+    return [str(path) for path in (*own_places(config), *in_project, *project)]
+
+
+def _places(config: Config) -> Places:
     home = config.environment.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - it may be unknown
     return Places(
         home=home if home.startswith("/") else None,
         cwd=str(config.workspace),
-        protected=[str(path) for path in (*own_places(config), *in_project, *project)],
+        protected=_protected(config),
     )
 
 
@@ -116,11 +133,13 @@ class _Judge:
         return self._made(command, cwd=cwd, kept=kept)
 
 
-def _judge(config: Config, denials: Denials, places: Places, rules: Sequence[Rule]) -> Judging:
+def _judge(
+    config: Config, denials: Denials, places: Places, rules: Sequence[Rule], ground: Ground | None
+) -> Judging:
     def make() -> Judging:
         from toolfold.approval.judge import Judge
 
-        return Judge(Rules.shipped().plus(own).plus(Rules(denials.rules)), places)
+        return Judge(Rules.shipped().plus(own).plus(Rules(denials.rules)), places, ground)
 
     configured = Rules.read(config.approval.rules)
     own = configured.plus(Rules({rule.name: rule for rule in rules}.values()))

@@ -1,6 +1,6 @@
 """The order in which it is decided whether a call may run.
 
-    hard floor → deny rules → session grants → allow-list → mode (manual, smart, off) → a person
+    hard floor → deny rules → session grants → allow-list → isolated place → mode → a person
 
 An earlier station's no cannot be undone by a later one, and no station is skipped: `Chain.settle` is read
 from top to bottom. It asks nobody itself; None is its word for "somebody must be asked".
@@ -8,6 +8,7 @@ from top to bottom. It asks nobody itself; None is its word for "somebody must b
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -37,6 +38,7 @@ class Station(StrEnum):
     DENY = "deny rule"
     SESSION = "session grant"
     ALLOWLIST = "allow-list"
+    ISOLATED = "isolated place"
     MODE = "mode off"
     SMART = "smart approval"
     PERSON = "person"
@@ -65,13 +67,15 @@ class Chain:
         denials: Denials | None = None,
         grants: Grants | None = None,
         allowlist: AllowList | None = None,
+        isolated: Collection[str] = (),
         clears: Severity = Severity.LOW,
     ) -> None:
+        """`isolated` are the categories that nobody is asked about where a place keeps it in."""
         self.mode = mode
         self.denials = denials or Denials()
         self.grants = grants or Grants()
         self.allowlist = allowlist or AllowList()
-        self._clears = clears
+        self._isolated, self._clears = frozenset(isolated), clears
 
     def settle(self, subject: Subject, session_id: str) -> Decision | None:
         """The decision, or None where somebody must be asked."""
@@ -88,9 +92,18 @@ class Chain:
             return Decision(True, Station.SESSION, "this kind was agreed to in this session")
         if self.allowlist.covers(subject.listed, subject.rules):
             return Decision(True, Station.ALLOWLIST, "the allow-list has it")
+        if self._stays_inside(subject):
+            place = verdict.findings[0].kept_in
+            return Decision(True, Station.ISOLATED, f"it stays in {place}, and approval.isolated allows that")
         if self.mode == "off" and not (verdict.unread or _is_guarded(subject)):
             return Decision(True, Station.MODE, "approval is switched off")
         return None
+
+    def _stays_inside(self, subject: Subject) -> bool:
+        """Whether a place keeps in all that was found, and the configuration allows that."""
+        found = subject.verdict.findings
+        kept = all(each.kept_in and each.category in self._isolated for each in found)
+        return kept and _is_of_a_kind(subject)
 
     def may_be_cleared(self, subject: Subject) -> bool:
         """Whether a model may answer in a person's place."""

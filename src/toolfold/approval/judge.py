@@ -9,10 +9,11 @@ import functools
 import logging
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from toolfold.approval.effects import confidential, effects_of
+from toolfold.approval.ground import Ground
 from toolfold.approval.places import Places
 from toolfold.approval.rules import Rules
 from toolfold.approval.shell.reader import NOTHING_KEPT, Reading, read_command
@@ -38,10 +39,10 @@ TOUCHING = frozenset({Kind.DELETE, Kind.OVERWRITE, Kind.WRITE, Kind.PERMISSIONS,
 
 
 class Judge:
-    """Judges commands by one set of rules, on one machine."""
+    """Judges commands by one set of rules, on one machine, or for the ground that they run on."""
 
-    def __init__(self, rules: Rules, places: Places) -> None:
-        self._rules, self._places = rules, places
+    def __init__(self, rules: Rules, places: Places, ground: Ground | None = None) -> None:
+        self._rules, self._places, self._ground = rules, places, ground
 
     def __call__(
         self, command: str, *, cwd: str | None = None, kept: Mapping[str, Word] = NOTHING_KEPT
@@ -76,7 +77,7 @@ class Judge:
             return None
 
     def _findings(
-        self, command: str, effects: Iterable[Effect], runs: Iterable[Run], places: Places
+        self, command: str, effects: Iterable[Effect], runs: Sequence[Run], places: Places
     ) -> Iterator[Finding]:
         try:
             for effect in spoofed_text(command):
@@ -85,18 +86,21 @@ class Judge:
                 yield from self._rules.about_effect(effect)
             for effect in effects:
                 yield from self._rules.about_effect(_located(effect, places))
+            ground = None if self._ground is None or self._ground.lets_out(runs) else self._ground
             for run in runs:
-                yield from self._about(run, places)
+                yield from self._about(run, places, ground)
                 if (shorter := _shortest(run)) is not None:  # a guess, for which nothing is refused for good
-                    yield from (replace(each, blocked=False) for each in self._about(shorter, places))
+                    yield from (replace(each, blocked=False) for each in self._about(shorter, places, ground))
         except Exception:
             log.exception("judging a command failed; it is asked about")
             yield _failed(command)
 
-    def _about(self, run: Run, places: Places) -> Iterator[Finding]:
+    def _about(self, run: Run, places: Places, ground: Ground | None) -> Iterator[Finding]:
         yield from self._rules.about_run(run)
         for effect in effects_of(run, places):
-            yield from self._rules.about_effect(effect)
+            for finding in self._rules.about_effect(effect):
+                kept = ground is not None and ground.keeps(finding, effect, run)
+                yield replace(finding, kept_in=ground.name) if ground and kept else finding
 
 
 def _shortest(run: Run) -> Run | None:

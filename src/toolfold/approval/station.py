@@ -10,17 +10,20 @@ from __future__ import annotations
 import copy
 import functools
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from toolfold.approval.asking import Questions, ask
 from toolfold.approval.audit import AuditLog
 from toolfold.approval.chain import Chain, Decision, Station
+from toolfold.approval.memory import Memory
+from toolfold.approval.shell.words import Word
 from toolfold.approval.smart import SmartApproval
 from toolfold.approval.subject import Subject, Subjects
 from toolfold.errors import ConfigError, Refused
 from toolfold.loops import Loops
-from toolfold.model import Answer, ApprovalRequest, Approver, CallContext, Json, Tool
+from toolfold.model import Answer, ApprovalRequest, Approver, CallContext, Json, Source, Tool
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +79,7 @@ class Approval:
         self._subjects = subjects or Subjects()
         self._chain = chain or Chain()
         self._smart, self._audit = smart, audit
-        self._questions = Questions()
+        self._questions, self._memory = Questions(), Memory()
 
     def asking(self, approver: Approver) -> Approval:
         """The same with somebody else to ask; grants, rules and records are shared."""
@@ -84,32 +87,39 @@ class Approval:
         other._approver, other._questions = approver, Questions()
         return other
 
-    def preview(self, command: str, *, cwd: str | None = None) -> Preview:
-        """What would become of a command in a new session. Nothing is run, asked or recorded."""
-        subject = self._subjects.of_command(command, cwd)
+    def preview(self, command: str, *, cwd: str | None = None, source: Source | None = None) -> Preview:
+        """What would become of a command in a new session. Nothing is run, asked or recorded.
+
+        `source` is that of the tool that would bring it, where that tells on which ground it runs.
+        """
+        subject = self._subjects.of_command(command, cwd, source)
         smart = self._smart is not None and self._chain.may_be_cleared(subject)
         asks = "smart approval, then a person" if smart else "a person"
         return Preview(subject, self._chain.settle(subject, ""), asks)
 
     async def require(self, tool: Tool, args: Json, context: CallContext) -> None:
         """Return where the call may run; raise Refused where it may not."""
-        subject = await self._read(tool, args)
+        task = (context.session_id, tool.name, str(args.get("task") or ""))
+        subject = await self._read(tool, args, self._memory.recall(task))
         decision = self._chain.settle(subject, context.session_id)
         if decision is None:
             decision = await self._asked(subject, context.session_id)
+        if decision.station is Station.ISOLATED:
+            log.info("%s runs unasked (%s): %s", tool.name, ", ".join(subject.rules), decision.why)
         if decision.station is not Station.NOTHING:
             decision = self._recorded(decision, subject, context)
         if not decision.allowed:
             raise Refused(
                 f"{tool.name!r} was refused: {decision.why}. It was not invoked; do not try it again unasked."
             )
+        self._memory.keep(task, subject.verdict.leaves)
 
-    async def _read(self, tool: Tool, args: Json) -> Subject:
+    async def _read(self, tool: Tool, args: Json, kept: Mapping[str, Word]) -> Subject:
         if not any(
             isinstance(each, (str, list, dict)) and len(each) > LONG_COMMAND for each in args.values()
         ):
-            return self._subjects.read(tool, args)
-        return await self._loops.in_thread(lambda: self._subjects.read(tool, args))
+            return self._subjects.read(tool, args, kept)
+        return await self._loops.in_thread(lambda: self._subjects.read(tool, args, kept))
 
     async def _asked(self, subject: Subject, session_id: str) -> Decision:
         smart = self._smart

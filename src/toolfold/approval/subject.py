@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from toolfold.approval.places import Place, Places, Where
+from toolfold.approval.shell.reader import NOTHING_KEPT
 from toolfold.approval.shell.words import Word
 from toolfold.approval.verdict import Finding, Severity, Verdict
 from toolfold.errors import shown
-from toolfold.model import MCP_PREFIX, Effect, FrozenDict, Json, Meaning, Tool
+from toolfold.model import MCP_PREFIX, Effect, FrozenDict, Json, Meaning, Source, Tool
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,9 @@ _HARMLESS = (bool, int, float, type(None))
 class Judging(Protocol):
     """Reads a command and says what would become of running it."""
 
-    def __call__(self, command: str, *, cwd: str | None = None) -> Verdict: ...
+    def __call__(
+        self, command: str, *, cwd: str | None = None, kept: Mapping[str, Word] = ...
+    ) -> Verdict: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,49 +88,58 @@ class Subjects:
         *,
         places: Places | None = None,
         trusted_servers: Collection[str] = (),
+        elsewhere: Mapping[Source, Subjects] | None = None,
     ) -> None:
+        """`elsewhere` reads the calls of tools whose commands run on another ground, by their source."""
         self._judge, self._places = judge, places or Places()
         self._trusted = frozenset(trusted_servers)
+        self._elsewhere = elsewhere or {}
 
-    def read(self, tool: Tool, args: Json) -> Subject:
-        """What the call would do. Never raises: what cannot be read is marked as unread."""
+    def read(self, tool: Tool, args: Json, kept: Mapping[str, Word] = NOTHING_KEPT) -> Subject:
+        """What the call would do. Never raises: what cannot be read is marked as unread.
+
+        `kept` are the variables that earlier commands have left to this one.
+        """
+        if tool.source in self._elsewhere:
+            return self._elsewhere[tool.source].read(tool, args, kept)
         try:
-            return self._read(tool, args)
+            return self._read(tool, args, kept)
         except Exception:
             log.exception("a call of %r could not be judged", tool.name)
             return Subject(tool, args, _unjudged(""))
 
-    def judge(self, command: str, cwd: str | None = None) -> Verdict:
+    def judge(self, command: str, cwd: str | None = None, kept: Mapping[str, Word] = NOTHING_KEPT) -> Verdict:
         """The verdict on one command. A judge that fails has not read it."""
         if self._judge is None or len(command) > LONGEST_COMMAND:
             return _unjudged(command)
         try:
-            verdict = self._judge(command, cwd=cwd)
+            verdict = self._judge(command, cwd=cwd, kept=kept)
         except Exception:
             log.exception("a command could not be judged; somebody must see it")
             return _unjudged(command)
         return replace(verdict, unread=True) if _FAILED in _rules_of(verdict) else verdict
 
-    def of_command(self, command: str, cwd: str | None = None) -> Subject:
-        """A command by itself, as a tool that runs commands would bring it."""
+    def of_command(self, command: str, cwd: str | None = None, source: Source | None = None) -> Subject:
+        """A command by itself, as a tool that runs commands would bring it, or a tool of this source."""
         args = {"command": command} if cwd is None else {"command": command, "cwd": cwd}
-        return self.read(_ANY_SHELL, args)
+        return self.read(replace(_ANY_SHELL, source=source) if source else _ANY_SHELL, args)
 
     def spell(self, entry: str) -> tuple[str, frozenset[str] | None]:
         """An entry of the allow-list in the one spelling, and the rules that it meets; None for whichever."""
         if entry.startswith(TOOL):
             return entry, None
         verdict = self.judge(entry)
-        return _shape(verdict), frozenset(_rules_of(verdict))
+        there = (rule for other in self._elsewhere.values() for rule in _rules_of(other.judge(entry)))
+        return _shape(verdict), frozenset(_rules_of(verdict)).union(there)
 
-    def _read(self, tool: Tool, args: Json) -> Subject:
+    def _read(self, tool: Tool, args: Json, kept: Mapping[str, Word]) -> Subject:
         if not tool.judged_as and not self._may_change(tool):
             return Subject(tool, args, _NOTHING)
         meanings = self._meanings(tool, args)
         commands = self._commands(tool, args, meanings)
         folder = next((args[name] for name in _named(meanings, Meaning.FOLDER)), None)
         folder = folder if isinstance(folder, str) else None
-        verdict = _joined([self.judge(each, folder) for each in commands])
+        verdict = _joined([self.judge(each, folder, kept) for each in commands])
         found = (*verdict.findings, *self._about_writes(tool, args, meanings), *self._declared(tool))
         verdict = replace(verdict, findings=tuple(dict.fromkeys(found)))
         subject = Subject(tool, args, verdict, "\n".join(commands))
@@ -267,7 +279,8 @@ def _joined(verdicts: list[Verdict]) -> Verdict:
         findings += [_moved(each, start) for each in verdict.findings]
         start += len(verdict.command) + 1
     command = "\n".join(verdict.command for verdict in verdicts)
-    return Verdict(command, tuple(findings), unread=any(verdict.unread for verdict in verdicts))
+    left = {name: value for verdict in verdicts for name, value in verdict.leaves.items()}
+    return Verdict(command, tuple(findings), unread=any(verdict.unread for verdict in verdicts), leaves=left)
 
 
 def _moved(finding: Finding, by: int) -> Finding:

@@ -64,6 +64,8 @@ class Finding:
     reason: str
     span: tuple[int, int] = (0, 0)
     blocked: bool = False
+    kept_in: str = ""
+    """The place that keeps it in, where all that it touches is that place's own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,16 +67,21 @@ def revoke(invocation: Invocation, entries: tuple[str, ...], all_: bool) -> None
 @command.command("test")
 @click.argument("line", metavar="COMMAND")
 @click.option("--cwd", help="The folder it would run in.")
+@click.option("--backend", help="Where it would run. Default: the configured backend.")
 @json_option
 @click.pass_context
-def test(ctx: click.Context, line: str, cwd: str | None, as_json_: bool) -> int:
-    """Say what would become of a command. It is not run.
+def test(ctx: click.Context, line: str, cwd: str | None, backend: str | None, as_json_: bool) -> int:
+    """Say what would become of a command of the terminal tool. It is not run.
 
     The exit code is 0 where the command would run unasked, and 1 where it would be asked about or refused.
     """
+    from toolfold.tools.terminal import SOURCE
+
     invocation: Invocation = ctx.obj
+    if backend:
+        invocation = invocation.also([f"terminal.backend={backend}"])
     with invocation.runtime() as runtime:
-        preview = runtime.approval.preview(line, cwd=cwd)
+        preview = runtime.approval.preview(line, cwd=cwd, source=SOURCE)
     if as_json_:
         as_json(_as_json(preview))
     else:
@@ -151,6 +156,7 @@ def _as_json(preview: Preview) -> dict[str, Any]:
                 "reason": each.reason,
                 "part": verdict.command[slice(*each.span)],
                 "blocked": each.blocked,
+                "kept_in": each.kept_in,
             }
             for each in verdict.findings
         ],

@@ -225,6 +225,8 @@ def _list_in_words(field: FieldInfo) -> str:
 def item_in_words(field: FieldInfo) -> str:
     """The type of what a list holds as a person would say it."""
     item = get_args(_bare(field.annotation))[0]
+    if get_origin(item) is Literal:
+        return f"one of {', '.join(get_args(item))}"
     most = _most(get_args(item)[1:])
     return f"text of 1 to {most} characters" if most else word_for(item_kind(field))
 

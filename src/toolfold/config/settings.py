@@ -123,6 +123,8 @@ ApprovalMode = Annotated[
     WithJsonSchema({"enum": ["manual", "smart", "off", False]}),
 ]
 Clearance = Annotated[Literal["low", "medium"], BeforeValidator(_lowered)]
+Confinable = Literal["fs-delete", "data-loss", "overwrite", "permissions", "process"]
+
 Place = Annotated[
     Literal["local", "sandbox", "docker", "ssh", "apptainer", "modal", "daytona"], BeforeValidator(_lowered)
 ]
@@ -395,6 +397,12 @@ class Approval(Section):
         default=(),
         description="Your own rules for what somebody must see, beside those that come with the package.",
         json_schema_extra={"in_project": "adds"},
+    )
+    isolated: tuple[Confinable, ...] = Field(
+        default=(),
+        description="Categories that run unasked, on record, where a sandbox or a container keeps them in."
+        " What leaves such a place, or reaches what is shared with it, is asked about.",
+        json_schema_extra={"grants": True, "in_project": "never"},
     )
     trusted_servers: tuple[Text, ...] = Field(
         default=(),

@@ -68,6 +68,8 @@ class Backend(ABC):
     lease = 0
     """After how many seconds without a word from us everything of ours ends there. 0 where the end of a
     client, however it comes, always closes the input of what it started."""
+    apart = False
+    """Whether its files are not this machine's, so that a path means another file there."""
     gate = ""
     """The name of the program in `entry`, as the list of processes has it: no signal is meant for it."""
 
@@ -80,6 +82,15 @@ class Backend(ABC):
     @abstractmethod
     def home(self) -> str:
         """The absolute path in the place where a new task begins. Known once open."""
+
+    @property
+    def shared(self) -> Sequence[tuple[str, str]] | None:
+        """Folders of this machine that commands can change, each with its path there.
+
+        Whatever else a command does to files and processes must stay in the place. None where it need not,
+        as on this machine itself.
+        """
+        return None
 
     @abstractmethod
     async def check(self) -> Readiness:

@@ -58,6 +58,10 @@ class Sandbox(Local):
         self._user = Path(environment.get("HOME", "/"))
         self._hidden = (*(self._user / name for name in CREDENTIALS), *hidden)
 
+    @property
+    def shared(self) -> Sequence[tuple[str, str]]:
+        return [(str(folder), str(folder)) for folder in self._writable]
+
     async def check(self) -> Readiness:
         if not shutil.which("bwrap", path=self._environment["PATH"]):
             return Readiness(

@@ -111,6 +111,7 @@ class Ssh(Backend):
     """Commands run on another machine."""
 
     name = "ssh"
+    apart = True
     advice = "The next command connects again. Is the network there, and the machine up?"
     lease = 60
 

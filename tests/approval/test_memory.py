@@ -1,0 +1,72 @@
+"""What one command leaves to the next is known when that one is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import toolfold
+from toolfold.approval.memory import Memory
+from toolfold.approval.shell.words import Word
+from toolfold.model import Effect, Meaning
+
+Call = Callable[..., toolfold.ToolResult]
+
+
+@pytest.fixture
+def call(runtime: toolfold.Runtime) -> Call:
+    """Call a tool that runs commands, with nobody to ask."""
+    text = {"type": "string"}
+    runtime.registry.register(
+        name="shell",
+        toolset="shells",
+        schema={"type": "object", "properties": {"command": text, "task": text}, "required": ["command"]},
+        handler=lambda args: "ran",
+        description="Run a command.",
+        effects=[Effect.EXECUTE],
+        judged_as={"command": Meaning.COMMAND},
+    )
+    session = runtime.session(["shells"])
+    return lambda command, **more: session.call_sync("shell", {"command": command, **more})
+
+
+def test_a_file_named_in_an_earlier_command_is_known(call: Call) -> None:
+    assert call("export TARGET=/etc/passwd").ok
+    refused = call("echo x > $TARGET")
+    assert not refused.ok
+    assert "nobody to ask" in (refused.error or "")
+
+
+def test_another_task_has_variables_of_its_own(call: Call) -> None:
+    assert call("export TARGET=/etc/passwd", task="a").ok
+    assert call("echo x > $TARGET", task="b").ok
+    assert not call("echo x > $TARGET", task="a").ok
+
+
+def test_a_name_worked_out_where_nobody_looked_is_asked_about(
+    call: Call,
+) -> None:
+    assert call("export TARGET=$(cat name.txt)").ok
+    assert not call("cp evil $TARGET").ok
+    assert call("ls $TARGET").ok
+
+
+def test_what_was_refused_leaves_nothing(call: Call) -> None:
+    assert not call("export TARGET=/etc/passwd; rm -rf build").ok
+    assert call("echo x > $TARGET").ok
+
+
+def test_what_is_not_exported_does_not_last(call: Call) -> None:
+    assert call("TARGET=/etc/passwd").ok
+    assert call("echo x > $TARGET").ok
+
+
+def test_memory_is_bounded() -> None:
+    memory = Memory()
+    for number in range(3_000):
+        memory.keep(("s", "t", str(number)), {"A": Word("1")})
+        memory.keep(("s", "t", ""), {f"V{number}": Word("1")})
+    assert not memory.recall(("s", "t", "0"))
+    assert len(memory.recall(("s", "t", ""))) == 1_000
+    assert "V2999" in memory.recall(("s", "t", ""))
