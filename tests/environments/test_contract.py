@@ -216,6 +216,10 @@ class TestATask:
         done = await environment.run('pwd; printf "%s|%s" "$ODD" "$hidden"')
         assert done.output == f"{environment.backend.home}/a b/ç\n{odd}|"
 
+    async def test_what_is_unset_stays_unset(self, environment: Environment) -> None:
+        await environment.run("unset NAMED")
+        assert (await environment.run("echo ${NAMED-none}")).output == "none\n"
+
     async def test_they_stay_also_after_exit_and_failure(self, environment: Environment) -> None:
         await environment.run("cd /; export KEPT=yes; set -e; false; echo never")
         assert (await environment.run("pwd; echo $KEPT; exit 1")).output == "/\nyes\n"

@@ -1,6 +1,6 @@
 # Prepares a shell to run one command where its task left off, and to note where it leaves off.
 # $0 a name for the shell · $1 the command, or @file that holds it · $2 the task's file
-# $3 the variables given to every command · $4 where tasks begin · $5 where this command begins, if elsewhere
+# $3 the variables given to every task · $4 where tasks begin · $5 where this command begins, if elsewhere
 # $6 what marks the end, or @file to make at the beginning · $7 rows and $8 columns of the terminal, if any
 # $9 whether the task is left where this ends
 __toolfold_end() {
@@ -19,9 +19,8 @@ __toolfold_end() {
 exec 9>&1 2>&1
 __toolfold_task=$2 __toolfold_mark=$6 __toolfold_leave=$9 __toolfold_run=$TOOLFOLD_RUN
 [ -z "$7" ] || stty rows "$7" cols "$8" 2>/dev/null
-[ ! -r "$3" ] || . "$3"
 TOOLFOLD_PWD=$4
-[ ! -r "$2" ] || . "$2"
+if [ -r "$2" ]; then . "$2"; elif [ -r "$3" ]; then . "$3"; fi
 TOOLFOLD_RUN=$__toolfold_run
 export TOOLFOLD_RUN
 cd -- "$TOOLFOLD_PWD" 2>/dev/null || {
