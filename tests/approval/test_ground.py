@@ -26,6 +26,11 @@ from toolfold.approval.shell.runs import Run
 from toolfold.approval.shell.words import Word
 from toolfold.approval.subject import Subject, Subjects
 from toolfold.approval.verdict import Effect, Finding, Kind, Severity
+from toolfold.environments.container import Container, Mount
+from toolfold.environments.docker import Docker
+from toolfold.environments.local import Local
+from toolfold.environments.sandbox import Sandbox
+from toolfold.environments.ssh import Address, Ssh
 from toolfold.errors import Refused
 from toolfold.loops import Loops
 from toolfold.model import CallContext, Source
@@ -113,8 +118,8 @@ class TestWhatStaysInside:
             "python3 -c 'import shutil; shutil.rmtree(\"src\")'",
         ],
     )
-    @pytest.mark.parametrize("ground", [MOUNTED, WALLED], ids=lambda ground: ground.name)
-    def test_the_project_that_is_shared_is_asked_about(self, command: str, ground: Ground) -> None:
+    @pytest.mark.parametrize("ground", [MOUNTED, CLOSED, WALLED], ids=lambda ground: ground.name)
+    def test_what_is_worked_on_is_asked_about_shared_or_not(self, command: str, ground: Ground) -> None:
         top = ground.home.split("/")[1]
         assert station(command.format(home=ground.home, top=top), ground) is None
 
@@ -149,9 +154,10 @@ class TestWhatStaysInside:
         assert read(command, ground).questionable
         assert station(command, ground) is None
 
-    @pytest.mark.parametrize("command", ["rm -rf build", 'rm -rf "$FOLDER"/x', "git ls-files | xargs rm"])
-    def test_where_nothing_is_shared_every_file_is_the_places_own(self, command: str) -> None:
-        assert station(command, CLOSED) is Station.ISOLATED
+    def test_no_file_is_the_places_own_where_nobody_knows_yet_where_the_work_is(self) -> None:
+        ground = Ground(name="daytona", apart=True, shared=())
+        assert station("rm -rf /etc/nginx", ground) is None
+        assert station("pkill -9 node", ground) is Station.ISOLATED
 
     @pytest.mark.parametrize("ground", [None, REMOTE])
     @pytest.mark.parametrize("command", ["rm -rf /etc/nginx", "rm -rf /tmp/x", "pkill -9 node"])
@@ -255,6 +261,35 @@ class TestPathsApart:
         }
         there = with_ground.preview(command, source=source).subject.verdict
         assert "self-protection" not in {each.category for each in there.findings}
+
+
+class TestWhatPlacesSay:
+    def test_a_sandbox_shares_the_project_and_what_else_may_be_written(self, tmp_path: Path) -> None:
+        sandbox = Sandbox(home=tmp_path, notes=tmp_path / "n", environment={}, writable=[Path("/srv/more")])
+        assert not sandbox.apart
+        assert list(sandbox.shared) == [(str(tmp_path), str(tmp_path)), ("/srv/more", "/srv/more")]
+
+    def test_this_machine_keeps_nothing_in(self, tmp_path: Path) -> None:
+        local = Local(home=tmp_path, notes=tmp_path / "n", environment={})
+        assert (local.apart, local.shared) == (False, None)
+
+    def test_a_container_shares_what_can_be_written_and_nothing_is_known_of_one_that_was_opened_up(
+        self,
+    ) -> None:
+        mounts = (
+            Mount(source="/srv/project", target="/workspace"),
+            Mount(source="/srv/data", target="/data", writable=False),
+        )
+        docker = Docker(Container(image="x", mounts=mounts), environment={})
+        assert docker.apart
+        assert docker.shared == [("/srv/project", "/workspace")]
+        for opened_up in ({"options": ("--privileged",)}, {"capabilities": ("SYS_ADMIN",)}):
+            container = Container(image="x", mounts=mounts, **opened_up)  # type: ignore[arg-type]
+            assert Docker(container, environment={}).shared is None
+
+    def test_another_machine_is_apart_and_keeps_nothing_in(self) -> None:
+        ssh = Ssh(Address(host="example.com"), environment={})
+        assert (ssh.apart, ssh.shared) == (True, None)
 
 
 class TestInARuntime:

@@ -3,7 +3,7 @@
 A place apart has other files than this machine, so that no link and no folder of this machine tells what a
 path is. A place that keeps what happens in it makes some things harmless: those that are sure to touch its
 own files and processes only. What is sent, published or done to other machines leaves every place, and what
-is shared with this machine is not the place's own. Decides nothing: the chain does.
+is worked on there, or shared with this machine, is a loss wherever it is. Decides nothing: the chain does.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _TRANSPARENT = names("find xargs sh bash dash env nice timeout command nohup tim
 # After these, a path may lead elsewhere than it says.
 _LEADING_OUT = names("ln link mount umount chroot nsenter unshare pivot_root bwrap setns fusermount")
 
-# Where nobody expects a way to what is shared; any other folder may be a link to it.
+# Where nobody expects a way to the project; any other folder may be a link to it.
 _OWN_TREES = names("tmp etc usr bin sbin lib lib32 lib64 var boot run")
 
 _Parts = tuple[str, ...]
@@ -89,17 +89,16 @@ class Ground:
         return effect.kind in _ON_FILES and self._is_own(effect.target)
 
     def _is_own(self, path: str) -> bool:
-        """Whether nothing that is shared is there, below it or above it."""
-        if not self.shared:
-            return self.shared is not None
+        """Whether nothing that is shared or worked on is there, below it or above it."""
         told = _known(path)
-        if not path.startswith("/") or _OWN_TREES.isdisjoint(told[:1]):
+        if not self.home or not path.startswith("/") or _OWN_TREES.isdisjoint(told[:1]):
             return False
         ways = {told} if self.apart else {told, _real(told)}
-        return not any(_meet(way, folder) for way in ways for folder in self._shared_there())
+        return not any(_meet(way, folder) for way in ways for folder in self._precious())
 
-    def _shared_there(self) -> set[_Parts]:
-        lexical = {_split(there) for _, there in self.shared or ()}
+    def _precious(self) -> set[_Parts]:
+        """What is shared, and where the work is: it may be nowhere else."""
+        lexical = {_split(self.home), *(_split(there) for _, there in self.shared or ())}
         return lexical if self.apart else lexical | {_real(parts) for parts in lexical}
 
     def _seen(self, protected: Iterable[str]) -> Iterable[str]:

@@ -76,6 +76,8 @@ class Modal(Backend):
     """Commands run in one sandbox."""
 
     name = "modal"
+    apart = True
+    shared: Sequence[tuple[str, str]] = ()
     advice = "The next command starts another sandbox; this one and its files are gone."
 
     def __init__(
