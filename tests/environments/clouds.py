@@ -21,12 +21,16 @@ from typing import Protocol
 
 import pytest
 
+from toolfold.environments.daytona import Daytona, DaytonaSandbox
 from toolfold.environments.modal import Modal, ModalSandbox
 
 Options = dict[str, str]
-Made = Modal
+Made = Modal | Daytona
 LEASE = 3
-TOKENS = {"modal": {"MODAL_TOKEN_ID": "ak-test", "MODAL_TOKEN_SECRET": "as-test"}}
+TOKENS = {
+    "modal": {"MODAL_TOKEN_ID": "ak-test", "MODAL_TOKEN_SECRET": "as-test"},
+    "daytona": {"DAYTONA_API_KEY": "dtn-test"},
+}
 
 
 class Clouds:
@@ -85,15 +89,23 @@ def modal(options: Mapping[str, str], *, kept: bool = True) -> Modal:
     return Modal(wanted, key=options["key"], kept=kept, lease=LEASE)
 
 
-MAKERS: dict[str, Maker] = {"modal": modal}
+def daytona(options: Mapping[str, str], *, kept: bool = True) -> Daytona:
+    wanted = DaytonaSandbox(home=options["home"], notes=options["notes"])
+    known = {"DAYTONA_API_URL": options["url"], **({} if options.get("unknown") else TOKENS["daytona"])}
+    return Daytona(wanted, environment=known, key=options["key"], kept=kept, lease=LEASE)
 
 
-def without_credentials() -> None:
-    """As if this process had never been given any."""
+MAKERS: dict[str, Maker] = {"modal": modal, "daytona": daytona}
+
+
+def without_credentials(name: str, options: Mapping[str, str]) -> Made:
+    """A backend in a process that has never been given any."""
+    backend = MAKERS[name]({**options, "unknown": "yes"})
     for variables in TOKENS.values():
         for variable in variables:
             os.environ.pop(variable, None)
     os.environ["MODAL_CONFIG_PATH"] = os.devnull
+    return backend
 
 
 @contextmanager

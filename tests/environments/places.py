@@ -92,6 +92,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("podman", elsewhere.container, elsewhere.podman),
     Kind("ssh", elsewhere.machine, elsewhere.ssh),
     Kind("modal", clouds.modal, clouds.prepared("modal")),
+    Kind("daytona", clouds.daytona, clouds.prepared("daytona")),
 )
 
 

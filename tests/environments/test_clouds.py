@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.environments.clouds import CLOUDS, MAKERS, TOKENS, Made, Options, sandbox
-from tests.environments.test_contract import FOREVER, asleep_somewhere, gone_everywhere
+from tests.environments.test_contract import FOREVER, asleep_somewhere, gone_everywhere, until
 from toolfold.environments import Environment
 from toolfold.errors import EnvironmentFailed
 
@@ -125,10 +125,9 @@ async def test_without_its_package_it_says_what_to_install(
 async def test_without_credentials_it_says_how_to_get_some(name: str, options: Options) -> None:
     """In a process of its own: an SDK keeps what it has found."""
     program = (
-        "import asyncio, sys\n"
-        "from tests.environments.clouds import MAKERS, without_credentials\n"
-        f"backend = MAKERS[{name!r}]({options!r})\n"
-        "without_credentials()\n"
+        "import asyncio\n"
+        "from tests.environments.clouds import without_credentials\n"
+        f"backend = without_credentials({name!r}, {options!r})\n"
         "print(asyncio.run(backend.check()).advice)\n"
     )
     asked = await asyncio.create_subprocess_exec(
@@ -150,3 +149,45 @@ async def test_a_server_out_of_reach_is_said(name: str, options: Options) -> Non
     )
     said, _ = await asked.communicate()
     assert "network" in said.decode()
+
+
+async def test_what_comes_out_while_more_goes_in_does_not_wait_for_it(name: str, options: Options) -> None:
+    given = bytes(range(256)) * 16_000
+    async with Environment(make(name, options)) as environment:
+        running = await environment.start("cat")
+        feeding = asyncio.create_task(running.feed(given))
+        heard = b""
+        while data := await running.read():
+            heard += data
+        await feeding
+        assert heard == given
+        await environment.finish(running)
+
+
+async def test_an_interrupt_reaches_the_program_and_nothing_around_it(name: str, options: Options) -> None:
+    async with Environment(make(name, options)) as environment:
+        running = await environment.start(
+            "trap 'echo caught; exit 6' INT; echo ready; while :; do sleep 0.05; done"
+        )
+        assert await running.read() == b"ready\n"
+        assert await environment.interrupt(running)
+        assert await running.read() == b"caught\n"
+        assert await running.read() == b""
+        assert running.ended is not None
+        assert running.ended.code == 6
+        await environment.finish(running)
+
+
+async def test_what_ran_leaves_no_note(name: str, options: Options) -> None:
+    async with Environment(make(name, options)) as environment:
+        for n in range(5):
+            await environment.run(f"echo {n}", given=b"x" * 100_000)
+
+        async def tidy() -> bool:  # but for the guard, which runs
+            return len([*_found(options, "pipes.*"), *_found(options, "arguments.*")]) <= 1
+
+        await until(tidy)
+
+
+def _found(options: Options, pattern: str) -> list[Path]:
+    return list(Path(options["notes"]).glob(pattern))

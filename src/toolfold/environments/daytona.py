@@ -1,0 +1,288 @@
+"""A sandbox at Daytona, through its own SDK.
+
+One that is kept is found again by its name; it stops when nobody has used it for a while, and the next
+client starts it again with its files. One that is not goes with its client or, where that was killed, soon
+after. Its programs are reached through terminals, the only streams of bytes that the SDK has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import importlib.util
+import json
+import secrets
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from toolfold.environments.backend import Backend, Channel, Readiness, Size
+from toolfold.environments.typed import Typed
+from toolfold.errors import EnvironmentFailed
+
+if TYPE_CHECKING:
+    import daytona
+
+PROBE_SECONDS = 5.0
+CREATE_SECONDS = 600.0
+CLOSE_SECONDS = 20.0
+ACTIVE_SECONDS = 120.0
+"""How often the sandbox is told that it is in use."""
+LEASE_SECONDS = 60
+IDLE_MINUTES_WITHOUT_OWNER = 5
+
+_INSTALL = "Install it: pip install 'toolfold[daytona]'."
+_KEY = "Set DAYTONA_API_KEY; Daytona's dashboard makes one."
+_TIDY = "mkdir -p {home} {notes}; find {notes} -maxdepth 1 -name 'pipes.*' -mtime +0 -exec rm -rf {{}} +"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaytonaSandbox:
+    """How a sandbox is to be."""
+
+    image: str = "debian:12"
+    """The name of an image in a registry."""
+    snapshot: str = ""
+    """A snapshot to begin from instead; how much it may use was said when it was made."""
+    home: str = ""
+    """Where tasks begin; empty for the image's own working directory."""
+    notes: str = "/tmp/.toolfold"  # noqa: S108  (of the sandbox; nobody else is in it)
+    """Where our notes are kept."""
+    network: bool = False
+    cpus: int = 1
+    memory: int = 2
+    """GiB."""
+    disk: int = 5
+    """GiB."""
+    idle_minutes: int = 60
+    """After how long without a client it stops."""
+    kept_minutes: int = 7 * 24 * 60
+    """How long its files are kept after that."""
+
+    def place(self, key: str) -> str:
+        """The name of a sandbox like this one, for whoever uses this key."""
+        text = json.dumps([key, asdict(self)], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Daytona(Backend):
+    """Commands run in one sandbox."""
+
+    name = "daytona"
+    apart = True
+    shared: Sequence[tuple[str, str]] = ()
+    advice = "The next command starts it again, or another one where it was deleted."
+
+    def __init__(
+        self,
+        sandbox: DaytonaSandbox,
+        *,
+        environment: Mapping[str, str],
+        key: str = "",
+        kept: bool = True,
+        lease: int = LEASE_SECONDS,
+    ) -> None:
+        """A kept sandbox is shared by all who use its key and want the same."""
+        self.lasting, self.lease = kept, lease
+        self._wanted, self._environment = sandbox, environment
+        self._name = f"toolfold-{sandbox.place(key if kept else secrets.token_hex(8))}"
+        self._home = sandbox.home
+        self._client: daytona.AsyncDaytona | None = None
+        self._sandbox: daytona.AsyncSandbox | None = None
+        self._staying: asyncio.Task[None] | None = None
+
+    @property
+    def folder(self) -> str:
+        return self._wanted.notes
+
+    @property
+    def home(self) -> str:
+        return self._home
+
+    async def check(self) -> Readiness:
+        if not importlib.util.find_spec("daytona"):
+            return Readiness(False, "the package `daytona` is not installed", _INSTALL)
+        client = None
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                client = self._connected()
+                await self._found(client)
+        except TimeoutError:
+            return Readiness(False, "Daytona does not answer", "Is the network there?")
+        except Exception as error:
+            return Readiness(False, _said(error), _why(error))
+        finally:
+            if client:
+                await client.close()
+        return Readiness(True)
+
+    async def open(self) -> None:
+        if not importlib.util.find_spec("daytona"):
+            raise EnvironmentFailed("The package `daytona` is not installed.", advice=_INSTALL)
+        try:
+            self._client = self._client or self._connected()
+            self._sandbox = await self._usable(self._client)
+        except Exception as error:
+            problem = f"Daytona has no sandbox for us: {_said(error)}."
+            raise EnvironmentFailed(problem, advice=_why(error)) from None
+        if self._staying is None or self._staying.done():
+            self._staying = asyncio.create_task(self._stay())
+
+    async def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], pty: Size | None) -> Channel:
+        if self._sandbox is None:
+            raise EnvironmentFailed("daytona is closed.", advice="Open it again.")
+        typed = Typed(terminal=pty is not None)
+        try:
+            line = await _Line.open(self._sandbox, typed, env, pty or Size())
+            await typed.begin(line, self.folder, argv)
+        except Exception as error:
+            problem = f"daytona cannot start a program: {_said(error)}."
+            raise EnvironmentFailed(problem, advice=self.advice) from None
+        return typed
+
+    async def close(self) -> None:
+        if self._staying:
+            self._staying.cancel()
+            await asyncio.wait({self._staying})
+        client, self._client = self._client, None
+        sandbox, self._sandbox = self._sandbox, None
+        with contextlib.suppress(Exception):  # it may be gone already, or out of reach
+            async with asyncio.timeout(CLOSE_SECONDS):
+                if sandbox and not self.lasting:
+                    await sandbox.delete()
+        if client:
+            await client.close()
+
+    async def remove(self) -> None:
+        """Delete the sandbox, with all that is in it."""
+        client = self._connected()
+        try:
+            if sandbox := await self._found(client):
+                await sandbox.delete()
+        finally:
+            await client.close()
+
+    def _connected(self) -> daytona.AsyncDaytona:
+        import daytona
+
+        known = self._environment
+        return daytona.AsyncDaytona(
+            daytona.DaytonaConfig(
+                api_key=known.get("DAYTONA_API_KEY"),
+                jwt_token=known.get("DAYTONA_JWT_TOKEN"),
+                organization_id=known.get("DAYTONA_ORGANIZATION_ID"),
+                api_url=known.get("DAYTONA_API_URL"),
+                target=known.get("DAYTONA_TARGET"),
+            )
+        )
+
+    async def _usable(self, client: daytona.AsyncDaytona) -> daytona.AsyncSandbox:
+        import daytona
+
+        sandbox = await self._found(client)
+        if sandbox is None:
+            try:
+                sandbox = await client.create(self._params(), timeout=CREATE_SECONDS)
+            except daytona.DaytonaConflictError:  # another client was faster
+                sandbox = await client.get(self._name)
+        if sandbox.state != daytona.SandboxState.STARTED:
+            await self._started(sandbox)
+        self._home = self._wanted.home or await sandbox.get_work_dir()
+        folders = {"home": shlex.quote(self._home), "notes": shlex.quote(self.folder)}
+        await sandbox.process.exec(_TIDY.format(**folders))
+        return sandbox
+
+    async def _found(self, client: daytona.AsyncDaytona) -> daytona.AsyncSandbox | None:
+        import daytona
+
+        try:
+            sandbox = await client.get(self._name)
+        except daytona.DaytonaNotFoundError:
+            return None
+        gone = (daytona.SandboxState.DESTROYED, daytona.SandboxState.DESTROYING)
+        return None if sandbox.state in gone else sandbox
+
+    async def _started(self, sandbox: daytona.AsyncSandbox) -> None:
+        import daytona
+
+        if sandbox.state in (daytona.SandboxState.STOPPED, daytona.SandboxState.ARCHIVED):
+            await sandbox.start(timeout=CREATE_SECONDS)
+        else:
+            await sandbox.wait_for_sandbox_start(timeout=CREATE_SECONDS)
+
+    def _params(self) -> daytona.CreateSandboxFromImageParams | daytona.CreateSandboxFromSnapshotParams:
+        import daytona
+
+        wanted = self._wanted
+        common = {
+            "name": self._name,
+            "labels": {"made-by": "toolfold", "home": wanted.home},
+            "network_block_all": not wanted.network,
+            "auto_stop_interval": wanted.idle_minutes if self.lasting else IDLE_MINUTES_WITHOUT_OWNER,
+            "auto_delete_interval": wanted.kept_minutes if self.lasting else 0,
+        }
+        if wanted.snapshot:
+            return daytona.CreateSandboxFromSnapshotParams(snapshot=wanted.snapshot, **common)
+        limits = daytona.Resources(cpu=wanted.cpus, memory=wanted.memory, disk=wanted.disk)
+        return daytona.CreateSandboxFromImageParams(image=wanted.image, resources=limits, **common)
+
+    async def _stay(self) -> None:
+        """What happens in a terminal may not count as use."""
+        while self._sandbox:
+            await asyncio.sleep(ACTIVE_SECONDS)
+            with contextlib.suppress(Exception):
+                await self._sandbox.refresh_activity()
+
+
+class _Line:
+    """A terminal in the sandbox."""
+
+    def __init__(self, handle: daytona.handle.async_pty_handle.AsyncPtyHandle) -> None:
+        self._handle = handle
+
+    @classmethod
+    async def open(
+        cls, sandbox: daytona.AsyncSandbox, typed: Typed, env: Mapping[str, str], size: Size
+    ) -> _Line:
+        import daytona
+
+        handle = await sandbox.process.create_pty_session(
+            id=f"toolfold-{secrets.token_hex(8)}",
+            on_data=typed.arrived,
+            cwd="/",
+            envs=dict(env),
+            pty_size=daytona.PtySize(rows=size.rows, cols=size.columns),
+        )
+        return cls(handle)
+
+    async def send(self, data: bytes) -> None:
+        await self._handle.send_input(data)
+
+    async def closed(self) -> tuple[int | None, str]:
+        result = await self._handle.wait()
+        return result.exit_code, result.error or ""
+
+    async def resize(self, size: Size) -> None:
+        import daytona
+
+        await self._handle.resize(daytona.PtySize(rows=size.rows, cols=size.columns))
+
+    async def hang_up(self) -> None:
+        await self._handle.disconnect()
+
+
+def _said(error: Exception) -> str:
+    return (str(error) or type(error).__name__).strip().rstrip(".")
+
+
+def _why(error: Exception) -> str:
+    """What to do about it."""
+    import daytona
+
+    if isinstance(error, daytona.DaytonaAuthenticationError | daytona.DaytonaForbiddenError):
+        return _KEY
+    if isinstance(error, OSError | daytona.DaytonaConnectionError):
+        return "Is the network there? The sandbox, if there is one, is as it was."
+    return "Daytona's dashboard may tell more."

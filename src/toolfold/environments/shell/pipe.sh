@@ -1,0 +1,68 @@
+# Makes a pipe of bytes out of a terminal in raw mode, for one program, and says how the program fares.
+# $1 what marks our own words · $2 our folder · then the program and its arguments
+# Takes from the terminal: `d` and a number, with so many bytes after it, for the program's input; `e` at the
+# end of that; `a` where a part of the output has arrived; `q` to go.
+mark=$1 pipes=$2/pipes.$$
+shift 2
+trap : HUP INT QUIT TERM
+(umask 077 && mkdir -p "$pipes" && mkfifo "$pipes/arrived" "$pipes/pieces") || exit 126
+exec 3<&0 4<>"$pipes/arrived" 5>&1 6<>"$pipes/pieces" </dev/null
+setsid=$(command -v setsid)
+
+say() { printf '\036%s %s\036' "$mark" "$1" >&5; }
+
+# Never waits for the program, since what it takes may also be what the program waits for.
+take() {
+  trap '' HUP INT QUIT TERM
+  number=0
+  while read -r word count; do
+    case $word in
+      d)
+        number=$((number + 1))
+        dd bs="$count" count=1 iflag=fullblock of="$pipes/$number" 2>/dev/null
+        echo "$number" >&6
+        ;;
+      e) echo end >&6 ;;
+      a) echo >&4 ;;
+      q) break ;;
+    esac
+  done
+  echo end >&6
+}
+
+deliver() {
+  trap '' HUP INT QUIT TERM
+  while read -r number <&6 && [ "$number" != end ]; do
+    cat "$pipes/$number" 2>/dev/null
+    rm -f "$pipes/$number"
+    say g
+  done
+}
+
+run() {
+  trap : HUP INT QUIT TERM
+  $setsid "$@" 2>"$pipes/errors" 3<&- 4>&- 5>&- 6>&-
+  code=$?
+  say "x $code $(tail -c 1000 "$pipes/errors" | tr '\036\n' '  ')"
+}
+
+# A part of the output is a few pieces of it. Not more than four parts are on their way: what reads terminals
+# there drops a client that does not keep up.
+send() {
+  trap '' HUP INT QUIT TERM
+  parts=0
+  while :; do
+    count=$(dd bs=16384 count=8 2>&1 >&5) || break
+    case $count in 0+0*) break ;; esac
+    say r
+    parts=$((parts + 1))
+    [ "$parts" -lt 4 ] || { read -r _ <&4 && parts=$((parts - 1)); }
+  done
+  say o
+}
+
+take <&3 &
+taker=$!
+deliver | run "$@" | send
+while kill -0 "$taker" 2>/dev/null; do wait "$taker"; done
+rm -rf "$pipes"
