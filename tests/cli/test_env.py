@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -118,12 +119,22 @@ class Screen:
         return found
 
 
-AROUND = "stty -g; sh -c 'echo pid=$$; exec \"$0\" env shell' {toolfold}; echo code=$?; stty -g; echo after"
+async def asleep(token: str) -> None:
+    """Wait until what has the token about it runs."""
+    async with asyncio.timeout(PATIENCE):
+        while not any(": sleep" in trace for trace in traces(token)):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+AROUND = "stty -g; sh -c 'echo pid=$$; exec \"$0\" env shell {backend}' {toolfold}; echo code=$?; stty -g"
 
 
 @pytest.fixture
-async def screen(tmp_path: Path) -> AsyncIterator[Screen]:
-    """A shell in `local`, started from a shell that tells how it left the terminal."""
+async def screen(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Screen]:
+    """A shell, in `local` unless a test says otherwise, started from one that looks at the terminal then."""
+    backend = getattr(request, "param", "")
+    if backend == "sandbox" and shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed: `apt-get install bubblewrap`")
     (tmp_path / "project").mkdir()
     environment = {
         "PATH": os.environ["PATH"],
@@ -132,7 +143,7 @@ async def screen(tmp_path: Path) -> AsyncIterator[Screen]:
         "TOOLFOLD_HOME": str(tmp_path / "home"),
     }
     client = Client.start(
-        ["sh", "-c", AROUND.format(toolfold=TOOLFOLD)],
+        ["sh", "-c", AROUND.format(toolfold=TOOLFOLD, backend=backend)],
         env=environment,
         pty=Size(30, 90),
         cwd=str(tmp_path / "project"),
@@ -170,6 +181,7 @@ class TestShell:
         await screen.type("exit 3\n")
         await opened.left(3)
 
+    @pytest.mark.parametrize("screen", ["local", "sandbox"], indirect=True)
     async def test_it_has_the_size_of_the_terminal_also_after_a_change(self, screen: Screen) -> None:
         opened = await Opened.on(screen)
         await screen.type("stty size\n")
@@ -180,11 +192,14 @@ class TestShell:
         await screen.type("exit\n")
         await opened.left(0)
 
+    @pytest.mark.parametrize("screen", ["local", "sandbox"], indirect=True)
     async def test_ctrl_c_is_for_what_runs_in_it(self, screen: Screen) -> None:
         opened = await Opened.on(screen)
-        await screen.type("echo be''gun; sleep 86400\n")
-        await screen.until("begun")
+        token = f"token{secrets.token_hex(8)}"
+        await screen.type(f"MARK={token} sleep 86400\n")
+        await asleep(token)
         await screen.type("\x03")
+        await screen.until(r"\^C")
         await screen.type("echo status $?\n")
         await screen.until("status 130")
         await screen.type("exit 0\n")
@@ -197,8 +212,8 @@ class TestShell:
 
     async def test_what_does_not_answer_can_be_left_and_nothing_of_it_stays(self, screen: Screen) -> None:
         opened, token = await Opened.on(screen), f"token{secrets.token_hex(8)}"
-        await screen.type(f"trap '' INT TERM HUP; echo be''gun; MARK={token} sleep 86400\n")
-        await screen.until("begun")
+        await screen.type(f"trap '' INT TERM HUP; MARK={token} sleep 86400\n")
+        await asleep(token)
         await screen.type("\x03\x03")
         await screen.type("\x1d\x1d\x1d")
         await screen.until("left: the shell, and what it started, was ended")
@@ -207,8 +222,8 @@ class TestShell:
 
     async def test_a_signal_to_us_ends_it_and_brings_the_terminal_back(self, screen: Screen) -> None:
         opened, token = await Opened.on(screen), f"token{secrets.token_hex(8)}"
-        await screen.type(f"echo be''gun; MARK={token} sleep 86400\n")
-        await screen.until("begun")
+        await screen.type(f"MARK={token} sleep 86400\n")
+        await asleep(token)
         os.kill(opened.pid, signal.SIGTERM)
         await opened.left(143)
         assert traces(token) == []
