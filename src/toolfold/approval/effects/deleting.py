@@ -24,6 +24,16 @@ def _rm(scene: Scene) -> Iterator[Effect]:
         yield scene.delete(word, *traits, recursive=recursive)
 
 
+def _cmake(scene: Scene) -> Iterator[Effect]:
+    """Its own small shell: `cmake -E rm -rf src`."""
+    words = scene.run.argv[1:]
+    if words[:1] == ("-E",) and words[1:2] and words[1] in ("rm", "remove", "remove_directory"):
+        switches = {word for word in words[2:] if word.startswith("-")}
+        whole = words[1] == "remove_directory" or any(letter in word for word in switches for letter in "rR")
+        for word in scene.each(word for word in words[2:] if word not in switches):
+            yield scene.delete(word, recursive=whole)
+
+
 def _rmdir(scene: Scene) -> Iterator[Effect]:
     for word in scene.each(scene.options().operands):
         yield scene.delete(word, "only-empty")
@@ -127,6 +137,7 @@ DELETING: Family = {
     **dict.fromkeys(names("rm grm"), _rm),
     **dict.fromkeys(names("rimraf del-cli"), _rimraf),
     "rmdir": _rmdir,
+    "cmake": _cmake,
     "unlink": _unlink,
     **dict.fromkeys(names("shred srm wipe scrub sfill secure-delete"), _shred),
     **dict.fromkeys(names("trash-empty trash-put trash rmtrash gvfs-trash gvfs-rm send2trash"), _trash),

@@ -102,7 +102,11 @@ _SOUGHT = re.compile(
 def sought(scene: Scene) -> Iterator[Word]:
     """A whole home or machine that is searched for secrets."""
     words = [word for word in scene.run.argv[1:64] if not word.startswith("-")]
-    if scene.run.name.lower() in _SEARCHERS and words and any(_SOUGHT.search(word) for word in words[:2]):
+    if (
+        scene.run.name.lower() in _SEARCHERS
+        and words
+        and any(_SOUGHT.search(word[:256]) for word in words[:2])
+    ):
         whole = {Place.HOME, Place.ROOT}
         yield from (word for word in words[1:] if whole & scene.where(word).places)
     elif scene.run.name.lower() == "find" and not {"-exec", "-execdir", "-ok"}.isdisjoint(scene.run.argv):

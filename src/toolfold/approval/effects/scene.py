@@ -21,6 +21,20 @@ MOST_OPERANDS = 400  # looked at one by one; no person types more
 _USUAL = frozenset({Place.PROJECT, Place.TEMP, Place.UNKNOWN})
 _FINDERS = frozenset(("find", "xargs", "parallel", "fd", "fdfind"))
 _HIDDEN = re.compile(r"(?:^|/)\.[^/.][^/]*/|\.\./")
+_RECORDS = (
+    ".csv",
+    ".tsv",
+    ".sql",
+    ".xls",
+    ".xlsx",
+    ".doc",
+    ".docx",
+    ".parquet",
+    ".jsonl",
+    ".dump",
+    ".bak",
+    ".pdf",
+)
 _REFILLED = (".log", ".out", ".tmp", ".cache")  # files that fill again by themselves
 _SPARE = re.compile("test|dev|tmp|temp|bak|backup|copy|local|sample|demo|old|seed|scratch", re.IGNORECASE)
 _WHOLE = (Place.ROOT, Place.SYSTEM_ROOT, Place.SYSTEM)
@@ -79,7 +93,10 @@ class Scene:
 
     def delete(self, word: Word, *traits: str, recursive: bool = False) -> Effect:
         where = self.where(word, follow=False, whole=recursive)
-        return self.destroy(Kind.DELETE, word, where, *traits, *(("recursive",) if recursive else ()))
+        records = ("records",) if word.pattern and word.lower().endswith(_RECORDS) else ()
+        return self.destroy(
+            Kind.DELETE, word, where, *traits, *records, *(("recursive",) if recursive else ())
+        )
 
     def destroy(self, kind: Kind, word: Word, where: Where, *traits: str) -> Effect:
         """What cannot be taken back: a gap that may be empty counts."""

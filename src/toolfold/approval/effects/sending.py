@@ -130,7 +130,7 @@ def files_sent(scene: Scene) -> Iterator[Word]:
         options = Options.read(run.argv, names("-n --server -P --port -f --file -p -t -u -i"))
         yield from options.values("-f", "--file") if options.has("-n", "--server") else ()
     elif name in _KEEPERS:
-        yield from run.argv[1:] if any(_KEPT_AFAR.match(word) for word in run.argv[1:32]) else ()
+        yield from run.argv[1:] if any(_KEPT_AFAR.match(word[:256]) for word in run.argv[1:32]) else ()
     elif name in ("croc", "wormhole", "magic-wormhole", "ffsend", "transfer"):
         yield from run.argv[1:]
     elif name in ("ftp", "tftp", "lftp", "ncftpput", "smbclient"):
