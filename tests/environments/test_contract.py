@@ -373,6 +373,16 @@ class TestABackgroundProcess:
         log = await environment.processes.log(process.name, 0, 1_000)
         assert log.decode() == '/usr\ntask\nit\'s\n"given" $HOME'
 
+    async def test_its_command_may_be_longer_than_an_argument(self, environment: Environment) -> None:
+        process = await environment.start_process(f": {'x' * 300_000}\nexit 3")
+        assert (await environment.processes.wait(process.name, PATIENCE)).code == 3
+
+    async def test_what_is_no_signal_is_said(self, environment: Environment) -> None:
+        process = await environment.start_process("read line")
+        for name in ("NONE", "INT\n9 end-process x 1"):
+            with pytest.raises(CallError, match="no such signal"):
+                await environment.processes.signal(process.name, name)
+
     async def test_its_input_can_be_closed(self, environment: Environment) -> None:
         process = await environment.start_process("wc -c")
         await environment.processes.write(process.name, b"12345", close=True)

@@ -20,15 +20,15 @@ from toolfold.environments.guard import Guard, GuardLost
 from toolfold.environments.output import readable
 from toolfold.environments.place import Command, Place
 from toolfold.environments.scripts import script
-from toolfold.errors import CallError, EnvironmentFailed, did_you_mean, nearest
+from toolfold.errors import CallError, EnvironmentFailed, did_you_mean, nearest, shown
 
 LOOK_SECONDS = 0.25
-START_SECONDS = 10.0
 WRITE_SECONDS = 10.0
 MOST_WATCHED = 1 << 20
 """How many new bytes of a log are looked through at once; of more, the last."""
 MOST_LINES = 5
 MOST_NOTICES = 500
+LONGEST_NOTED = 2_000
 LONGEST_LINE = 500
 
 State = Literal["running", "ended", "lost"]
@@ -93,7 +93,7 @@ class Processes:
                 )
             process = Process(
                 name=f"p{secrets.token_hex(4)}",
-                command=command.text,
+                command=shown(command.text, LONGEST_NOTED),
                 task=command.task,
                 started=time.time(),
                 watched=tuple(watched),
@@ -152,7 +152,8 @@ class Processes:
     async def signal(self, name: str, signal: str) -> None:
         """Send it a signal, by its name without SIG, and to all that it started."""
         await self._running(name)
-        if not await self._place.ask(lambda guard: guard.tell_process(name, signal)):
+        known = signal.isascii() and signal.isalnum()  # it goes into an order of words
+        if not known or not await self._place.ask(lambda guard: guard.tell_process(name, signal)):
             raise CallError(
                 f"{name} could not be sent {signal}: there is no such signal, or it has just ended."
             )
@@ -168,7 +169,7 @@ class Processes:
 
     async def notices(self, tasks: str = "") -> list[Notice]:
         """What happened since this was last asked, to processes of tasks whose names begin so."""
-        if self._watching:
+        if self._watching and not self._watching.done():
             with contextlib.suppress(EnvironmentFailed):
                 await self._look()
         told = [each for each in self._notices if each.process.task.startswith(tasks)]
