@@ -11,6 +11,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from toolfold.approval.building import build_approval, own_places
@@ -356,13 +357,14 @@ class _Nameless:
                 log.warning(said, name, did_you_mean(near))
 
 
-def _grounds(terminal: Resident) -> Mapping[Source, Ground]:
+def _grounds(terminal: Resident) -> Mapping[tuple[Source, str], Ground]:
     """Where the terminal's commands run, for those who judge them; nothing where that is simply here."""
     backend = terminal.environment.backend
     shared = None if backend.shared is None else tuple(backend.shared)
     if not backend.apart and shared is None:
         return {}
-    return {TERMINAL: Ground(name=backend.name, home=backend.home, apart=backend.apart, shared=shared)}
+    ground = Ground(name=backend.name, home=backend.home, apart=backend.apart, shared=shared)
+    return {(TERMINAL, "terminal"): ground, (TERMINAL, "process"): replace(ground, certain=False)}
 
 
 def _retriever(config: Config, progress: Progress | None) -> Retriever:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -253,13 +254,14 @@ class TestPathsApart:
         assert read("rm -rf /srv/app/build", REMOTE).rules == ("delete-tree",)
 
     def test_a_tool_of_another_source_is_judged_here(self, opened: Opened) -> None:
-        config, source = opened().config, Source("builtin", "terminal")
-        with_ground = build_approval(config, Loops(), grounds={source: CLOSED})
+        config = opened().config
+        terminal = replace(SHELL, source=Source("builtin", "terminal"))
+        with_ground = build_approval(config, Loops(), grounds={(terminal.source, "terminal"): CLOSED})
         command = f"rm -rf {config.paths.config_dir}"
         assert "self-protection" in {
             each.category for each in with_ground.preview(command).subject.verdict.findings
         }
-        there = with_ground.preview(command, source=source).subject.verdict
+        there = with_ground.preview(command, tool=terminal).subject.verdict
         assert "self-protection" not in {each.category for each in there.findings}
 
 
@@ -308,6 +310,14 @@ class TestInARuntime:
         assert entry["why"] == "it stays in sandbox, and approval.isolated allows that"
         assert entry["rules"] == ["delete-system-tree"]
         assert "terminal runs unasked (delete-system-tree): it stays in sandbox" in caplog.text
+
+    async def test_what_a_running_program_is_told_is_kept_in_by_nothing(self, opened: Opened) -> None:
+        runtime = opened(SETTINGS)
+        args = {"action": "write", "process": "p1", "data": "rm -rf /etc/nginx\n"}
+        with pytest.raises(Refused):  # it may be a shell on another machine
+            await runtime.approval.require(
+                runtime.registry.snapshot()["process"], args, CallContext(session_id="s")
+            )
 
     async def test_the_project_is_asked_about(self, opened: Opened) -> None:
         runtime = opened(SETTINGS)

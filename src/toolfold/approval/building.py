@@ -41,24 +41,26 @@ def build_approval(
     approver: Approver | None = None,
     reviewer: Reviewer | None = None,
     rules: Sequence[Rule] = (),
-    grounds: Mapping[Source, Ground] | None = None,
+    grounds: Mapping[tuple[Source, str], Ground] | None = None,
 ) -> Approval:
     """The station of the dispatch line.
 
     `rules` are those that plugins bring. `grounds` are where the commands of some tools run, by the tools'
-    source; those of all others run here.
+    source and name; those of all others run here.
     """
     settings = config.approval
     denials, trusted = Denials(settings.deny), settings.trusted_servers
 
-    def reading(ground: Ground | None, elsewhere: Mapping[Source, Subjects] | None = None) -> Subjects:
+    def reading(
+        ground: Ground | None, elsewhere: Mapping[tuple[Source, str], Subjects] | None = None
+    ) -> Subjects:
         places = _places(config)
         if ground:
             places = ground.places(places, _protected(config))
         judge = _judge(config, denials, places, rules, ground)
         return Subjects(judge, places=places, trusted_servers=trusted, elsewhere=elsewhere)
 
-    subjects = reading(None, {source: reading(ground) for source, ground in (grounds or {}).items()})
+    subjects = reading(None, {tool: reading(ground) for tool, ground in (grounds or {}).items()})
     chain = Chain(
         mode=settings.mode,
         denials=denials,

@@ -67,6 +67,8 @@ class Ground:
 
     None where more than those can be: the place keeps nothing in.
     """
+    certain: bool = True
+    """Whether a command is sure to run there. What a running program is told it may take anywhere."""
 
     def places(self, here: Places, protected: Sequence[str]) -> Places:
         """What paths mean there. `protected` are the runtime's own files, by their paths here."""
@@ -76,7 +78,9 @@ class Ground:
 
     def lets_out(self, runs: Iterable[Run]) -> bool:
         """Whether nothing of a command can be said to stay there."""
-        return self.shared is None or any(not run.name.known or run.name in _LEADING_OUT for run in runs)
+        if self.shared is None or not self.certain:
+            return True
+        return any(not run.name.known or run.name in _LEADING_OUT for run in runs)
 
     def keeps(self, finding: Finding, effect: Effect, run: Run) -> bool:
         """Whether what was found is sure to touch the place's own files and processes only."""

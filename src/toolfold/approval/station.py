@@ -23,7 +23,7 @@ from toolfold.approval.smart import SmartApproval
 from toolfold.approval.subject import Subject, Subjects
 from toolfold.errors import ConfigError, Refused
 from toolfold.loops import Loops
-from toolfold.model import Answer, ApprovalRequest, Approver, CallContext, Json, Source, Tool
+from toolfold.model import Answer, ApprovalRequest, Approver, CallContext, Json, Tool
 
 log = logging.getLogger(__name__)
 
@@ -87,12 +87,12 @@ class Approval:
         other._approver, other._questions = approver, Questions()
         return other
 
-    def preview(self, command: str, *, cwd: str | None = None, source: Source | None = None) -> Preview:
+    def preview(self, command: str, *, cwd: str | None = None, tool: Tool | None = None) -> Preview:
         """What would become of a command in a new session. Nothing is run, asked or recorded.
 
-        `source` is that of the tool that would bring it, where that tells on which ground it runs.
+        `tool` is the one that would bring it, which tells on which ground it runs.
         """
-        subject = self._subjects.of_command(command, cwd, source)
+        subject = self._subjects.of_command(command, cwd, tool)
         smart = self._smart is not None and self._chain.may_be_cleared(subject)
         asks = "smart approval, then a person" if smart else "a person"
         return Preview(subject, self._chain.settle(subject, ""), asks)

@@ -88,9 +88,9 @@ class Subjects:
         *,
         places: Places | None = None,
         trusted_servers: Collection[str] = (),
-        elsewhere: Mapping[Source, Subjects] | None = None,
+        elsewhere: Mapping[tuple[Source, str], Subjects] | None = None,
     ) -> None:
-        """`elsewhere` reads the calls of tools whose commands run on another ground, by their source."""
+        """`elsewhere` reads the calls of tools whose commands run on another ground, by source and name."""
         self._judge, self._places = judge, places or Places()
         self._trusted = frozenset(trusted_servers)
         self._elsewhere = elsewhere or {}
@@ -100,8 +100,8 @@ class Subjects:
 
         `kept` are the variables that earlier commands have left to this one.
         """
-        if tool.source in self._elsewhere:
-            return self._elsewhere[tool.source].read(tool, args, kept)
+        if other := self._elsewhere.get((tool.source, tool.name)):
+            return other.read(tool, args, kept)
         try:
             return self._read(tool, args, kept)
         except Exception:
@@ -119,10 +119,11 @@ class Subjects:
             return _unjudged(command)
         return replace(verdict, unread=True) if _FAILED in _rules_of(verdict) else verdict
 
-    def of_command(self, command: str, cwd: str | None = None, source: Source | None = None) -> Subject:
-        """A command by itself, as a tool that runs commands would bring it, or a tool of this source."""
+    def of_command(self, command: str, cwd: str | None = None, tool: Tool | None = None) -> Subject:
+        """A command by itself, as a tool that runs commands would bring it, or this one."""
         args = {"command": command} if cwd is None else {"command": command, "cwd": cwd}
-        return self.read(replace(_ANY_SHELL, source=source) if source else _ANY_SHELL, args)
+        bringing = replace(_ANY_SHELL, source=tool.source, name=tool.name) if tool else _ANY_SHELL
+        return self.read(bringing, args)
 
     def spell(self, entry: str) -> tuple[str, frozenset[str] | None]:
         """An entry of the allow-list in the one spelling, and the rules that it meets; None for whichever."""

@@ -75,13 +75,12 @@ def test(ctx: click.Context, line: str, cwd: str | None, backend: str | None, as
 
     The exit code is 0 where the command would run unasked, and 1 where it would be asked about or refused.
     """
-    from toolfold.tools.terminal import SOURCE
-
     invocation: Invocation = ctx.obj
     if backend:
         invocation = invocation.also([f"terminal.backend={backend}"])
     with invocation.runtime() as runtime:
-        preview = runtime.approval.preview(line, cwd=cwd, source=SOURCE)
+        terminal = runtime.registry.snapshot().find("terminal")
+        preview = runtime.approval.preview(line, cwd=cwd, tool=terminal)
     if as_json_:
         as_json(_as_json(preview))
     else:
