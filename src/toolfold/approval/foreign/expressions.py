@@ -91,6 +91,18 @@ _CLEAR = frozenset(
         ),
     }
 )
+_HOMES = frozenset(
+    {
+        *("homedir", "home", "expandUser", "user_home", "user_home!", "UserHomeDir", "NSHomeDirectory"),
+        *("user-homedir-pathname", "getHomeDirectory", "homeDirectory", "getUserHome"),
+    }
+)
+_ENVIRONMENTS = frozenset(
+    {
+        *("ENV", "env", "environ", "_ENV", "_SERVER", "process", "getenv", "Getenv", "get_env"),
+        *("getProperty", "fetch_env", "LookupEnv"),
+    }
+)
 PATTERN_MAKERS = frozenset(
     {
         "glob",
@@ -256,15 +268,24 @@ class Expressions:
                 told = True
             elif token.kind == "number":
                 parts.append(token.text)
+            elif parts and _unpacks(words, place):
+                parts, skip = [_decoded(token.text, "".join(parts), words[place:])], len(words)
+                told = True
             elif token.kind == "name":
                 text, skip = self._named(words, place)
                 told |= text not in ("", GAP)
+                if text == HOME and parts[-1:] == [GAP] and words[place - 1].text == ".":
+                    parts.pop()  # the module whose function it is
                 parts.append(text)
             elif token.text not in _GLUE and token.text not in "()[]{},:;@\\'#$":
                 parts.append(GAP)
         text = "".join(parts)
         text = text if len(text) <= _LONGEST else text[:_LONGEST] + GAP
         return text if told or GAP in text else None
+
+    def goes_on(self, words: Sequence[Token]) -> bool:
+        """Whether a list is only the beginning: `["a", "b"].join(" ")`, `["726d"].pack("H*")`."""
+        return words[0].text == "[" and [t.text for t in words[self._behind_call(words, 0) :][:1]] == ["."]
 
     def joined(self, words: Sequence[Token], place: int) -> tuple[str, int] | None:
         """`["a", "b"].join(" ")` as text, and where to go on."""
@@ -279,27 +300,19 @@ class Expressions:
         """What a name within an expression stands for, and where to go on."""
         name = words[place].text.lstrip("$@%&")
         rest = words[place + 1 : place + 8]
-        around = {token.text.lstrip("$@%&") for token in words[place : place + 8]}
-        if name in (
-            "ENV",
-            "env",
-            "environ",
-            "_ENV",
-            "_SERVER",
-            "process",
-            "getenv",
-            "homedir",
-            "home",
-            "expandUser",
-        ):
-            return (HOME if around & {"HOME", "homedir", "home", "~"} else GAP), len(words)
+        if name in self.values:
+            return self.values[name], place + 1
+        if name in _HOMES:
+            return HOME, self._behind_access(words, place + 1)
+        if name in _ENVIRONMENTS:
+            end = self._behind_access(words, place + 1)
+            known = any(token.text in ("HOME", "user.home", "USERPROFILE", "~") for token in words[place:end])
+            return (HOME if known else GAP), end
         if (
             name in DECODES
             and (text := next((t.text for t in words[place:] if t.kind == "string"), None)) is not None
         ):
             return _decoded(name, text, words[place:]), len(words)
-        if name in self.values:
-            return self.values[name], place + 1
         if (
             name in _CLEAR
             or name in _DECLARES
@@ -315,6 +328,18 @@ class Expressions:
         ):
             return "", place + 1
         return GAP, self._behind_call(words, place + 1) if called else place + 1
+
+    def _behind_access(self, words: Sequence[Token], at: int) -> int:
+        """Behind `.env.HOME`, `["HOME"]`, `{HOME}`, `("HOME")`: all that belongs to a name before it."""
+        while at < len(words) and words[at].kind == "mark":
+            self.steps += 1
+            if words[at].text in OPEN:
+                at = self._behind_call(words, at)
+            elif words[at].text in (".", "-", ">", ":") and _is_member(words, at + 1):
+                at += 1 if words[at + 1].kind == "mark" else 2
+            else:
+                break
+        return at
 
     def _behind_call(self, words: Sequence[Token], at: int) -> int:
         depth = 0
@@ -354,6 +379,19 @@ class Expressions:
         return out
 
 
+def _is_member(words: Sequence[Token], at: int) -> bool:
+    if at >= len(words):
+        return False
+    token = words[at]
+    return (token.kind == "name" and token.text[0] not in "$@%&") or token.text in (">", ":")
+
+
+def _unpacks(words: Sequence[Token], place: int) -> bool:
+    """Ruby's `["…"].pack("H*")` and `"…".unpack1("m")`: the text stands before the name."""
+    named = words[place].kind == "name" and words[place].text in ("pack", "unpack", "unpack1")
+    return named and place > 0 and words[place - 1].text == "."
+
+
 def _decoded(name: str, text: str, words: Sequence[Token]) -> str:
     """A string that is unpacked where it stands."""
     try:
@@ -361,7 +399,7 @@ def _decoded(name: str, text: str, words: Sequence[Token]) -> str:
             return bytes.fromhex(text).decode("utf-8", "replace")
         if (
             "64" in name
-            or name in ("atob", "Base64", "MIME", "unpack")
+            or name in ("atob", "Base64", "MIME", "unpack", "unpack1")
             or any(token.text == "base64" for token in words)
         ):
             return base64.b64decode(text + "=" * (-len(text) % 4)).decode("utf-8", "replace")

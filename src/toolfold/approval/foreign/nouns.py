@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from toolfold.approval.shell.words import ANY, GAP, STAR, Mark, Word, gap
 from toolfold.approval.verdict import Effect, Kind
 
-__all__ = ["HOME", "SHELLS", "Foreign", "Found", "is_shell", "quoted"]
+__all__ = ["HOME", "SHELLS", "Foreign", "Found", "address", "is_shell", "quoted"]
 
 HOME = "\ue0fe"  # stands for the home directory in text that is being put together
 
 _MOST = 256  # of each; a text with more is not read by anybody
+
+# What is made again by the next run of the program that made it.
+_GENERATED = (".pyc", ".pyo", ".py[co]", ".o", ".class", ".tmp", ".swp")
 
 SHELLS = frozenset(
     {"sh", "bash", "zsh", "ksh", "dash", "ash", "fish", "cmd", "cmd.exe", "powershell", "pwsh", "csh", "tcsh"}
@@ -58,6 +62,28 @@ class Found:
 
     def delete(self, path: str, *, tree: bool = False) -> None:
         self.command("rm", *(["-rf"] if tree else ["-f"]), "--", path)
+
+    def delete_each(self, pattern: str) -> None:
+        """Every file that matches a pattern, one after the other; nobody has seen their names."""
+        self.delete(pattern)
+        folder, _, name = pattern.rpartition("/")
+        if name.endswith(_GENERATED):
+            return
+        base, deep, _ = folder.partition(f"{STAR}{STAR}")
+        start = base.partition(STAR)[0].rstrip("/") or ("/" if pattern[:1] == "/" else ".")
+        if deep:
+            named = "*" if GAP in name else name.replace(STAR, "*")
+            self.command("find", start, "-name", named, "-delete")
+        else:
+            self.command("xargs", "rm", "-f", "--", pattern)
+
+    def sends_environment(self, names: Iterable[str], to: str) -> None:
+        """Variables that are sent away; no name stands for all of them."""
+        for name in names:
+            if name:
+                self.script(f'curl -d "${name}" {quoted(to)}')
+            else:
+                self.script(f"printenv | curl -d @- {quoted(to)}")
 
     def overwrite(self, path: str) -> None:
         self.script(f": > {quoted(path)}")
@@ -100,6 +126,15 @@ def _one(part: str) -> str:
     if part == HOME:
         return '"$HOME"'
     return part if _LOOSE.fullmatch(part) else shlex.quote(part)
+
+
+def address(texts: Iterable[str]) -> str:
+    """The first address of another machine among texts; this machine's own only where there is no other."""
+    found = [text for text in texts if "://" in text]
+    return next((text for text in found if not _LOCAL.search(text)), found[0] if found else GAP)
+
+
+_LOCAL = re.compile(r"://(?:[^/@]*@)?(?:localhost|127\.|0\.0\.0\.0|\[::1\])")
 
 
 def is_shell(script: str) -> bool:

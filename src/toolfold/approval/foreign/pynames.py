@@ -28,6 +28,8 @@ __all__ = ["GAP_NAME", "Names"]
 GAP_NAME = "text_nobody_knows_"
 
 _DEEPEST_FOLD = 60
+_DEEP = f"{STAR}{STAR}/"  # all folders below
+_CODECS = frozenset({"hex", "base64", "rot13", "rot_13", "zlib", "bz2", "hex_codec", "base64_codec"})
 _MOST_FOLDS = 40_000  # expressions worked out in one text; beyond that nothing is known
 
 
@@ -121,10 +123,11 @@ class Names:
         if last in ("glob", "iglob") and name.startswith("glob"):
             return (given or GAP).replace("*", STAR)
         if last in ("listdir", "scandir", "walk") and name.startswith("os"):
-            return f"{(given or '.').rstrip('/')}/{STAR}"
+            return f"{(given or '.').rstrip('/')}/{_DEEP if last == 'walk' else ''}{STAR}"
         if last in ("iterdir", "glob", "rglob", "walk") and isinstance(node.func, ast.Attribute):
             base = self.text(node.func.value)
-            return None if base is None else f"{base.rstrip('/')}/{(given or '*').replace('*', STAR)}"
+            deep = _DEEP if last in ("rglob", "walk") else ""
+            return None if base is None else f"{base.rstrip('/')}/{deep}{(given or '*').replace('*', STAR)}"
         return None
 
     def dotted(self, node: ast.AST, depth: int = 0) -> str | None:
@@ -319,6 +322,8 @@ class Names:
                 if isinstance(inner, ast.Name)
                 else ""
             )
+            if isinstance(inner, ast.Constant) and isinstance(inner.value, str) and inner.value in _CODECS:
+                traits.add("decoded")
             full = self.names.get(name, name).rpartition(".")[2] if name else ""
             traits |= (
                 {"network"} if {name, full, self.names.get(name, "").partition(".")[0]} & NETWORK else set()

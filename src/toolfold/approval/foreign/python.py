@@ -7,12 +7,14 @@ import warnings
 from collections.abc import Iterator
 from itertools import islice
 
-from toolfold.approval.foreign.nouns import Foreign, Found, is_shell
+from toolfold.approval.foreign.clients import destroys, services
+from toolfold.approval.foreign.nouns import Foreign, Found, address, is_shell
 from toolfold.approval.foreign.pyfunctions import (
     DELETE,
     EVERY_SHELL,
     EVERY_SQL,
     KNOWN,
+    NETWORK,
     PROCESS,
     SENDS,
     SHELL,
@@ -22,7 +24,7 @@ from toolfold.approval.foreign.pyfunctions import (
 from toolfold.approval.foreign.pynames import GAP_NAME, Names
 from toolfold.approval.foreign.pyvalues import as_number, as_word
 from toolfold.approval.foreign.sql import read_sql
-from toolfold.approval.shell.words import GAP, Word
+from toolfold.approval.shell.words import GAP, STAR, Word
 from toolfold.approval.verdict import Kind
 
 __all__ = ["NotPython", "read_python"]
@@ -74,8 +76,12 @@ class _Reader(Names):
         super().__init__()
         self.tree, self.depth = tree, depth
         self.found = Found()
-        self.connects = self.redirects = self.sends = self.shows_environment = False
+        self.connects = self.redirects = self.sends = self.asks = self.authorizes = False
+        self.variables: dict[str, None] = {}  # of the environment; no name stands for all
+        self.looked_up: set[int] = set()
+        self.addresses: dict[str, None] = {}
         self.reads: list[str] = []
+        self.services: frozenset[Kind] = frozenset()
 
     def read(self) -> None:
         nodes = list(islice(_in_order(self.tree), _MOST_NODES + 1))
@@ -84,23 +90,49 @@ class _Reader(Names):
         for node in nodes:
             self.learn(node)
         self.start_again()
+        self.services = services(self.names.values())
         for node in nodes:
             self.learn(node)
             if isinstance(node, ast.Call):
                 self._call(node)
             elif isinstance(node, ast.While):
                 self._forks(node)
-            elif isinstance(node, ast.Attribute):
-                self.shows_environment |= self.dotted(node) == "os.environ"
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "://" in node.value:
+                self.addresses[node.value[:256]] = None
+            self._environment(node)
         self._between_calls()
+
+    def _environment(self, node: ast.AST) -> None:
+        """Which variables the code looks up; where it names none, it has them all."""
+        match node:
+            case ast.Subscript(value=ast.Attribute() as whole, slice=key) if (
+                self.dotted(whole) == "os.environ"
+            ):
+                self.looked_up.add(id(whole))
+                self._looks_up(key)
+            case ast.Call(
+                func=ast.Attribute(value=whole, attr="get" | "pop" | "setdefault"), args=[key, *_]
+            ) if self.dotted(whole) == "os.environ":
+                self.looked_up.add(id(whole))
+                self._looks_up(key)
+            case ast.Call(func=function, args=[key, *_]) if self.dotted(function) == "os.getenv":
+                self._looks_up(key)
+            case ast.Attribute() if id(node) not in self.looked_up and self.dotted(node) == "os.environ":
+                self.variables[""] = None
+
+    def _looks_up(self, key: ast.expr) -> None:
+        name = self.text(key)
+        if name is not None and name.isidentifier():
+            self.variables[name] = None
 
     def _between_calls(self) -> None:
         """What only several calls together do."""
         handed_over = self.redirects or any(is_shell(script) for script in self.found.scripts)
         if self.connects and handed_over:
             self.found.effect(Kind.REVERSE_SHELL, detail="a connection is handed to a shell")
-        if self.sends and self.shows_environment:
-            self.found.script(f"printenv | curl -d @- {GAP}")
+        if self.sends or self.asks:
+            sent = [name for name in self.variables if not (name and self.authorizes)]
+            self.found.sends_environment(sent, address(self.addresses))
         for path in self.reads:
             self.found.command("cat", "--", path)
             if self.sends:
@@ -135,6 +167,8 @@ class _Reader(Names):
         )
         self.redirects |= name in ("os.dup2", "pty.spawn", "socket.dup2")
         self.sends |= last in SENDS and name not in ("os.sendfile",)
+        self.asks |= last in ("get", "head") and name.partition(".")[0] in NETWORK
+        self.authorizes |= any(keyword.arg in ("headers", "auth") for keyword in node.keywords)
         if last in ("map", "filter", "submit", "Thread", "Process", "apply") and len(node.args) > 1:
             self._mapped(node)
 
@@ -172,7 +206,7 @@ class _Reader(Names):
             self._process(node)
             self.found.effect(Kind.PRIVILEGE, first or "", detail="opens a shell that somebody can type into")
         elif name in DELETE:
-            self.found.delete(first if first is not None else GAP)
+            self._deletes(first if first is not None else GAP)
         elif name in TREE:
             self.found.delete(first if first is not None else GAP, tree=True)
         elif name in TWO_PATHS and len(node.args) > 1:
@@ -225,7 +259,7 @@ class _Reader(Names):
         elif last == "rmtree":
             self.found.delete(first or path or GAP, tree=True)
         elif path is not None and last in ("unlink", "rmdir"):
-            self.found.delete(path)
+            self._deletes(path)
         elif path is not None and last in ("write_text", "write_bytes"):
             self.found.overwrite(path)
         elif path is not None and last in ("read_text", "read_bytes"):
@@ -237,6 +271,21 @@ class _Reader(Names):
         elif path is not None and last == "chmod":
             mode = self.fold(node.args[0]) if node.args else None
             self.found.command("chmod", f"{mode:o}" if isinstance(mode, int) else GAP, path)
+
+        self._destroys(node, last)
+
+    def _deletes(self, path: str) -> None:
+        self.found.delete_each(path) if STAR in path else self.found.delete(path)
+
+    def _destroys(self, node: ast.Call, last: str) -> None:
+        """A method of a client that loses what a service holds."""
+        if any(keyword.arg == "DryRun" for keyword in node.keywords):
+            return
+        limited = [argument for argument in node.args if not isinstance(argument, ast.Dict) or argument.keys]
+        method = _chain(node.func) or last
+        kind = destroys(method, self.services, everything=not limited and not node.keywords)
+        if kind is not None:
+            self.found.effect(kind, method, "drop", detail=f"{method}()")
 
     def _runs_elsewhere(self, name: str, last: str) -> bool:
         """Whether a method is one that hands its argument to a shell, here or on another machine."""

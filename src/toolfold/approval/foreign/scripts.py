@@ -11,8 +11,10 @@ import re
 from collections.abc import Sequence
 
 from toolfold.approval.foreign.calls import CONNECTS, DECODES, FETCHES, NEEDS, SENDS
+from toolfold.approval.foreign.clients import destroys, services
+from toolfold.approval.foreign.environment import environment
 from toolfold.approval.foreign.expressions import CLOSE, MOST_STEPS, OPEN, PATTERN_MAKERS, Expressions
-from toolfold.approval.foreign.nouns import Foreign, is_shell
+from toolfold.approval.foreign.nouns import HOME, Foreign, address, is_shell
 from toolfold.approval.foreign.sql import read_sql
 from toolfold.approval.foreign.syntax import MOST_TOKENS, Token
 from toolfold.approval.shell.words import GAP, STAR, Word
@@ -26,6 +28,9 @@ _FORKS = re.compile(
     r"fork(?: \( \))? (?:while|until) (?:1|true|fork|0)|(?:while|until)(?: \()? (?:1|true|fork|0)\b.*?fork"
     r"|loop [{d].{0,40}fork|for \( ; ; \).*?fork"
 )
+# Functions that walk through folders, whatever else they are given.
+_WALKERS = frozenset({"opendir", "find", "finddepth", "walk", "walkdir", "WalkDir", "Walk"})
+_LOOPS = frozenset({"each", "forEach", "for", "foreach", "map", "while", "lines", "each_child", "grep"})
 _CALLS_BY_NAME = frozenset(
     {
         *("array_map", "array_walk", "call_user_func", "call_user_func_array", "array_filter"),
@@ -54,6 +59,8 @@ class Calls(Expressions):
         self.reads: list[str] = []
         self.patterns: list[str] = []  # files that are listed or matched somewhere
         self.unnamed: set[bool] = set()  # deletions of files nobody named, whole trees or not
+        self.blind = False  # whether something is deleted of which not even a part of the name is known
+        self.services = services({*self.names, *self.strings})
 
     def read(self) -> None:
         at = 0
@@ -76,6 +83,7 @@ class Calls(Expressions):
         elif token.kind == "name":
             self.learn(at)
             self._shell_script(at)
+            self._apple_event(at)
             if (
                 token.text[0] == "$"
                 and self.mark(at + 1) == "("
@@ -85,9 +93,13 @@ class Calls(Expressions):
             by_name = token.text in _CALLS_BY_NAME or self.qualified(at) == "do.call"
             if by_name and (arguments := self.arguments(at)):
                 self._called_by_string("".join(part.text for part in arguments[0]), at, arguments[1:])
-            lists = token.text in PATTERN_MAKERS or (token.text == "Dir" and self.mark(at + 1) == "[")
+            lists = {token.text, self.qualified(at)} & PATTERN_MAKERS or (
+                token.text == "Dir" and self.mark(at + 1) == "["
+            )
             if lists and (made := next(iter(self.texts(at)), None)):
                 self.patterns.append(_starred(made))
+            self._walks(at)
+            self._destroys(at)
             if action := self._action(at):
                 self._act(action, at, self.arguments(at))
             elif (
@@ -96,6 +108,31 @@ class Calls(Expressions):
                 and self._evidence()
             ):
                 self.found.unread(token.text, self._evidence())  # handed on, to be called with what comes
+
+    def _walks(self, at: int) -> None:
+        """`find(sub { … }, "/x")` and `opendir D, "."`: the folder is the only text there is."""
+        name = self.tokens[at].text
+        if name not in _WALKERS or (name == "find" and self.language not in ("perl", "ruby")):
+            return
+        folder = next((text for text in reversed(self.texts(at)) if text and GAP not in text), None)
+        if folder is not None:
+            deep = "" if name == "opendir" else f"{STAR}{STAR}/"
+            self.patterns.append(f"{folder.rstrip('/')}/{deep}{STAR}")
+
+    def _destroys(self, at: int) -> None:
+        """A method of a client that loses what a service holds, or a command that asks for it by name."""
+        name = self.tokens[at].text
+        command = name.endswith("Command") and self.name_at(at - 1) == "new"
+        if not command and (self.mark(at - 1) not in (".", ">") or self.mark(at + 1) == "="):
+            return
+        arguments = self.arguments(at) if self.mark(at + 1) == "(" else []
+        told = {token.text for argument in arguments for token in argument}
+        everything = told <= {"{", "}"}
+        kind = (
+            None if "DryRun" in told else destroys(self.qualified(at), self.services, everything=everything)
+        )
+        if kind is not None:
+            self.found.effect(kind, self.qualified(at), "drop", detail=f"{self.qualified(at)}()")
 
     def _action(self, at: int) -> str:
         token = self.tokens[at]
@@ -116,8 +153,10 @@ class Calls(Expressions):
 
     def _stands_alone(self, at: int) -> bool:
         """A bare name is a call where it is followed by arguments, and no definition or key."""
-        if self.mark(at - 1) in ("-", "$", "@", "{") and self.mark(at + 1) in ("}", "=", ""):
+        if self.mark(at - 1) in ("-", "$", "@") and self.mark(at + 1) in ("}", "=", ""):
             return False
+        if self.mark(at - 1) == "{" and self.mark(at + 1) in ("}", "="):
+            return self.name_at(at - 2) == "sub" or self.mark(at - 2) == ")"  # a block, no key of a table
         before = self.tokens[at - 1].text if at else ""
         if before in ("sub", "def", "function", "fn", "func"):
             return False
@@ -161,12 +200,22 @@ class Calls(Expressions):
                 self._kill(arguments)
             case "code":
                 self._code(first, arguments)
-            case "run-fetched" if first and "://" in first:
+            case "run-fetched":
+                self._runs_fetched(arguments)
+            case "run-named" if first:
                 self.found.unread(first, frozenset({"network"}))
+            case "run-page" if self.names & FETCHES:
+                self.found.unread(self.tokens[at].text, frozenset({"network"}))
             case "records":
                 self._records(at)
             case "sql" if first:
                 self.found.merge(read_sql(Word(first), "sqlite"))
+
+    def _runs_fetched(self, arguments: list[list[Token]]) -> None:
+        """Code from an address, however it is fetched on the way."""
+        texts = [token.text for argument in arguments for token in argument if token.kind == "string"]
+        if (to := address(texts)) != GAP:
+            self.found.unread(to, frozenset({"network"}))
 
     def _records(self, at: int) -> None:
         """Deleting every record of a model; with a condition before it, only some."""
@@ -207,7 +256,7 @@ class Calls(Expressions):
             if argument[0].text == "{" and action != "run":
                 words += self._named_list(argument, "args")
                 continue
-            listed = None if self.joined(argument, 0) else self.listed(argument)
+            listed = None if self.goes_on(argument) else self.listed(argument)
             if listed is not None:
                 words += listed
             elif text is not None and (self.language == "swift" or not _is_keyword(argument)):
@@ -239,7 +288,11 @@ class Calls(Expressions):
         for one in paths or [GAP]:
             if GAP in one:
                 self.unnamed.add(tree)
-            self.found.delete(one, tree=tree)
+            self.blind |= one == GAP
+            if STAR in one and not tree:
+                self.found.delete_each(one)
+            else:
+                self.found.delete(one, tree=tree)
 
     def _open(self, texts: list[str | None], path: str | None) -> None:
         """`open(path, "w")`, and Perl's `open(F, ">path")`, `open(F, "|-", "cmd")`, `open(F, "cmd |")`."""
@@ -378,6 +431,21 @@ class Calls(Expressions):
             text = self.fold(self.until_end(at + 1))
             self.found.script(text if text is not None else GAP)
 
+    def _apple_event(self, at: int) -> None:
+        """What AppleScript asks other applications for: programs started at login, files thrown away."""
+        if self.language != "osascript":
+            return
+        name = self.tokens[at].text.lower()
+        line = self.until_end(at + 1)
+        words = {token.text.lower() for token in line if token.kind == "name"}
+        path = next((token.text for token in line if token.kind == "string"), None)
+        if name == "make" and {"login", "item"} <= words:
+            self.found.command("defaults", "write", "com.apple.loginitems", path or GAP)
+        elif name == "delete" and words & {"file", "folder", "item", "items", "files", "folders", "alias"}:
+            self.found.command("trash-put", path or (HOME if words & {"home", "every"} else GAP))
+        elif name == "empty" and "trash" in words:
+            self.found.command("trash-empty")
+
     def _forks_without_end(self) -> bool:
         if not self.names & {"fork", "pcntl_fork"}:
             return False
@@ -393,13 +461,24 @@ class Calls(Expressions):
             self.found.effect(Kind.FORK_BOMB, detail="a process copies itself without end")
         for tree in self.unnamed:
             for pattern in self.patterns[:8]:
-                self.found.delete(pattern, tree=tree)
+                self.found.delete(pattern, tree=True) if tree else self.found.delete_each(pattern)
+        if self.blind and not self.patterns and self.names & _LOOPS:
+            self.found.command("xargs", "rm", "-f", "--")
+        self._sends_environment(connects)
         sends = bool(self.names & SENDS) and (bool(self.names & FETCHES) or connects)
         for path in dict.fromkeys(self.reads):
             self.found.command("cat", "--", path)
             if sends:
                 last = next(reversed(self.found.scripts))
                 self.found.script(f"{last} | curl -d @- {GAP}")
+
+    def _sends_environment(self, connects: bool) -> None:
+        to = address(self.strings)
+        if not connects and (to == GAP or not self.names & (FETCHES | SENDS)):
+            return
+        authorizes = any("authorization" in word.lower() for word in (*self.names, *self.strings))
+        variables = environment(self.code, self.language)
+        self.found.sends_environment((name for name in variables if not (name and authorizes)), to)
 
 
 def _hands_over(script: str) -> bool:

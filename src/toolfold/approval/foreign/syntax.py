@@ -115,6 +115,7 @@ SYNTAX: Mapping[str, Syntax] = MappingProxyType(
         "raku": Syntax(filling=r"\{[^{}]*\}?|\$\w+", letters=True, bare=True),
         "ocaml": Syntax(comments=(), blocks=(("(*", "*)"),), raw="", plain='"', filled="", bare=True),
         "swift": Syntax(comments=("//",), blocks=_C_BLOCKS, raw="", filling=r"\\\([^()]*\)?"),
+        "go": Syntax(comments=("//",), blocks=_C_BLOCKS, raw="", plain="'\"", filled="", long=(("`", "`"),)),
         "c": Syntax(comments=("//",), blocks=_C_BLOCKS, raw="", plain="'\"", filled=""),
         "python": Syntax(raw="", plain="'\"", filled="", long=(("'''", "'''"), ('"""', '"""'))),
     }

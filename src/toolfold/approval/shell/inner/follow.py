@@ -85,6 +85,7 @@ _SAME: Mapping[str, str] = MappingProxyType(
         "clickhouse": "clickhouse-client",
         "clickhouse-local": "clickhouse-client",
         "red": "ed",
+        "nushell": "nu",
         "strace64": "strace",
         "fakeroot-ng": "fakeroot",
         "cmd.exe": "cmd",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -11,7 +12,7 @@ from toolfold.approval.shell.inner.nouns import Inner, as_typed, joined
 from toolfold.approval.shell.inner.options import read, spec
 from toolfold.approval.shell.inner.programs import programs
 from toolfold.approval.shell.runs import Run
-from toolfold.approval.shell.words import Word
+from toolfold.approval.shell.words import Mark, Word
 
 __all__ = ["READERS"]
 
@@ -75,9 +76,12 @@ def _python_module(run: Run, module: Word | None, words: tuple[Word, ...]) -> It
 
 
 def _ipython(run: Run) -> Iterator[Inner]:
-    reading = read(run.argv[1:], spec("-c>python -i= -m= --profile="))
-    for code in reading.values("-c"):
+    reading = read(run.argv[1:], spec("-c>python -i -m= --profile= --colors= --pylab?"))
+    codes = reading.values("-c")
+    for code in codes:
         yield Inner(code=as_typed(code), language="python")
+    if not codes and not reading.quits and not reading.values("-m"):
+        yield from script(run, reading.operands, "python", "")
 
 
 def _django(run: Run) -> Iterator[Inner]:
@@ -93,8 +97,8 @@ def _django_shell(words: tuple[Word, ...]) -> Iterator[Inner]:
 
 
 _VIM = spec(
-    "-c>vim --cmd>vim -S@vim -u= -U= -i= -t= -T= -w= -W= -r? -o? -O? -p? -V? --servername= --remote-send>vim "
-    "--remote-expr>vim --startuptime= -e -E -h! -v -y -n -N -R -m -M -b -d -D -Z -es"
+    "-c>vim --cmd>vim -S@vim -u@vim -U@vim -i= -t= -T= -w= -W= -r? -o? -O? -p? -V? --servername= "
+    "--remote-send>vim --remote-expr>vim --startuptime= -e -E -h! -v -y -n -N -R -m -M -b -d -D -Z -es"
 )
 
 
@@ -109,13 +113,46 @@ def _vim(run: Run) -> Iterator[Inner]:
     for option in reading.options:
         if option.value is not None and option.name in ("-c", "--cmd", "--remote-send", "--remote-expr"):
             yield Inner(code=as_typed(option.value), language="vim")
-        elif option.value is not None and option.name == "-S":
+        elif option.value is not None and option.name in ("-S", "-u", "-U"):
             yield Inner(source="file", file=option.value, language="vim")
     for word in words:
         if word[:1] == "+" and len(word) > 1:
             yield Inner(code=as_typed(word[1:]), language="vim")
+    typed = [*reading.values("-c", "--cmd"), *(Word(word[1:]) for word in words if word[:1] == "+")]
+    yield from _saved(typed, reading.operands)
     if commands:
         yield from standard_input(run, "vim")
+
+
+_SAVES = re.compile(
+    r"(?:^|\|)[\s:]*(?:sil\w*!?\s+)?(?:wq?a?l?l?|xa?l?l?|x(?:it)?|up(?:date)?|wn|exit?)!?\s*(?:$|\|)"
+)
+_EMPTIES = re.compile(r"(?:^|\|)[\s:]*(?:sil\w*!?\s+)?(?:%|1,\$|g/\^?\.?\*?/)\s*d(?:elete)?\b")
+
+
+def _saved(commands: Sequence[Word], files: Sequence[Word]) -> Iterator[Inner]:
+    """An editor that is told to save has changed its files in place, as `sed -i` would, or emptied them."""
+    if not any(_SAVES.search(command[:4096]) for command in commands):
+        return
+    empties = any(_EMPTIES.search(command[:4096]) for command in commands)
+    program = ("truncate", "-s", "0", "--") if empties else ("sed", "-i", "-e", "s/a/b/", "--")
+    for file in files[:16]:
+        yield Inner(argv=(*(Word(word) for word in program), file), through="vim")
+
+
+_SQLITE_OPENS = frozenset({":memory:", ""})
+
+
+def _sqlite(run: Run) -> Iterator[Inner]:
+    """Statements from a file of the project, for a database of the project, are as good as a script of it."""
+    name = "sqlite3"
+    reading = read(run.argv[1:], spec(programs()[name].options, single=True), stop=False)
+    database = reading.operands[0] if reading.operands else Word("")
+    near = database in _SQLITE_OPENS or (database.known and not database.startswith(("/", "..", "~")))
+    fed = run.stdin
+    if near and fed is not None and fed.text is None and fed.marks == {Mark.UNREAD}:
+        run = replace(run, stdin=None)
+    yield from follow(run, programs()[name], name)
 
 
 def _tar(run: Run) -> Iterator[Inner]:
@@ -196,6 +233,7 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         ),
         "tar": _tar,
         "awk": _awk,
+        "sqlite3": _sqlite,
         "php": _php_artisan,
         "git-shell": _git_shell,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -80,6 +81,22 @@ def _given(run: Run, shell: _Shell) -> Iterator[Inner]:
         )
     elif run.more_operands:
         yield Inner(source="stdin")
+
+
+_NU = spec("-c>sh --commands>sh -e>sh --execute>sh -h! -v! --config= --env-config= --log-level= -t= -I=")
+_OUTSIDE = re.compile(r"(^|[\s|;({])\^(?=[\w./~])")
+
+
+def _nu(run: Run) -> Iterator[Inner]:
+    """Nushell's own words are much like any shell's; a caret only says that a program is meant."""
+    reading = read(run.argv[1:], _NU)
+    if reading.quits:
+        return
+    codes = reading.values("-c", "--commands", "-e", "--execute")
+    for code in codes:
+        yield Inner(code=as_typed(_OUTSIDE.sub(r"\1", code)), arguments=reading.operands)
+    if not codes:
+        yield from script(run, reading.operands, "sh", "")
 
 
 _FISH = spec(
@@ -251,7 +268,6 @@ READERS: Mapping[str, Reader] = MappingProxyType(
                 "lksh",
                 "csh",
                 "tcsh",
-                "nu",
                 "elvish",
                 "xonsh",
                 "rc",
@@ -263,6 +279,7 @@ READERS: Mapping[str, Reader] = MappingProxyType(
             _shell,
         ),
         "fish": _fish,
+        "nu": _nu,
         "eval": _eval,
         "source": _source,
         ".": _source,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import posixpath
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
@@ -177,6 +178,19 @@ def _dirname(run: Run) -> Stream:
     return as_stream((place[0].rstrip("/") or ("/" if place[1] or words[0].startswith("/") else ".")) + "\n")
 
 
+def _real_path(run: Run) -> Stream:
+    """The paths without their dots; links are not looked at, and a path from here is not known."""
+    words = [word for word in run.argv[1:] if word[:1] != "-"]
+    plain = run.name.endswith("readlink") and not any(
+        w[:1] == "-" and set(w) & set("fem") for w in run.argv[1:]
+    )
+    if plain or any(word.startswith("--relative") for word in run.argv[1:]):
+        return as_stream(f"{GAP}\n")
+    whole = (word.startswith("/") and word.known for word in words)
+    lines = (posixpath.normpath(word) if known else GAP for word, known in zip(words, whole, strict=True))
+    return as_stream("".join(f"{line}\n" for line in lines))
+
+
 def _which(run: Run) -> Stream:
     names = [word for word in run.argv[1:] if word[:1] != "-"]
     return as_stream("".join(name + "\n" if "/" in name else f"{GAP}/{name}\n" for name in names))
@@ -232,6 +246,7 @@ _PRINTERS: Mapping[str, Callable[[Run], Stream]] = MappingProxyType(
         "tempfile": _mktemp,
         "basename": _basename,
         "dirname": _dirname,
+        **dict.fromkeys(("realpath", "readlink", "grealpath", "greadlink"), _real_path),
         "which": _which,
         "command": _command,
         "type": _type,
