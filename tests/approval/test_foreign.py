@@ -169,8 +169,9 @@ def test_every_file_of_a_pattern_is_meant_by_a_loop() -> None:
     assert of("python", loop).scripts == (f"rm -f -- /{STAR}", f"xargs rm -f -- /{STAR}")
     assert of("python", 'import os; [os.remove(f) for f in os.listdir("/etc")]').scripts == (
         f"rm -f -- /etc/{STAR}",
+        f"xargs rm -f -- /etc/{STAR}",
     )
-    assert of("perl", 'unlink glob("/*")').scripts == (f"rm -f -- /{STAR}",)
+    assert of("perl", 'unlink glob("/*")').scripts == (f"rm -f -- /{STAR}", f"xargs rm -f -- /{STAR}")
 
 
 def test_the_home_directory_is_known_by_its_names() -> None:
