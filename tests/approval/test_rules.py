@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from toolfold.approval.judge import Judge
 from toolfold.approval.places import Places
 from toolfold.approval.rules import Rule, Rules
-from toolfold.approval.shell.runs import Run
+from toolfold.approval.shell.runs import Run, Stream
 from toolfold.approval.shell.words import ANY, GAP, STAR, Word
 from toolfold.approval.verdict import Effect, Finding, Kind, Severity
 from toolfold.errors import ConfigError
@@ -229,6 +229,22 @@ def test_surroundings_can_be_asked_for() -> None:
     assert found(mine(bare=True), "shipit", more_operands=True) == set()
 
 
+def test_variables_can_be_asked_for_by_a_pattern_of_their_names() -> None:
+    guarded = mine(assigned={"*SANDBOX*": ["off", "none"]})
+    assert found(guarded, "MY_SANDBOX_MODE=off shipit") == {"deploy"}
+    assert found(guarded, "MY_SANDBOX_MODE=strict shipit") == set()
+    assert found(guarded, "OTHER=off shipit") == set()
+
+
+def test_what_flows_in_can_be_asked_for_by_its_words() -> None:
+    told = mine(input=["flush*", "*\nflush*"])
+    assert found(told, "shipit", stdin=Stream(Word("FLUSHALL\n"))) == {"deploy"}
+    assert found(told, "shipit", stdin=Stream(Word("get a\nflushall"))) == {"deploy"}
+    assert found(told, "shipit", stdin=Stream(Word("get flushed"))) == set()
+    assert found(told, "shipit", stdin=Stream()) == set()
+    assert found(told, "shipit") == set()
+
+
 def test_an_unknown_subcommand_is_asked_about_once_and_quietly() -> None:
     run = Run(argv=(Word("kubectl"), Word(GAP), Word("pods")))
     (finding,) = SHIPPED.about_run(run)
@@ -339,7 +355,7 @@ def test_two_rules_of_one_name_are_refused() -> None:
 
 
 KEYS = st.sampled_from(
-    [*MINE, "words", "effect", "traits", "any_option", "bare", "assigned", "operand", "fed"]
+    [*MINE, "words", "effect", "traits", "any_option", "bare", "assigned", "operand", "fed", "input"]
 )
 VALUES = st.one_of(
     st.none(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from toolfold.approval.effects.scene import Family, Scene, names
 from toolfold.approval.places import Place
@@ -103,6 +104,25 @@ def _find(scene: Scene) -> Iterator[Effect]:
     for at, word in enumerate(words[:-1]):
         if word in _FIND_WRITES and at < MOST_LOOKED_AT:
             yield scene.write(words[at + 1])
+    yield from _sought_out(scene, words)
+
+
+_CHANGERS = names("chmod chown rm mv cp sed tee truncate unlink shred ln chattr perl")
+_GUARDED = (Place.AGENT, Place.OWN, Place.GUARD)
+
+
+def _sought_out(scene: Scene, words: Sequence[Word]) -> Iterator[Effect]:
+    """Guarded files that are looked for by name, for something to be done to them."""
+    if not {"!", "-not", "-prune"}.isdisjoint(words):
+        return
+    acts = any(a.startswith(("-exec", "-ok")) and b in _CHANGERS for a, b in pairwise(words))
+    if not acts and "-delete" not in words:
+        return
+    for test, word in pairwise(words[:MOST_LOOKED_AT]):
+        if test in ("-name", "-iname", "-path", "-ipath", "-wholename"):
+            found = [place for place in _GUARDED if place in scene.where(Word(word.replace("*", "x")))]
+            if found:
+                yield scene.effect(Kind.OVERWRITE, "redirected", *(f"in:{p}" for p in found), target=word)
 
 
 def _chooses(words: Sequence[Word]) -> bool:
