@@ -39,9 +39,9 @@ def test_a_file_named_in_an_earlier_command_is_known(call: Call) -> None:
 
 
 def test_another_task_has_variables_of_its_own(call: Call) -> None:
-    assert call("export TARGET=/etc/passwd", task="a").ok
-    assert call("echo x > $TARGET", task="b").ok
-    assert not call("echo x > $TARGET", task="a").ok
+    assert call("export TARGET=notes.txt", task="a").ok
+    assert call("echo x > $TARGET", task="a").ok
+    assert not call("echo x > $TARGET", task="b").ok
 
 
 def test_a_name_worked_out_where_nobody_looked_is_asked_about(
@@ -53,13 +53,25 @@ def test_a_name_worked_out_where_nobody_looked_is_asked_about(
 
 
 def test_what_was_refused_leaves_nothing(call: Call) -> None:
-    assert not call("export TARGET=/etc/passwd; rm -rf build").ok
-    assert call("echo x > $TARGET").ok
+    assert not call("export TARGET=notes.txt; rm -rf build").ok
+    assert not call("echo x > $TARGET").ok
 
 
 def test_what_is_not_exported_does_not_last(call: Call) -> None:
-    assert call("TARGET=/etc/passwd").ok
+    assert call("TARGET=notes.txt").ok
+    assert not call("echo x > $TARGET").ok
+
+
+def test_a_value_that_may_not_have_been_set_is_not_believed(call: Call) -> None:
+    assert call("export TARGET=notes.txt").ok
     assert call("echo x > $TARGET").ok
+    assert call("export TARGET=other.txt").ok
+    assert not call("echo x > $TARGET").ok
+
+
+def test_sourcing_what_nobody_has_read_may_set_anything(call: Call) -> None:
+    assert call("export TARGET=notes.txt").ok
+    assert not call(". ./env.sh; echo x > $TARGET").ok
 
 
 def test_memory_is_bounded() -> None:

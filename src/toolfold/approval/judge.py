@@ -60,7 +60,7 @@ class Judge:
         unread = reading.unread or len(runs) > MOST_RUNS or any(f.rule == FAILED for f in findings)
         if reading.unread or len(runs) > MOST_RUNS:
             findings.append(replace(TOO_LONG, span=(0, len(command))))
-        shape = "" if unread else _shape(reading.runs, cwd or HERE)
+        shape = "" if unread else _shape(reading.runs, cwd or HERE, {**kept, **reading.leaves})
         return Verdict(command, tuple(dict.fromkeys(findings)), shape, unread, reading.leaves)
 
     def _read(self, command: str, places: Places, cwd: str, kept: Mapping[str, Word]) -> Reading | None:
@@ -149,9 +149,14 @@ def _each_once(runs: Iterable[Run]) -> list[Run]:
     return list(found.values())
 
 
-def _shape(runs: Iterable[Run], cwd: str) -> str:
-    """The command spelled one way; empty where something in it is not known or it is too long to show."""
-    parts: list[str] = []
+def _shape(runs: Iterable[Run], cwd: str, kept: Mapping[str, Word]) -> str:
+    """The command spelled one way; empty where something in it is not known or it is too long to show.
+
+    What programs find in their environment belongs to it: `psql` means another database then.
+    """
+    if not all(value.known for value in kept.values()):
+        return ""
+    parts = [f"{name}={shlex.quote(value)}" for name, value in sorted(kept.items())]
     for run in runs:
         words = (*run.argv, *(redirect.target for redirect in run.redirects), *run.assigned.values())
         if any("\ufdd0" in word for word in words):
@@ -163,8 +168,8 @@ def _shape(runs: Iterable[Run], cwd: str) -> str:
 
 def _spelled(run: Run, cwd: str) -> str:
     assigned = [f"{name}={shlex.quote(value.shown)}" for name, value in run.assigned.items()]
-    argv = [shlex.quote(word) if word.known else word.shown for word in run.argv]
-    redirects = [f"{r.descriptor}{r.operator} {shlex.quote(r.target.shown)}" for r in run.redirects]
+    argv = [_quoted(word) for word in run.argv]
+    redirects = [f"{r.descriptor}{r.operator} {_quoted(r.target)}" for r in run.redirects]
     fed = []
     if run.stdin is not None and run.stdin.text:
         fed = [f"<<< {shlex.quote(run.stdin.text.shown)}"]
@@ -172,3 +177,10 @@ def _spelled(run: Run, cwd: str) -> str:
         fed = ["< ..."]
     folder = [] if run.cwd == cwd or not run.argv else [f"(in {shlex.quote(run.cwd.shown)})"]
     return " ".join([*folder, *assigned, *argv, *redirects, *fed])
+
+
+def _quoted(word: Word) -> str:
+    """The word as one would type it: what is a pattern bare, all else quoted where it must be."""
+    if word.known:
+        return shlex.quote(word)
+    return "".join(part if wild else shlex.quote(part) if part else "" for part, wild in word.pieces())

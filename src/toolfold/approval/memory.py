@@ -11,12 +11,17 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from toolfold.approval.shell.words import Word
+from toolfold.approval.shell.words import Mark, Word, gap
 
 __all__ = ["Memory"]
 
 MOST_TASKS = 1_000
 MOST_VARIABLES = 1_000
+
+
+def _either(old: Word | None, new: Word) -> Word:
+    """Whether the command got so far is not known: a value that differs may be the old one still."""
+    return new if old is None or old == new else gap(frozenset({Mark.UNREAD}))
 
 
 class Memory:
@@ -35,7 +40,8 @@ class Memory:
         if not left:
             return
         with self._lock:
-            kept = {**self._tasks.get(task, {}), **left}
+            before = self._tasks.get(task, {})
+            kept = {**before, **{name: _either(before.get(name), value) for name, value in left.items()}}
             self._tasks[task] = MappingProxyType(dict(list(kept.items())[-MOST_VARIABLES:]))
             self._tasks.move_to_end(task)
             while len(self._tasks) > MOST_TASKS:

@@ -86,8 +86,9 @@ class SmartApproval:
 
     def _messages(self, text: str, subject: Subject) -> Messages:
         fence = f"-----{secrets.token_hex(12)}-----"
-        found = "; ".join(dict.fromkeys(each.reason for each in subject.verdict.findings))
-        told = f"{fence}\n{self._redact(text)}\n{fence}\n\nWhy it is looked at: {self._redact(found)}"
+        # Only names of rules: a reason quotes words of the command, which would stand outside of the fence.
+        found = ", ".join(subject.rules)
+        told = f"{fence}\n{self._redact(text)}\n{fence}\n\nRules that it met: {found}"
         return (
             {"role": "system", "content": _TASK.format(fence=fence)},
             {"role": "user", "content": told},

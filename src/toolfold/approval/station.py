@@ -99,7 +99,7 @@ class Approval:
 
     async def require(self, tool: Tool, args: Json, context: CallContext) -> None:
         """Return where the call may run; raise Refused where it may not."""
-        task = (context.session_id, tool.name, str(args.get("task") or ""))
+        task = (context.session_id, context.task_id or "", tool.name, str(args.get("task") or ""))
         subject = await self._read(tool, args, self._memory.recall(task))
         decision = self._chain.settle(subject, context.session_id)
         if decision is None:
@@ -115,9 +115,7 @@ class Approval:
         self._memory.keep(task, subject.verdict.leaves)
 
     async def _read(self, tool: Tool, args: Json, kept: Mapping[str, Word]) -> Subject:
-        if not any(
-            isinstance(each, (str, list, dict)) and len(each) > LONG_COMMAND for each in args.values()
-        ):
+        if _size(args) <= LONG_COMMAND:
             return self._subjects.read(tool, args, kept)
         return await self._loops.in_thread(lambda: self._subjects.read(tool, args, kept))
 
@@ -164,9 +162,24 @@ class Approval:
         return decision
 
 
+def _size(value: object, left: int = LONG_COMMAND + 1) -> int:
+    """How much text there is to judge; counting ends where it is too much to be judged here."""
+    if isinstance(value, str):
+        return len(value)
+    if not isinstance(value, (list, tuple, dict)):
+        return 1
+    total = 0
+    for each in value.values() if isinstance(value, dict) else value:
+        total += 1 + _size(each, left - total)
+        if total >= left:
+            break
+    return total
+
+
 def _request(subject: Subject, session_id: str, answers: tuple[Answer, ...]) -> ApprovalRequest:
     verdict = subject.verdict
-    reasons = dict.fromkeys(finding.reason for finding in verdict.findings)
+    worst_first = sorted(verdict.findings, key=lambda finding: -finding.severity)
+    reasons = dict.fromkeys(finding.reason for finding in worst_first)
     reasons.pop(verdict.reason, None)
     return ApprovalRequest(
         subject.tool,

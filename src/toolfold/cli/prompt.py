@@ -12,11 +12,12 @@ import threading
 import click
 
 from toolfold.approval.visible import brief, visible
-from toolfold.model import Answer, ApprovalRequest
+from toolfold.model import Answer, ApprovalRequest, Meaning
 
 __all__ = ["Prompt"]
 
 _TRIES = 3
+_MOST_REASONS = 8
 _MEANS = {
     Answer.ONCE: "run it this once",
     Answer.SESSION: "run it, and the same again in this session",
@@ -65,14 +66,25 @@ def question(request: ApprovalRequest) -> str:
     ]
     if request.part and request.part.strip() != request.command.strip():
         lines.append(_labelled("part", visible(brief(request.part, 500))))
+    if folder := _folder(request):
+        lines.append(_labelled("in", visible(brief(folder, 200))))
     lines.append(_labelled("why", visible(request.reason)))
-    lines += [_labelled("also", visible(reason)) for reason in request.also[:5]]
+    lines += [_labelled("also", visible(reason)) for reason in request.also[:_MOST_REASONS]]
+    if len(request.also) > _MOST_REASONS:
+        lines.append(_labelled("also", f"and {len(request.also) - _MOST_REASONS} more"))
     lines.append("")
     lines += [
         f"  {click.style(answer.value[0], bold=True)}  {_meaning(answer, request)}"
         for answer in request.answers
     ]
     return "\n".join(lines)
+
+
+def _folder(request: ApprovalRequest) -> str:
+    """Where the command would run, if the call says so."""
+    meanings = request.tool.judged_as.items()
+    named = (request.args.get(name) for name, meaning in meanings if meaning is Meaning.FOLDER)
+    return next((each for each in named if request.command and isinstance(each, str)), "")
 
 
 def _meaning(answer: Answer, request: ApprovalRequest) -> str:

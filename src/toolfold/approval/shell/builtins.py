@@ -11,7 +11,7 @@ from toolfold.approval.options import Options
 from toolfold.approval.shell.outputs import output
 from toolfold.approval.shell.runs import Run
 from toolfold.approval.shell.state import SOME_NUMBER, UNSET, State
-from toolfold.approval.shell.words import Word, gap
+from toolfold.approval.shell.words import GAP, Word, gap
 
 __all__ = ["BUILTINS"]
 
@@ -20,7 +20,10 @@ REPLY = Word("REPLY")
 
 def _cd(run: Run, state: State) -> None:
     operands = [word for word in run.argv[1:] if word == "-" or not word.startswith("-")]
-    state.move(operands[0] if operands else state.home)
+    where = operands[0] if operands else state.home
+    if "CDPATH" in state.variables and not where.startswith(("/", ".", "~")):
+        where = Word(GAP + where)  # it is looked for in other folders first
+    state.move(where)
 
 
 def _unset(run: Run, state: State) -> None:

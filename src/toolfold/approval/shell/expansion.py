@@ -64,9 +64,10 @@ class Expansion:
         captured: Callable[[Script], Stream],
         process: Callable[[Script, bool], Word],
         doubt: Callable[[str], None],
+        used: Callable[[str], None],
     ) -> None:
         self._state, self._budget = state, budget
-        self._captured, self._process, self._doubt = captured, process, doubt
+        self._captured, self._process, self._doubt, self._used = captured, process, doubt, used
 
     def fields(self, words: Iterable[WordNode]) -> list[Word]:
         """All words, split and with their braces written out."""
@@ -245,6 +246,7 @@ class Expansion:
             self._doubt(text)
 
     def _variable(self, part: Variable) -> Value:
+        self._used(part.name)
         if part.prefix == "!":
             return self._indirect(part)
         value = self._state.value(part.name)

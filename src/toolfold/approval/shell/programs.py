@@ -31,7 +31,7 @@ SHELLS = _names("sh bash dash zsh ksh mksh ash fish csh tcsh rbash pwsh")
 SAME_SHELL = _names("eval source . command builtin exec trap time coproc")
 # What these print is what they run prints.
 SEEN_THROUGH = SHELLS | SAME_SHELL | _names("sudo env nice timeout nohup doas stdbuf busybox")
-WRITING = _names("cp mv tee install ln dd truncate sed patch rsync rm chmod chown")
+WRITING = _names("cp mv tee install ln")
 DELETING = _names("rm rmdir unlink shred srm wipe truncate")
 SENDERS = _names(
     "curl wget nc ncat netcat socat scp sftp rsync ftp http https aws gsutil gcloud az rclone mail mailx "

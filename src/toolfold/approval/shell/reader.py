@@ -50,6 +50,7 @@ __all__ = ["NOTHING_KEPT", "Reading", "read_command"]
 
 LONGEST = 65_536
 LONGEST_LEFT = 4_096
+DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
 CAT = Word("cat")
 NOTHING_KEPT: Mapping[str, Word] = MappingProxyType({})
 NETWORK_FILES = ("/dev/tcp/", "/dev/udp/")
@@ -60,6 +61,9 @@ STARTED_WITH = frozenset({"BASH_ENV", "ENV"})
 # Builtins that take the name of a variable, and evaluate its subscript.
 NAMING = frozenset({"let", "test", "[", "printf", "read", "unset", "declare", "typeset", "local", "mapfile"})
 SUBSCRIPT = re.compile(r"^\w+\[[^\]]*(?:\$\(|`)")
+GIVEN_SUBSCRIPT = re.compile(r"^\w+=\w+\[[^\]]*(?:\$\(|`)")
+TABLES = frozenset({"BASH_CMDS", "BASH_ALIASES"})
+OUR_NAMES = ("__toolfold", "TOOLFOLD_")
 MOST_CALLS = 3
 
 
@@ -202,6 +206,8 @@ class _Reader(Walk):
         )
         if any(word.startswith("BASH_FUNC_") for word in argv[1:]):
             self._see(Kind.UNREADABLE, detail="a function is handed over by the environment")
+        if any(GIVEN_SUBSCRIPT.search(word) for word in argv[1:]):
+            self._see(Kind.UNREADABLE, detail="whatever evaluates it as a number runs it")
         if name == "let":
             for word in argv[1:]:
                 self._expansion(state, around).number(word.typed)
@@ -231,7 +237,7 @@ class _Reader(Walk):
         if not run.name.known:
             self._see(Kind.UNREADABLE, run.path, run.path.marks, detail="what would be run is not known")
         self._look_at_secrets(run, state)
-        if run.name in WRITING and any(w[:1] == GAP and Mark.UNREAD in w.marks for w in run.argv[1:]):
+        if run.name in WRITING and run.argv[-1][:1] == GAP and not run.through:
             self._see(Kind.UNREADABLE, run.path, detail="nobody knows which file it writes")
         self._own_program(run, state, around)
         printed: Stream | None = None
@@ -269,7 +275,7 @@ class _Reader(Walk):
 
     def _look_at_connections(self, run: Run) -> None:
         for redirect in run.redirects:
-            if redirect.writes and redirect.target[:1] == GAP and Mark.UNREAD in redirect.target.marks:
+            if redirect.writes and redirect.target[:1] == GAP:
                 self._see(Kind.UNREADABLE, redirect.target, detail="nobody knows which file it writes")
             far = redirect.target.startswith(NETWORK_FILES) and not redirect.target.startswith(LOOPBACK)
             if far and (run.name in SHELLS or run.name == "exec"):
@@ -368,11 +374,15 @@ class _Reader(Walk):
             return self._code(run.stdin or UNKNOWN, language, run, state, around)
         path = state.path(file)
         stream = state.files.get(path)
+        if stream is None and (number := _descriptor(path)):
+            stream = state.descriptors.get(number, UNKNOWN)
         if stream is not None:
             return self._code(stream, language, run, state, around)
         if language == "binary" or fetched.holds(state, path):
             marks = {Mark.NETWORK} if fetched.holds(state, path) else {Mark.UNREAD}
             self._see(Kind.RUN_UNREAD, file, frozenset(marks))
+        if run.name in SAME_SHELL:  # it may have set anything
+            state.variables = {name: gap(frozenset({Mark.UNREAD})) for name in state.variables}
         return UNKNOWN
 
     def _foreign(self, code: Word, language: str, state: State, around: Around) -> Stream:
@@ -418,7 +428,8 @@ class _Reader(Walk):
             return self._script(script, state.copy(), replace(around, background=False))
 
         def process(script: Script, writes: bool) -> Word:
-            printed = self._script(script, state.copy(), around)
+            fed = replace(around, stdin=Stream(None, frozenset({Mark.UNREAD}))) if writes else around
+            printed = self._script(script, state.copy(), fed)
             self._processes += 1
             path = f"/dev/fd/{62 + self._processes}"
             if not writes:
@@ -428,7 +439,7 @@ class _Reader(Walk):
         def doubt(text: str) -> None:
             self._see(Kind.UNREADABLE, Word(text), detail="text is evaluated, and would be run")
 
-        return Expansion(state, self._budget, captured, process, doubt)
+        return Expansion(state, self._budget, captured, process, doubt, self._look_at_name)
 
     def _assign(self, assignment: Assignment, state: State, expansion: Expansion, around: Around) -> None:
         value = expansion.value(assignment.value)
@@ -444,7 +455,21 @@ class _Reader(Walk):
         if state.attributes.get(assignment.name) == "i":
             expansion.number(Word(joined(value)))
         state.set(assignment.name, value)
+        self._look_at_name(assignment.name)
+        if SUBSCRIPT.search(joined(value)):
+            self._see(Kind.UNREADABLE, joined(value), detail="whatever evaluates it as a number runs it")
+        if assignment.name in TABLES and assignment.index is not None:
+            key = expansion.text(assignment.index).typed
+            if assignment.name == "BASH_ALIASES":
+                state.aliases[key] = joined(value)
+            else:
+                state.programs[key] = Word(joined(value).rpartition("/")[2])
         self._hooked(assignment.name, joined(value), state, around)
+
+    def _look_at_name(self, name: str) -> None:
+        """Names by which a terminal keeps its own house are nobody else's."""
+        if name.startswith(OUR_NAMES):
+            self._see(Kind.OVERWRITE, Word(name), {"in:own"}, detail="the terminal's own variable")
 
     def _hooked(self, name: str, value: Word, state: State, around: Around) -> None:
         """Variables whose value a shell runs by itself."""
@@ -497,7 +522,7 @@ class _Reader(Walk):
                 if redirection.descriptor in ("", "0"):
                     stdin = fed
                 else:
-                    state.descriptors[redirection.descriptor] = fed
+                    state.descriptors[_numbered(redirection.descriptor, state)] = fed
                 continue
             if sign in ("<", "<>") and redirection.descriptor in ("", "0"):
                 stdin = self._opened(text, state)
@@ -513,6 +538,8 @@ class _Reader(Walk):
             return Stream(None, frozenset({Mark.NETWORK}))
         if path == "/dev/null":
             return SILENT
+        if number := _descriptor(path):
+            return state.files.get(state.path(path), state.descriptors.get(number, UNKNOWN))
         return state.files.get(state.path(path), Stream(None, frozenset({Mark.UNREAD})))
 
     def _sent(self, printed: Stream, redirects: tuple[Redirect, ...], state: State) -> Stream:
@@ -546,6 +573,21 @@ def _keep_open(redirects: Iterable[Redirect], stdin: Stream | None, state: State
 
 
 # Values
+
+
+def _descriptor(path: str) -> str:
+    """The number in `/dev/fd/3`, or nothing."""
+    found = DESCRIPTOR.fullmatch(path)
+    return found.group(1) if found else ""
+
+
+def _numbered(descriptor: str, state: State) -> str:
+    """`{f}<file`: the shell picks a number, and the variable has it."""
+    if not descriptor.startswith("{"):
+        return descriptor
+    number = str(10 + len(state.descriptors))
+    state.set(descriptor.strip("{}"), Word(number))
+    return number
 
 
 def _only_reads(script: Script) -> tuple[Part, ...] | None:

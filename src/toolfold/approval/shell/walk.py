@@ -33,7 +33,7 @@ from toolfold.approval.shell.tree import (
     Statement,
     WordNode,
 )
-from toolfold.approval.shell.words import EMPTY, Mark, Word, gap
+from toolfold.approval.shell.words import EMPTY, Word, gap
 from toolfold.approval.verdict import Effect, Kind
 
 __all__ = ["Around", "Choice", "Reading", "Walk"]
@@ -149,6 +149,7 @@ class Walk(ABC):
                 return self._case(node, state, around)
             case Function():
                 state.functions[node.name] = (node.body,)
+                self._look_at_name(node.name)
                 if node.name == "command_not_found_handle":
                     self._call((Word(node.name), gap()), state, around)
                 return SILENT
@@ -282,7 +283,7 @@ class Walk(ABC):
             printed = after(printed, self._script(node.body, state, around))
         return printed
 
-    def _see(self, kind: Kind, target: Word = EMPTY, marks: Iterable[Mark] = (), *, detail: str = "") -> None:
+    def _see(self, kind: Kind, target: Word = EMPTY, marks: Iterable[str] = (), *, detail: str = "") -> None:
         traits = frozenset(str(mark) for mark in marks)
         self._reading.effects.append(Effect(kind, target, traits, self._span, detail))
 
@@ -291,6 +292,10 @@ class Walk(ABC):
     @abstractmethod
     def _simple(self, node: Simple, state: State, around: Around) -> Stream:
         """One simple command."""
+
+    @abstractmethod
+    def _look_at_name(self, name: str) -> None:
+        """A name that is set or asked for."""
 
     @abstractmethod
     def _call(self, argv: tuple[Word, ...], state: State, around: Around) -> Stream:

@@ -9,6 +9,7 @@ business of the reader.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from enum import StrEnum
 
 __all__ = ["ANY", "CLOSE", "EMPTY", "GAP", "OPEN", "STAR", "Mark", "Word", "expression", "gap"]
@@ -35,6 +36,7 @@ _MARK_SIGNS = {
     Mark.UNREAD: "\ufdd8",
 }
 _PATTERN = re.compile(f"[{STAR}{ANY}{OPEN}{CLOSE}]")
+_WILD = re.compile(f"((?:{STAR}|{ANY}|{OPEN}[^{CLOSE}]*{CLOSE}|{GAP})[\ufdd5-\ufdd8]*)")
 _INSIDE = re.compile(
     "([^/\ufdd0-\ufdd8])(?:\ufdd0[\ufdd5-\ufdd8]*)+(?=[^\ufdd0-\ufdd8])"
     "|([^/=:\ufdd0-\ufdd8])(?:\ufdd0[\ufdd5-\ufdd8]*)+$"
@@ -80,6 +82,12 @@ class Word(str):
     def shortest(self) -> Word:
         """The word if what is not known within a name were nothing, as of a variable never set."""
         return Word(_INSIDE.sub(r"\1\2", self)) if GAP in self else self
+
+    def pieces(self) -> Iterator[tuple[str, bool]]:
+        """The word in parts, as typed, each with whether it is a pattern (or a gap)."""
+        for part in _WILD.split(self):
+            wild = _WILD.fullmatch(part) is not None
+            yield (part.translate(_SHOWN_TABLE), wild)
 
     def could_be(self, text: str) -> bool:
         """Whether what is not known could be filled so that the word is `text`."""
