@@ -39,7 +39,8 @@ _LIBRARIES: Mapping[str, Kind] = MappingProxyType(
                 "redis Redis ioredis aioredis pymongo motor mongoengine mongodb mongoose Mongo Mongoid "
                 "mongoid elasticsearch opensearchpy Elasticsearch cassandra cassandra-driver pymemcache "
                 "memcache kafka confluent_kafka kafkajs pinecone qdrant_client weaviate influxdb "
-                "influxdb_client neo4j firebase_admin firebase-admin sqlalchemy flask_sqlalchemy"
+                "influxdb_client neo4j firebase_admin firebase-admin sqlalchemy flask_sqlalchemy "
+                "sequelize knex typeorm MongoDB peewee tortoise"
             ),
             Kind.DATABASE,
         ),
@@ -55,15 +56,18 @@ _SCOPES = MappingProxyType(
         "google.cloud": Kind.CLOUD,
         "Google.Cloud": Kind.CLOUD,
         "@elastic/": Kind.DATABASE,
+        "@prisma/": Kind.DATABASE,
     }
 )
 _DESTROYING = _names("delete terminate purge deregister destroy prune decommission wipe nuke")
 _EMPTYING = _names("purge truncate wipe")
 _DROPPED = _names(
-    "database databases collection collections table tables index indexes keyspace all db users"
+    "database databases collection collections table tables schema index indexes keyspace all db users"
 )
-_PREFIXES = _names("begin batch bulk force async admin")
-_WHOLE = _names("delete_many deletemany delete_by_query deletebyquery delete_topics deletetopics")
+_PREFIXES = _names("begin batch bulk force async admin recursive")
+_WHOLE = _names(
+    "delete_many deletemany delete_by_query deletebyquery delete_topics deletetopics del destroy_all"
+)
 _INDICES = ("indices.delete", "collection.delete", "index.delete")
 _EVERYDAY = _names("message messages item key token")  # what programs delete all day long
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")

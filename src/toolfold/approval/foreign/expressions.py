@@ -114,6 +114,8 @@ PATTERN_MAKERS = frozenset(
         "entries",
         "children",
         "each_child",
+        "wildcard",
+        "ls!",
     }
 )
 

@@ -19,10 +19,11 @@ __all__ = ["HOME", "SHELLS", "Foreign", "Found", "address", "is_shell", "quoted"
 
 HOME = "\ue0fe"  # stands for the home directory in text that is being put together
 
-_MOST = 256  # of each; a text with more is not read by anybody
+_MOST = 96  # of each; a text with more is not read by anybody
 
 # What is made again by the next run of the program that made it.
 _GENERATED = (".pyc", ".pyo", ".py[co]", ".o", ".class", ".tmp", ".swp")
+_TOO_MUCH = Effect(Kind.UNREADABLE, Word("more code than is read"), detail="code that cannot be read")
 
 SHELLS = frozenset(
     {"sh", "bash", "zsh", "ksh", "dash", "ash", "fish", "cmd", "cmd.exe", "powershell", "pwsh", "csh", "tcsh"}
@@ -51,9 +52,12 @@ class Found:
 
     def script(self, text: str) -> None:
         """A line for a shell."""
-        if text.strip() and len(self.scripts) < _MOST:
-            text = text.replace(HOME, "$HOME")
-            self.scripts[Word(f"cd {quoted(self.folder)}; {text}" if self.folder else text)] = None
+        text = text.replace(HOME, "$HOME")
+        line = Word(f"cd {quoted(self.folder)}; {text}" if self.folder else text)
+        if len(self.scripts) < _MOST and text.strip():
+            self.scripts[line] = None
+        elif text.strip() and line not in self.scripts:
+            self.effects[_TOO_MUCH] = None
 
     def command(self, *words: str) -> None:
         """A program with its words, no shell between; patterns of the language are patterns of the shell."""
@@ -65,16 +69,15 @@ class Found:
 
     def delete_each(self, pattern: str) -> None:
         """Every file that matches a pattern, one after the other; nobody has seen their names."""
-        self.delete(pattern)
         folder, _, name = pattern.rpartition("/")
-        if name.endswith(_GENERATED):
-            return
         base, deep, _ = folder.partition(f"{STAR}{STAR}")
-        start = base.partition(STAR)[0].rstrip("/") or ("/" if pattern[:1] == "/" else ".")
-        if deep:
+        if deep and not name.endswith(_GENERATED):
+            start = base.partition(STAR)[0].rstrip("/") or ("/" if pattern[:1] == "/" else ".")
             named = "*" if GAP in name else name.replace(STAR, "*")
             self.command("find", start, "-name", named, "-delete")
-        else:
+            return
+        self.delete(pattern)
+        if not name.endswith(_GENERATED):
             self.command("xargs", "rm", "-f", "--", pattern)
 
     def sends_environment(self, names: Iterable[str], to: str) -> None:
@@ -95,6 +98,8 @@ class Found:
         if len(self.effects) < _MOST:
             target = target.replace(HOME, "~")
             self.effects[Effect(kind, Word(target), frozenset(traits), detail=detail)] = None
+        else:
+            self.effects[_TOO_MUCH] = None
 
     def unreadable(self, text: str) -> None:
         self.effect(Kind.UNREADABLE, Word(text).shown[:80], detail="code that cannot be read")
@@ -107,8 +112,7 @@ class Found:
         for script in other.scripts:
             self.script(script)
         for effect in other.effects:
-            if len(self.effects) < _MOST:
-                self.effects[effect] = None
+            self.effects[effect if len(self.effects) < _MOST else _TOO_MUCH] = None
 
 
 _LOOSE = re.compile(f"([{GAP}{STAR}{ANY}{HOME}]|{GAP}[\ufdd5-\ufdd8]+)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from toolfold.approval.foreign.nouns import Foreign, Found, quoted
+from toolfold.approval.foreign.nouns import Foreign, Found, address, quoted
 from toolfold.approval.shell.words import GAP
 from toolfold.approval.verdict import Kind
 
@@ -59,6 +59,7 @@ _PS_FETCHES = (
     ),
     *("start-bitstransfer", "openread", "httpclient", "webrequest", "curl", "wget"),
 )
+_PS_SENDS = re.compile(r"-body\b|-method\s+(?:post|put)|uploadstring|uploaddata|postasync|\?[^\s]*\$\{?env:")
 _PS_FORMATS = frozenset(
     {"format-volume", "clear-disk", "initialize-disk", "remove-partition", "reset-physicaldisk", "format"}
 )
@@ -77,6 +78,10 @@ def read_powershell(code: str, depth: int = 0) -> Foreign:
     for words in _ps_commands(code):
         _ps_command(words, lowered, found, depth)
     _ps_calls(code, lowered, found)
+    if "env:" in lowered and _PS_SENDS.search(lowered):
+        whole = re.search(r"(?:childitem|gci|dir|ls|item)\s+(?:-path\s+)?env:", lowered)
+        names = [""] if whole else re.findall(r"\$\{?env:(\w+)", code, re.IGNORECASE)[:32]
+        found.sends_environment(names, address(re.findall(r"https?://[^\s'\"),;]+", code)[:8]))
     if "tcpclient" in lowered and re.search(
         r"\biex\b|invoke-expression|cmd|powershell|start-process|\bsh\b", lowered
     ):
@@ -128,6 +133,8 @@ def _ps_command(words: list[str], lowered: str, found: Found, depth: int) -> Non
         )
         for path in operands or [GAP]:
             found.delete(_ps_path(path), tree=tree)
+        if not operands:  # what to delete comes through a pipe
+            found.command("xargs", "rm", "-rf" if tree or "-recurse" in lowered else "-f", "--")
     elif name in ("clear-content", "clc", "set-content", "out-file", "new-item", "ni") and operands:
         found.append(_ps_path(operands[0])) if "-append" in map(str.lower, rest) else found.overwrite(
             _ps_path(operands[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections.abc import Iterator
 from itertools import islice
@@ -82,6 +83,7 @@ class _Reader(Names):
         self.addresses: dict[str, None] = {}
         self.reads: list[str] = []
         self.services: frozenset[Kind] = frozenset()
+        self.aws = ""  # the service of Amazon's that the code speaks to
 
     def read(self) -> None:
         nodes = list(islice(_in_order(self.tree), _MOST_NODES + 1))
@@ -91,6 +93,8 @@ class _Reader(Names):
             self.learn(node)
         self.start_again()
         self.services = services(self.names.values())
+        if "boto3" in self.names.values():
+            self.aws = next((name for node in nodes if (name := self._aws_service(node))), "")
         for node in nodes:
             self.learn(node)
             if isinstance(node, ast.Call):
@@ -101,6 +105,13 @@ class _Reader(Names):
                 self.addresses[node.value[:256]] = None
             self._environment(node)
         self._between_calls()
+
+    def _aws_service(self, node: ast.AST) -> str:
+        """`ec2` of `boto3.client("ec2")`, with a session or without."""
+        match node:
+            case ast.Call(func=ast.Attribute(attr="client" | "resource"), args=[service, *_]):
+                return self.text(service) or ""
+        return ""
 
     def _environment(self, node: ast.AST) -> None:
         """Which variables the code looks up; where it names none, it has them all."""
@@ -273,6 +284,9 @@ class _Reader(Names):
             self.found.command("chmod", f"{mode:o}" if isinstance(mode, int) else GAP, path)
 
         self._destroys(node, last)
+        self._asks_aws(node, last)
+        if last == "delete" and (name or "").partition(".")[0] in ("requests", "httpx") and first is not None:
+            self.found.command("curl", "-X", "DELETE", first)
 
     def _deletes(self, path: str) -> None:
         self.found.delete_each(path) if STAR in path else self.found.delete(path)
@@ -286,6 +300,23 @@ class _Reader(Names):
         kind = destroys(method, self.services, everything=not limited and not node.keywords)
         if kind is not None:
             self.found.effect(kind, method, "drop", detail=f"{method}()")
+
+    def _asks_aws(self, node: ast.Call, last: str) -> None:
+        """boto3's methods are the commands of Amazon's own program, spelled with underscores."""
+        if not self.aws or "_" not in last:
+            return
+        if last in ("upload_file", "upload_fileobj") and len(node.args) > 1:
+            texts = [self.text(argument) or GAP for argument in node.args[:3]]
+            self.found.command("aws", "s3", "cp", texts[0], "s3://" + "/".join(texts[1:]))
+            return
+        options = [
+            word
+            for keyword in node.keywords[:16]
+            if keyword.arg is not None
+            for word in (f"--{_dashed(keyword.arg)}", self.text(keyword.value) or GAP)
+        ]
+        service = "s3api" if self.aws == "s3" else self.aws
+        self.found.command("aws", service, last.replace("_", "-"), *options)
 
     def _runs_elsewhere(self, name: str, last: str) -> bool:
         """Whether a method is one that hands its argument to a shell, here or on another machine."""
@@ -427,6 +458,10 @@ class _Reader(Names):
             isinstance(n, ast.Call) and self.dotted(n.func) == "os.fork" for n in ast.walk(node)
         ):
             self.found.effect(Kind.FORK_BOMB, detail="a process copies itself without end")
+
+
+def _dashed(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name[:64]).lower()
 
 
 def _chain(node: ast.expr) -> str:

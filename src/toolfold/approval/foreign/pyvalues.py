@@ -101,6 +101,8 @@ def made_by(name: str, args: list[Value]) -> Value:
         "posixpath.join",
     ):
         return joined_path(arg if isinstance(arg, str) else GAP for arg in args) if args else "."
+    if name in ("sqlalchemy.text", "sqlalchemy.sql.text", "psycopg2.sql.SQL", "psycopg.sql.SQL"):
+        return first
     if name in ("pathlib.Path.home", "Path.home"):
         return HOME
     if name in (

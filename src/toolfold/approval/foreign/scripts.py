@@ -30,7 +30,14 @@ _FORKS = re.compile(
 )
 # Functions that walk through folders, whatever else they are given.
 _WALKERS = frozenset({"opendir", "find", "finddepth", "walk", "walkdir", "WalkDir", "Walk"})
-_LOOPS = frozenset({"each", "forEach", "for", "foreach", "map", "while", "lines", "each_child", "grep"})
+_LOOPS = frozenset(
+    {
+        *("each", "forEach", "for", "foreach", "map", "while", "lines", "each_child", "grep", "Enum"),
+        *("eachFile", "eachFileRecurse", "eachDir", "eachDirRecurse", "eachFileMatch"),
+    }
+)
+# What stands before a deletion of records, where all of them are meant.
+_QUERIES = frozenset({"table", "query", "newQuery", "all"})
 _CALLS_BY_NAME = frozenset(
     {
         *("array_map", "array_walk", "call_user_func", "call_user_func_array", "array_filter"),
@@ -108,6 +115,20 @@ class Calls(Expressions):
                 and self._evidence()
             ):
                 self.found.unread(token.text, self._evidence())  # handed on, to be called with what comes
+            elif self._handed_on(at):
+                self.unnamed.add(False)
+                self.blind = True
+
+    def _handed_on(self, at: int) -> bool:
+        """`forEach(fs.unlinkSync)`, `foreach(rm, …)`, `&File.rm/1`: a function that others will call."""
+        if self.mark(at + 1) not in (")", ",", "/"):
+            return False
+        name, begin = self.qualified(at), at
+        while begin >= 2 and self.mark(begin - 1) == "." and self.tokens[begin - 2].kind == "name":
+            begin -= 2
+        given = self.mark(begin - 1) == "(" or self.tokens[begin].text[:1] == "&"
+        action = self.actions.get(name.lstrip("&")) or self.actions.get(name.rpartition(".")[2])
+        return given and action in ("delete", "tree", "tree-if")
 
     def _walks(self, at: int) -> None:
         """`find(sub { … }, "/x")` and `opendir D, "."`: the folder is the only text there is."""
@@ -202,6 +223,8 @@ class Calls(Expressions):
                 self._code(first, arguments)
             case "run-fetched":
                 self._runs_fetched(arguments)
+            case "run-first" if first and "://" in first:
+                self.found.unread(first, frozenset({"network"}))
             case "run-named" if first:
                 self.found.unread(first, frozenset({"network"}))
             case "run-page" if self.names & FETCHES:
@@ -220,7 +243,8 @@ class Calls(Expressions):
     def _records(self, at: int) -> None:
         """Deleting every record of a model; with a condition before it, only some."""
         line = {token.text for token in self.tokens[max(0, at - 24) : at]}
-        if not line & {"where", "find_by", "limit"}:
+        every = self.tokens[at].text not in ("delete", "forceDelete") or bool(line & _QUERIES)
+        if every and not line & {"where", "find_by", "limit", "find", "fopen"}:
             self.found.effect(Kind.DATABASE, self.qualified(at), "delete-all", detail=self.qualified(at))
 
     def _receiver(self, at: int) -> str | None:
@@ -282,7 +306,7 @@ class Calls(Expressions):
     ) -> None:
         told = {token.text for argument in arguments for token in argument}
         asked = bool({"recursive", "recurse", ":recursive"} & told and not {"false", "FALSE", "F"} & told)
-        tree = action == "tree" or (action == "tree-if" and (asked or bool({"t", "s"} & told)))
+        tree = action == "tree" or (action == "tree-if" and (asked or bool({"t", "s", "rf"} & told)))
         paths = [path] if path else []
         paths += [_starred(text) if "*" in text else text for text in texts[1:] if text and not tree]
         for one in paths or [GAP]:
@@ -465,6 +489,8 @@ class Calls(Expressions):
         if self.blind and not self.patterns and self.names & _LOOPS:
             self.found.command("xargs", "rm", "-f", "--")
         self._sends_environment(connects)
+        if {"DELETE", "delete"} & set(self.strings) and "fetch" in self.names:
+            self.found.command("curl", "-X", "DELETE", address(self.strings))
         sends = bool(self.names & SENDS) and (bool(self.names & FETCHES) or connects)
         for path in dict.fromkeys(self.reads):
             self.found.command("cat", "--", path)

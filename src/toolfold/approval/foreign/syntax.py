@@ -41,6 +41,7 @@ class Syntax:
     nested: bool = False  # what is filled in is code of any length
     backtick: Literal["", "command", "filled"] = ""
     letters: bool = False  # Perl's and Ruby's q{…}, qx{…}, %w[…]
+    percent: bool = False  # of these, only the ones behind a percent sign
     patterns: bool = False  # /…/ is a pattern where a value may stand
     bare: bool = False  # a function's arguments may stand without parentheses
     lisp: bool = False  # a function stands behind the parenthesis
@@ -56,7 +57,13 @@ SYNTAX: Mapping[str, Syntax] = MappingProxyType(
             filling=_DOLLAR + r"|@\w+", backtick="command", letters=True, patterns=True, bare=True
         ),
         "ruby": Syntax(
-            filling=r"\#\{[^{}]*\}?", nested=True, backtick="command", letters=True, patterns=True, bare=True
+            filling=r"\#\{[^{}]*\}?",
+            nested=True,
+            backtick="command",
+            letters=True,
+            percent=True,
+            patterns=True,
+            bare=True,
         ),
         "php": Syntax(comments=("#", "//"), blocks=_C_BLOCKS, filling=_DOLLAR, backtick="command", bare=True),
         "node": Syntax(
@@ -246,6 +253,8 @@ class _Cutter:
         if not found or (
             self.at and (self.code[self.at - 1].isalnum() or self.code[self.at - 1] in "$@%&_>.{")
         ):
+            return False
+        if self.syntax.percent and not found[6]:
             return False
         letter = (
             found[1] or found[3] or {"x": "qx", "w": "qw", "W": "qw", "r": "m"}.get(found[5] or "Q", "qq")
