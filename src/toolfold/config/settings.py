@@ -126,7 +126,18 @@ Clearance = Annotated[Literal["low", "medium"], BeforeValidator(_lowered)]
 Confinable = Literal["fs-delete", "data-loss", "overwrite", "permissions", "process"]
 
 Place = Annotated[
-    Literal["local", "sandbox", "docker", "ssh", "apptainer", "modal", "daytona"], BeforeValidator(_lowered)
+    Literal[
+        "local",
+        "sandbox",
+        "docker",
+        "podman",
+        "ssh",
+        "apptainer",
+        "singularity",
+        "modal",
+        "daytona",
+    ],
+    BeforeValidator(_lowered),
 ]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lowered)]
 
@@ -433,6 +444,43 @@ class Approval(Section):
     )
 
 
+class Ssh(Section):
+    """Which machine `ssh` goes to. What is empty is for the ssh client's own settings to say."""
+
+    host: Text = Field(
+        default="",
+        description="The machine, or its name in the settings of the ssh client.",
+        json_schema_extra={"grants": True, "in_project": "never"},
+    )
+    port: Whole = Field(
+        default=0,
+        ge=0,
+        le=65_535,
+        description="Its port.",
+        json_schema_extra={"grants": True, "in_project": "never"},
+    )
+    user: Text = Field(
+        default="",
+        description="As whom commands run there.",
+        json_schema_extra={"grants": True, "in_project": "never"},
+    )
+    identity: Text = Field(
+        default="",
+        description="A file with a private key.",
+        json_schema_extra={"grants": True, "in_project": "never"},
+    )
+    known_hosts: Text = Field(
+        default="",
+        description="A file with the keys of hosts; the user's own where it is empty.",
+        json_schema_extra={"grants": True, "in_project": "never"},
+    )
+    home: Text = Field(
+        default="",
+        description="The folder there in which tasks begin; the user's home where it is empty.",
+        json_schema_extra={"grants": True, "in_project": "never"},
+    )
+
+
 class Terminal(Section):
     """Where commands run, and how they are bounded."""
 
@@ -451,6 +499,31 @@ class Terminal(Section):
         description="Whether commands in a sandbox or a container may use the network.",
         json_schema_extra={"grants": True, "in_project": "never"},
     )
+    image: Text = Field(
+        default="",
+        description="The image of a container or of a sandbox elsewhere; empty for a plain Debian.",
+        json_schema_extra={"grants": True, "in_project": "never"},
+    )
+    memory_mb: Whole = Field(
+        default=4_096,
+        ge=64,
+        le=1_048_576,
+        description="How much memory a container or a sandbox elsewhere may use, in MiB.",
+        json_schema_extra={"grants": True, "in_project": "never"},
+    )
+    cpus: Number = Field(
+        default=0.0,
+        ge=0,
+        le=1_024,
+        description="How many processors it may use; 0 for what is usual there.",
+        json_schema_extra={"grants": True, "in_project": "never"},
+    )
+    keep: bool = Field(
+        default=True,
+        description="Whether a container or a sandbox elsewhere stays for the next runtime, with its files.",
+        json_schema_extra={"grants": True, "in_project": "never"},
+    )
+    ssh: Ssh = Field(default_factory=Ssh, description="Which machine `ssh` goes to.")
     timeout_seconds: Number = Field(
         default=120.0,
         ge=1,

@@ -77,6 +77,7 @@ class Apptainer(Backend):
         self, instance: Instance, *, environment: Mapping[str, str], program: str = "apptainer"
     ) -> None:
         """`program` is apptainer or singularity."""
+        self.name = program.rpartition("/")[2]
         self._instance, self._program = instance, program
         self._environment = for_clients(environment)
         self._open = False
