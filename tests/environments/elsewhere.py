@@ -73,10 +73,13 @@ def ssh(tmp_path: Path) -> Iterator[Options]:
     yield {**SERVERS.ssh(), "home": str(home), "notes": str(tmp_path / "notes")}
 
 
+def wanted_instance(options: Mapping[str, str]) -> Instance:
+    return Instance(image=options["image"], work=options["work"], project=options["project"])
+
+
 def instance(options: Mapping[str, str]) -> Apptainer:
-    wanted = Instance(image=options["image"], work=options["work"], project=options["project"])
     environment = {**os.environ, **options}
-    return Apptainer(wanted, environment=environment, program=options["program"])
+    return Apptainer(wanted_instance(options), environment=environment, program=options["program"])
 
 
 @contextmanager

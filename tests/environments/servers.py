@@ -13,6 +13,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -156,7 +157,7 @@ class Servers:
 
     def _start_apptainer(self) -> Options:
         _needs_root()
-        ours = ROOT / ".venv/test_tools/apptainer/usr/bin/apptainer"
+        ours = Path(sys.prefix, "test_tools/apptainer/usr/bin/apptainer")
         program = shutil.which("apptainer", path=_PATH) or (str(ours) if ours.exists() else None)
         if program is None:
             raise Missing("apptainer is not installed: `sh scripts/prepare_tests.sh`")

@@ -65,19 +65,29 @@ class Address:
 
 
 class Connection:
-    """One way to the machine, held open."""
+    """One way to the machine, held open from the moment it is made."""
 
-    def __init__(self, client: Client, socket: Path) -> None:
-        self.socket = socket
+    def __init__(self, address: Address, environment: Mapping[str, str]) -> None:
+        # Nobody can guess the name, and ssh lets nobody else in.
+        self.socket = Path(tempfile.gettempdir()) / f"toolfold-{secrets.token_hex(8)}"
         self.programs = 0
-        self._client = client
-        self._ended = asyncio.ensure_future(client.wait())
+        self._address = address
+        words = [*master(str(self.socket)), *address.words(), quoted(["sh", "-c", _HELLO])]
+        self._client = Client.start(words, env=environment, cwd="/")
+        self._ended = asyncio.ensure_future(self._client.wait())
+        self._opening = asyncio.ensure_future(self._open())
+        self._opening.add_done_callback(_heard)
 
     @property
     def lost(self) -> bool:
         return self._ended.done()
 
+    async def home(self) -> str:
+        """The user's home there, once we are there. Raises EnvironmentFailed."""
+        return await asyncio.shield(self._opening)
+
     async def close(self) -> None:
+        self._opening.cancel()
         await self._client.close_input()
         await asyncio.wait({self._ended}, timeout=GOODBYE_SECONDS)
         await self._client.close()
@@ -86,8 +96,21 @@ class Connection:
     def begun(self) -> None:
         self.programs += 1
 
-    def ended(self, _: object) -> None:
+    def ended(self, _: object = None) -> None:
         self.programs -= 1
+
+    async def _open(self) -> str:
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                home = await _hello(self._client)
+        except TimeoutError:
+            await self._client.close()
+            raise failure(self._address, "it does not answer") from None
+        if home is None:
+            complaint = self._client.complaint() or "it runs no shell for us"
+            await self._client.close()
+            raise failure(self._address, complaint)
+        return home
 
 
 class Program(Relay):
@@ -96,8 +119,8 @@ class Program(Relay):
     _connection: Connection
 
     def counts_for(self, connection: Connection) -> None:
+        """It has begun there already, and is off it when it ends."""
         self._connection = connection
-        connection.begun()
         self._ended.add_done_callback(connection.ended)
 
     async def wait(self) -> int:
@@ -124,7 +147,7 @@ class Ssh(Backend):
         self._home, self._notes = home, notes
         self._user_home = ""
         self._connections: list[Connection] = []
-        self._connecting = asyncio.Lock()
+        self._lost: list[Connection] = []
 
     @property
     def folder(self) -> str:
@@ -137,67 +160,63 @@ class Ssh(Backend):
     async def check(self) -> Readiness:
         if not shutil.which("ssh", path=self._environment["PATH"]):
             return Readiness(False, "ssh is not installed", "Install it: `apt-get install openssh-client`.")
-        words = [*self._master(None), *self._address.words(), "true"]
+        words = [*master("none"), *self._address.words(), "true"]
         answer = await asked(words, self._environment, within=PROBE_SECONDS)
         if answer.code == 0:
             return Readiness(True)
-        failed = _failure(self._address, answer.complaint)
+        failed = failure(self._address, answer.complaint)
         return Readiness(False, failed.problem, failed.advice)
 
     async def open(self) -> None:
         """Connect, unless we are connected."""
-        await self._free()
+        connection = self._free()
+        try:
+            self._user_home = await connection.home()
+        finally:
+            connection.ended()
 
     async def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], pty: Size | None) -> Channel:
-        connection = await self._free()
+        connection = self._free()
         command = quoted(["env", *(f"{name}={value}" for name, value in env.items()), *argv])
-        words = [*_OVER_IT, "-S", str(connection.socket), "-tt" if pty else "-T", "--", self._address.host]
-        program = Program.start(["ssh", *words, f"exec {command}"], env=self._environment, pty=pty, cwd="/")
+        words = ["ssh", *_OVER_IT, "-S", str(connection.socket), "-tt" if pty else "-T", "--"]
+        try:
+            await connection.home()
+            program = Program.start(
+                [*words, self._address.host, f"exec {command}"], env=self._environment, pty=pty, cwd="/"
+            )
+        except BaseException:
+            connection.ended()
+            raise
         program.counts_for(connection)
         return program
 
     async def close(self) -> None:
-        closing, self._connections = self._connections, []
+        closing = [*self._connections, *self._lost]
+        self._connections, self._lost = [], []
         await asyncio.gather(*(connection.close() for connection in closing))
 
-    async def _free(self) -> Connection:
-        """A connection that takes one more program."""
-        async with self._connecting:
-            lost = [each for each in self._connections if each.lost]
-            self._connections = [each for each in self._connections if not each.lost]
-            for each in lost:
-                await each.close()
-            free = [each for each in self._connections if each.programs < MOST_PROGRAMS]
-            if not free:
-                free = [await self._connect()]
-                self._connections += free
-            return free[0]
+    def _free(self) -> Connection:
+        """A connection, perhaps a new one, with one more program on it."""
+        self._lost += [each for each in self._connections if each.lost]
+        self._connections = [each for each in self._connections if not each.lost]
+        free = [each for each in self._connections if each.programs < MOST_PROGRAMS]
+        if not free:
+            free = [Connection(self._address, self._environment)]
+            self._connections += free
+        free[0].begun()
+        return free[0]
 
-    async def _connect(self) -> Connection:
-        # Nobody can guess the name, and ssh lets nobody else in.
-        socket = Path(tempfile.gettempdir()) / f"toolfold-{secrets.token_hex(8)}"
-        words = [*self._master(socket), *self._address.words(), quoted(["sh", "-c", _HELLO])]
-        client = Client.start(words, env=self._environment, cwd="/")
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                home = await _hello(client)
-        except TimeoutError:
-            await client.close()
-            raise _failure(self._address, "it does not answer") from None
-        except BaseException:
-            await client.close()
-            raise
-        if home is None:
-            complaint = client.complaint() or "it runs no shell for us"
-            await client.close()
-            raise _failure(self._address, complaint)
-        self._user_home = home
-        return Connection(client, socket)
 
-    def _master(self, socket: Path | None) -> list[str]:
-        path = str(socket) if socket else "none"
-        options = (*_ALONE, f"ConnectTimeout={int(CONNECT_SECONDS)}", f"ControlPath={path}")
-        return ["ssh", *(word for option in options for word in ("-o", option))]
+def master(socket: str) -> list[str]:
+    """The client that holds a connection, for others to use by this socket."""
+    options = (*_ALONE, f"ConnectTimeout={int(CONNECT_SECONDS)}", f"ControlPath={socket}")
+    return ["ssh", *(word for option in options for word in ("-o", option))]
+
+
+def _heard(opening: asyncio.Future[str]) -> None:
+    """Whoever waited may have gone; what went wrong is not for the log then."""
+    if not opening.cancelled():
+        opening.exception()
 
 
 async def _hello(client: Client) -> str | None:
@@ -218,7 +237,7 @@ def quoted(argv: Sequence[str]) -> str:
     return " ".join(f"'{each.translate(_SPECIAL)}'" for each in argv)
 
 
-def _failure(address: Address, complaint: str) -> EnvironmentFailed:
+def failure(address: Address, complaint: str) -> EnvironmentFailed:
     """What went wrong, and what to do about it."""
     said, host = complaint.lower(), address.host
     port = f"-p {address.port} " if address.port else ""
