@@ -37,4 +37,7 @@ case $1 in
   @*) __toolfold_text=$(cat -- "${1#@}") || exit 125 ;;
   *) __toolfold_text=${1#=} ;;
 esac
+# What the command is may not change how its end is noted.
+readonly __toolfold_task __toolfold_mark __toolfold_leave
+case ${BASH_VERSION:-} in ?*) readonly -f __toolfold_end ;; esac
 set --
