@@ -171,6 +171,13 @@ forget_the_old() {
   done
 }
 
+# What guards left in memory that were killed together with their clients.
+forget_the_dead() {
+  for each in $(find /dev/shm -maxdepth 1 -name 'toolfold.*' -mtime +7); do
+    [ ! -O "$each" ] || [ -z "$whole" ] || grep -qsF -- "${each##*.}" /proc/[0-9]*/cmdline || rm -rf "$each"
+  done
+}
+
 # In memory where we can: what a command exports may be secret, and disks are slow to replace a file. Commands
 # write below `tasks`; what we give them lies beside it, where they may have no right to write.
 memory=/dev/shm/toolfold.$client
@@ -179,7 +186,7 @@ tasks=$memory/tasks
 mkdir -p "$tasks" || exit 1
 script=$(command -v script) && script --version 2>/dev/null | grep -qF util-linux || script=-
 echo "ready $tasks $(command -v bash || command -v sh) $(command -v setsid || echo -) $script"
-forget_the_old 2>/dev/null &
+{ forget_the_old; forget_the_dead; } 2>/dev/null &
 while read ${patience:+-t "$patience"} -r number verb what more; do
   [ "$verb" != beat ] || continue
   {
