@@ -103,6 +103,16 @@ def test_what_is_written_to_a_process_is_judged_like_a_command(session: Session)
     assert (ended["exit_code"], ended["output"]) == (0, "y\n")
 
 
+def test_what_is_written_in_pieces_is_judged_as_the_line_it_makes(session: Session) -> None:
+    process = answered(session, "terminal", command="cat", background=True)["process"]
+    answered(session, "process", action="write", process=process, data="r")
+    error = failed(session, "process", action="write", process=process, data="m -rf /\n", line="harmless")
+    assert "never run" in error
+    answered(session, "process", action="write", process=process, data="est\nnext\n", close=True)
+    ended = answered(session, "process", action="wait", process=process, timeout=PATIENCE)
+    assert ended["output"] == "rest\nnext\n"
+
+
 def test_a_command_out_of_time_says_so_and_leaves_nothing(session: Session) -> None:
     answer = answered(session, "terminal", command="echo begun; MARK=slowtoken sleep 86400", timeout=0.3)
     assert (answer["output"], answer["exit_code"]) == ("begun\n", None)

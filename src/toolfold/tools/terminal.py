@@ -27,6 +27,7 @@ SPARE_SECONDS = 60.0
 LONGEST_WAIT = 600.0
 POLLED_BYTES = 4_000
 LOGGED_BYTES = 20_000
+LONGEST_LINE = 1_000_000
 
 _SIGNALS = ("INT", "TERM", "HUP", "QUIT", "KILL", "USR1", "USR2", "STOP", "CONT")
 _ACTIONS = ("list", "poll", "wait", "log", "write", "signal", "kill")
@@ -106,6 +107,7 @@ _PROCESS: Json = {
                 "maxLength": 1_000_000,
                 "description": "write: the text, \\n and all.",
             },
+            "line": {"type": "string", "maxLength": 2_000_000, "description": "Leave out."},
             "close": {"type": "boolean", "default": False, "description": "write: nothing will follow."},
             "signal": {"type": "string", "enum": list(_SIGNALS), "default": "INT"},
         },
@@ -149,7 +151,12 @@ def tools(services: Services) -> list[Tool]:
             check_fn=services.terminal.check,
             emoji="⚙️",
             effects=(Effect.EXECUTE,),
-            judged_as={"data": Meaning.COMMAND, "action": Meaning.NOTE, "signal": Meaning.NOTE},
+            judged_as={
+                "line": Meaning.COMMAND,
+                "data": Meaning.NOTE,
+                "action": Meaning.NOTE,
+                "signal": Meaning.NOTE,
+            },
             core=True,
             timeout=LONGEST_WAIT + SPARE_SECONDS,
             synonyms=("background", "job", "daemon", "kill", "log", "signal"),
@@ -159,12 +166,16 @@ def tools(services: Services) -> list[Tool]:
 
 
 def located(terminal: Resident) -> PreToolCall:
-    """A hook that writes into each call where its command will run, so that it is judged there.
+    """A hook that writes into each call what is to be judged of it.
 
-    A task may have gone anywhere since its first command, and `rm -r *` is not the same everywhere.
+    A task may have gone anywhere since its first command, and `rm -r *` is not the same everywhere. What is
+    written to a process may end a line that earlier pieces began.
     """
 
     async def where_it_runs(tool: Tool, args: Json, context: CallContext) -> Json | None:
+        if tool.source == SOURCE and tool.name == "process":
+            begun = terminal.unended.get(str(args.get("process")), "")
+            return {**args, "line": begun + str(args.get("data") or "")} if args.get("data") else None
         if tool.source != SOURCE or tool.name != "terminal":
             return None
         here = terminal.environment.folder(_task(args, context))
@@ -267,7 +278,11 @@ class ProcessTool:
         data, close = args.get("data", ""), args.get("close", False)
         if not data and not close:
             raise InvalidArguments("write needs data, or close.")
-        await environment.processes.write(args["process"], data.encode(errors="replace"), close=close)
+        name = args["process"]
+        await environment.processes.write(name, data.encode(errors="replace"), close=close)
+        self.place.unended[name] = (self.place.unended.get(name, "") + data).rpartition("\n")[2][
+            -LONGEST_LINE:
+        ]
         return {"written": len(data)}
 
     async def _signal(self, environment: Environment, args: Json) -> Json:
