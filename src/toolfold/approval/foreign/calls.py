@@ -155,6 +155,8 @@ SENDS = frozenset(
         "puts",
         "post_form",
         "curl_exec",
+        "POST",
+        "PUT",
         "sendall",
         "fwrite",
     }

@@ -71,7 +71,7 @@ class Names:
                 self.values[name] = old + more if isinstance(old, str) and isinstance(more, str) else None
             case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend"), args=[more]):
                 self._grows(name, self.fold(more))
-            case ast.For(target=target, iter=items) | ast.comprehension(target=target, iter=items):
+            case ast.For(target=target, iter=items) | ast.AsyncFor(target=target, iter=items):
                 self.bind_each(target, items)
             case ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
                 for generator in node.generators:  # they stand behind what uses them
@@ -106,11 +106,12 @@ class Names:
         """A loop over files stands for all of them at once."""
         pattern = self._files(items)
         names = [node for node in ast.walk(target) if isinstance(node, ast.Name)]
+        folded = self.fold(items) if pattern is None else None
+        one = folded[0] if isinstance(folded, list) and len(folded) == 1 else None
+        evidence = self.evidence(items)
         for name in names:
-            folded = self.fold(items) if pattern is None else None
-            one = folded[0] if isinstance(folded, list) and len(folded) == 1 else None
             self.values[name.id] = pattern if pattern is not None else one
-            self.taints[name.id] = self.evidence(items)
+            self.taints[name.id] = evidence
 
     def _files(self, node: ast.expr) -> str | None:
         if not isinstance(node, ast.Call):

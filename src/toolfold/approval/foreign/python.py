@@ -83,6 +83,7 @@ class _Reader(Names):
         self.addresses: dict[str, None] = {}
         self.reads: list[str] = []
         self.services: frozenset[Kind] = frozenset()
+        self.ends = False  # whether processes are ended by their methods
         self.aws = ""  # the service of Amazon's that the code speaks to
 
     def read(self) -> None:
@@ -93,6 +94,8 @@ class _Reader(Names):
             self.learn(node)
         self.start_again()
         self.services = services(self.names.values())
+        methods = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+        self.ends = bool(methods & {"kill", "terminate", "send_signal"})
         if "boto3" in self.names.values():
             self.aws = next((name for node in nodes if (name := self._aws_service(node))), "")
         for node in nodes:
@@ -147,8 +150,7 @@ class _Reader(Names):
         for path in self.reads:
             self.found.command("cat", "--", path)
             if self.sends:
-                last = next(reversed(self.found.scripts))
-                self.found.script(f"{last} | curl -d @- {GAP}")
+                self.found.sends_file(path, address(self.addresses))
 
     def _call(self, node: ast.Call) -> None:
         name = self.dotted(node.func)
@@ -179,6 +181,7 @@ class _Reader(Names):
         self.redirects |= name in ("os.dup2", "pty.spawn", "socket.dup2")
         self.sends |= last in SENDS and name not in ("os.sendfile",)
         self.asks |= last in ("get", "head") and name.partition(".")[0] in NETWORK
+        self.asks |= last in ("gethostbyname", "getaddrinfo", "gethostbyname_ex") or "dns.resolver" in name
         self.authorizes |= any(keyword.arg in ("headers", "auth") for keyword in node.keywords)
         if last in ("map", "filter", "submit", "Thread", "Process", "apply") and len(node.args) > 1:
             self._mapped(node)
@@ -250,8 +253,17 @@ class _Reader(Names):
             self.found.folder = first
         elif name in ("os.chmod", "os.lchmod", "os.chown", "os.kill", "os.killpg", "os.truncate"):
             self._changes(node, name.rpartition(".")[2], first)
-        elif name.startswith("sh.") and name.count(".") == 1:
-            self.found.command(name.removeprefix("sh."), *(self.text(arg) or GAP for arg in node.args))
+        elif name.startswith(("sh.", "plumbum.local.")):
+            program = name.removeprefix("sh.").removeprefix("plumbum.local.")
+            self.found.command(program, *(self.text(arg) or GAP for arg in node.args))
+        elif name == "shutil.make_archive" and len(node.args) > 2:
+            self.found.command("tar", "-czf", first or GAP, self.text(node.args[2]) or GAP)
+        elif name == "fileinput.input" and any(keyword.arg == "inplace" for keyword in node.keywords):
+            self.found.command("sed", "-i", "s/a/b/", first or GAP)
+        elif name == "keyring.get_password":
+            self.found.command("secret-tool", "lookup", *(self.text(arg) or GAP for arg in node.args))
+        elif name == "psutil.process_iter" and self.ends:
+            self.found.command("pkill", "-f", GAP)
 
     def _by_method(self, node: ast.Call, name: str | None, last: str) -> None:
         """Methods of objects that nobody followed: what they are called is all there is to go by."""
@@ -267,6 +279,8 @@ class _Reader(Names):
             self.found.effect(Kind.DATABASE, "", "delete-all", detail="every record of a model is deleted")
         elif last == "extractall" and first is not None:
             self.found.command("tar", "-C", first, "-xf", GAP)
+        elif last == "remove_all" and "crontab" in self.names.values():
+            self.found.command("crontab", "-r")
         elif last == "rmtree":
             self.found.delete(first or path or GAP, tree=True)
         elif path is not None and last in ("unlink", "rmdir"):
@@ -285,6 +299,7 @@ class _Reader(Names):
 
         self._destroys(node, last)
         self._asks_aws(node, last)
+        self._asks_git(node, last)
         if last == "delete" and (name or "").partition(".")[0] in ("requests", "httpx") and first is not None:
             self.found.command("curl", "-X", "DELETE", first)
 
@@ -317,6 +332,15 @@ class _Reader(Names):
         ]
         service = "s3api" if self.aws == "s3" else self.aws
         self.found.command("aws", service, last.replace("_", "-"), *options)
+
+    def _asks_git(self, node: ast.Call, last: str) -> None:
+        """GitPython hands `repo.git.push("--force")` to git as it is."""
+        if "git" not in self.names.values():
+            return
+        if _chain(node.func) == f"git.{last}":
+            self.found.command("git", last.replace("_", "-"), *(self.text(arg) or GAP for arg in node.args))
+        elif last == "reset" and any(keyword.arg == "working_tree" for keyword in node.keywords):
+            self.found.command("git", "reset", "--hard", *(self.text(arg) or GAP for arg in node.args[:1]))
 
     def _runs_elsewhere(self, name: str, last: str) -> bool:
         """Whether a method is one that hands its argument to a shell, here or on another machine."""

@@ -36,6 +36,8 @@ _LOOPS = frozenset(
         *("eachFile", "eachFileRecurse", "eachDir", "eachDirRecurse", "eachFileMatch"),
     }
 )
+# What asks a server of names, and so tells it the name.
+_LOOKUPS = frozenset({"dns", "gethostbyname", "getaddrinfo", "dns_get_record", "checkdnsrr", "Resolv"})
 # What stands before a deletion of records, where all of them are meant.
 _QUERIES = frozenset({"table", "query", "newQuery", "all"})
 _CALLS_BY_NAME = frozenset(
@@ -197,6 +199,8 @@ class Calls(Expressions):
         if action in ("shell", "run", "node-process") and len(arguments) == 1 and len(arguments[0]) == 1:
             for other in self.every.get(arguments[0][0].text.lstrip("$@%&"), {}):
                 self.found.script(other)
+        if action in ("shell", "run") and first and self.mark(at - 1) in (".", ">"):
+            self.found.merge(read_sql(Word(first), "sqlite"))  # a method `exec` may be a database's
         match action:
             case "shell":
                 self.found.script(first if first is not None else GAP)
@@ -217,6 +221,10 @@ class Calls(Expressions):
                 self.found.command(*program, "--", first or GAP, texts[1] or GAP)
             case "mode" | "mode-first":
                 self._mode(arguments, texts)
+            case "owner" | "owner-tree":
+                for text in texts:
+                    if text and "/" in text:
+                        self.found.command("chown", *(["-R"] if action == "owner-tree" else []), GAP, text)
             case "kill":
                 self._kill(arguments)
             case "code":
@@ -495,12 +503,15 @@ class Calls(Expressions):
         for path in dict.fromkeys(self.reads):
             self.found.command("cat", "--", path)
             if sends:
-                last = next(reversed(self.found.scripts))
-                self.found.script(f"{last} | curl -d @- {GAP}")
+                self.found.sends_file(path, address(self.strings))
 
     def _sends_environment(self, connects: bool) -> None:
         to = address(self.strings)
-        if not connects and (to == GAP or not self.names & (FETCHES | SENDS)):
+        if (
+            not connects
+            and not _LOOKUPS & {*self.names, *self.strings}
+            and (to == GAP or not self.names & (FETCHES | SENDS))
+        ):
             return
         authorizes = any("authorization" in word.lower() for word in (*self.names, *self.strings))
         variables = environment(self.code, self.language)
