@@ -399,6 +399,7 @@ LANGUAGES = [
         "haskell",
     ),
     *("prolog", "elisp", "scheme", "lisp", "clojure", "lftp", "sftp", "binary", ""),
+    "go",
 ]
 _PIECES = st.sampled_from(
     [
