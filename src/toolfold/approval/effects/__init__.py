@@ -13,6 +13,7 @@ from toolfold.approval.effects.copying import COPYING
 from toolfold.approval.effects.deleting import DELETING
 from toolfold.approval.effects.disclosing import secret_name
 from toolfold.approval.effects.disks import DISKS, disk_effects
+from toolfold.approval.effects.handed import handed_effects
 from toolfold.approval.effects.kernel import KERNEL
 from toolfold.approval.effects.networks import NETWORKS
 from toolfold.approval.effects.outputs import OUTPUTS
@@ -47,9 +48,10 @@ def effects_of(run: Run, places: Places) -> Iterator[Effect]:
     yield from redirect_effects(Scene(run, places))
     for name in _known_as(run):
         scene = Scene(run if name == run.name else _called(run, name), places)
-        for family in _FAMILIES:
-            if name in family:
-                yield from family[name](scene)
+        known = [family[name] for family in _FAMILIES if name in family]
+        for told in known:
+            yield from told(scene)
+        yield from handed_effects(name, scene, known=bool(known))
         yield from disk_effects(name, scene)
         yield from process_effects(scene)
         yield from service_effects(scene)

@@ -11,6 +11,7 @@ from toolfold.approval.effects.scene import UNKNOWN, Family, Scene, names
 from toolfold.approval.options import Options
 from toolfold.approval.places import Place
 from toolfold.approval.places.names import DIRECTORIES
+from toolfold.approval.places.patterns import broad
 from toolfold.approval.shell.words import EMPTY, GAP, Word
 from toolfold.approval.verdict import Effect, Kind
 
@@ -43,7 +44,8 @@ def _copied(scene: Scene, options: Options) -> tuple[tuple[Word, ...], Word | No
 def _put(scene: Scene, sources: Sequence[Word], destination: Word, *traits: str) -> Iterator[Effect]:
     """The destination, both as a file and as the directory that the sources go into."""
     emptied = ("empty",) if len(sources) == 1 and sources[0] == "/dev/null" else ()
-    into = scene.write(destination, *traits, *emptied)
+    put = scene.fill if _unlisted(sources) or "whole" in traits else scene.write
+    into = put(destination, *traits, *emptied)
     yield into
     if not _holds(scene, sources, destination):
         return
@@ -51,6 +53,15 @@ def _put(scene: Scene, sources: Sequence[Word], destination: Word, *traits: str)
         name = source.rstrip("/").rpartition("/")[2]
         if name and name not in (".", "..") and GAP not in name:
             yield from _added(scene, into, Word(f"{destination.rstrip('/') or '/'}/{name}"), *traits)
+
+
+def _unlisted(sources: Sequence[Word]) -> bool:
+    """Whether it is what a directory holds that is put there: `e/.`, `e/*`."""
+    return any(word in (".", "..") or word.endswith(("/.", "/..")) or _all_of(word) for word in sources)
+
+
+def _all_of(word: Word) -> bool:
+    return broad(word.rpartition("/")[2])
 
 
 def _holds(scene: Scene, sources: Sequence[Word], destination: Word) -> bool:
@@ -74,8 +85,25 @@ def _added(scene: Scene, into: Effect, word: Word, *traits: str) -> Iterator[Eff
 def _cp(scene: Scene) -> Iterator[Effect]:
     options = scene.options(_COPY_VALUES - names("-m --mode -o --owner -g"))
     sources, destination = _copied(scene, options)
+    if options.has("-l", "--link", "-s", "--symbolic-link"):
+        yield from _other_names(scene, sources)
     if destination is not None:
-        yield from _put(scene, sources, destination, "copied")
+        yield from _put(scene, sources, destination, "copied", *_as_a_whole(options))
+
+
+def _as_a_whole(options: Options) -> tuple[str, ...]:
+    """With `-T` a directory does not go into the other one but is laid over it."""
+    recursive = options.has("-r", "-R", "--recursive", "-a", "--archive")
+    return ("whole",) if recursive and options.has("-T", "--no-target-directory") else ()
+
+
+def _other_names(scene: Scene, sources: Sequence[Word]) -> Iterator[Effect]:
+    """Another name for what is protected is a way around the protection."""
+    for source in scene.each(sources):
+        within = scene.places.filled(source, scene.run.cwd)
+        led_to = (scene.where(source).places | within) & {Place.OWN, Place.AGENT, Place.STARTUP}
+        if led_to:
+            yield scene.effect(Kind.WRITE, "linked", *(f"in:{place}" for place in led_to), target=source)
 
 
 def _mv(scene: Scene) -> Iterator[Effect]:
@@ -124,11 +152,8 @@ def _ln(scene: Scene) -> Iterator[Effect]:
     kind = Kind.OVERWRITE if options.has("-f", "--force") else Kind.WRITE
     if destination is not None:
         yield scene.write(destination, "linked", kind=kind)
+    yield from _other_names(scene, sources)
     for source in scene.each(sources):
-        # Another name for what is protected is a way around the protection.
-        led_to = scene.where(source).places & {Place.OWN, Place.AGENT, Place.STARTUP}
-        if led_to:
-            yield scene.effect(Kind.WRITE, "linked", *(f"in:{place}" for place in led_to), target=source)
         if destination is not None and Place.SECRET in scene.where(source) and _served(scene, destination):
             yield scene.effect(Kind.DISCLOSE, "linked", "in:secret", target=source)
 
@@ -149,6 +174,10 @@ def _rsync(scene: Scene) -> Iterator[Effect]:
     mode = options.value("--chmod")
     if mode is not None and "setuid" in mode_traits(Word(mode.lstrip("FD"))):
         yield scene.effect(Kind.PERMISSIONS, "setuid", target=destination)
+    for word in options.values(
+        "--log-file", "--write-batch", "--only-write-batch", "--backup-dir", "--partial-dir"
+    ):
+        yield scene.write(word, kind=Kind.WRITE)
     if options.starting("--del"):
         yield _mirror(scene, destination)
     if options.has("--remove-source-files", "--remove-sent-files"):
@@ -157,7 +186,8 @@ def _rsync(scene: Scene) -> Iterator[Effect]:
     if remote(destination):
         yield _write_remotely(scene, destination)
     else:
-        yield from _put(scene, sources, destination, "copied")
+        whole = ("whole",) if any(word.endswith("/") for word in sources) else ()
+        yield from _put(scene, sources, destination, "copied", *whole)
 
 
 def _mirror(scene: Scene, destination: Word) -> Effect:
@@ -198,7 +228,7 @@ def _rclone(scene: Scene) -> Iterator[Effect]:
     if verb in ("move", "moveto") and paths:
         yield _mirror(scene, paths[0])
     if verb in ("copy", "copyto", "move", "moveto") and len(paths) > 1 and not remote(paths[-1]):
-        yield scene.write(paths[-1], "copied")
+        yield scene.fill(paths[-1], "copied")
 
 
 COPYING: Family = {

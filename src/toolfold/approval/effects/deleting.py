@@ -118,11 +118,22 @@ def _sought_out(scene: Scene, words: Sequence[Word]) -> Iterator[Effect]:
     acts = any(a.startswith(("-exec", "-ok")) and b in _CHANGERS for a, b in pairwise(words))
     if not acts and "-delete" not in words:
         return
+    if acts:
+        yield from _found_below(scene, words)
     for test, word in pairwise(words[:MOST_LOOKED_AT]):
         if test in ("-name", "-iname", "-path", "-ipath", "-wholename"):
             found = [place for place in _GUARDED if place in scene.where(Word(word.replace("*", "x")))]
             if found:
                 yield scene.effect(Kind.OVERWRITE, "redirected", *(f"in:{p}" for p in found), target=word)
+
+
+def _found_below(scene: Scene, words: Sequence[Word]) -> Iterator[Effect]:
+    """Whatever lies below a directory is changed, the guarded files in it too."""
+    for start in scene.each(_find_starts(words)):
+        wide = not scene.where(start).places.isdisjoint({Place.HOME, Place.ROOT})
+        within = scene.places.filled(start, scene.run.cwd)
+        if within and not (wide and _chooses(words)):
+            yield scene.effect(Kind.OVERWRITE, "found", *(f"in:{place}" for place in within), target=start)
 
 
 def _chooses(words: Sequence[Word]) -> bool:

@@ -17,6 +17,8 @@ _OUTPUTS: dict[str, frozenset[str]] = {
     **dict.fromkeys(names("gcc g++ cc c++ clang clang++ ld as tcc rustc go ar dot"), names("-o")),
     "wget": names("-O --output-document -o --output-file -a --append-output"),
     "curl": names("-o --output -D --dump-header -c --cookie-jar --trace --trace-ascii --stderr"),
+    "shuf": names("-o --output"),
+    "ssh": names("-E"),
     "tcpdump": names("-w"),
     "openssl": names("-out -keyout"),
     "nmap": names("-oN -oX -oG -oA"),
@@ -27,6 +29,7 @@ _OTHER_VALUES: dict[str, frozenset[str]] = {
     "sort": names(
         "-k --key -t --field-separator -S --buffer-size -T --temporary-directory --compress-program"
     ),
+    "ssh": names("-B -b -c -D -e -F -I -i -J -L -l -m -O -o -p -Q -R -S -W -w"),
     "wget": names(
         "-P --directory-prefix --header --post-data --post-file --user-agent -U --method --body-data"
     ),
@@ -87,8 +90,9 @@ def _git(scene: Scene) -> Iterator[Effect]:
     verb, *rest = options.operands or (Word(""),)
     if verb == "clone" and len(rest) > 1:
         yield scene.write(rest[1], "created")
-    elif verb in ("archive", "format-patch", "diff", "bundle"):
-        for word in options.values("-o", "--output", "--output-directory"):
+    else:
+        short = ("-o",) if verb in ("archive", "format-patch") else ()
+        for word in options.values("--output", "--output-directory", *short):
             yield scene.write(word)
 
 

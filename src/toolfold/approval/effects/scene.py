@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from toolfold.approval.options import Options
 from toolfold.approval.places import Place, Places, Where
@@ -86,6 +86,12 @@ class Scene:
             found -= {f"in:{Place.SECRET}"}
             found -= {f"in:{Place.DATA}"} if where.path.endswith((".env", ".local")) else set()
         return self.effect(kind, *traits, *found, target=where.path or word)
+
+    def fill(self, word: Word, *traits: str) -> Effect:
+        """Files that nobody has listed are put into `word`, over whatever has their names."""
+        found = self.write(word, *traits)
+        within = frozenset(f"in:{place}" for place in self.places.filled(word, self.run.cwd))
+        return replace(found, traits=found.traits | within)
 
     def _beside(self, word: Word) -> bool:
         """Whether this is a plain name where the session works, wherever that is."""

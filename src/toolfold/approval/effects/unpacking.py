@@ -25,8 +25,9 @@ def _tar(scene: Scene) -> Iterator[Effect]:
     options = Options.read(_with_dashes(scene.run.argv), _TAR_VALUES)
     if options.has("-x", "--extract", "--get"):
         absolute = ("absolute",) if options.has("-P", "--absolute-names") else ()
+        put = scene.write if options.operands else scene.fill  # members that are named are known
         for word in options.values("-C", "--directory") or (Word("."),):
-            yield scene.write(word, "extracted")
+            yield put(word, "extracted")
         if absolute:
             yield scene.write(Word("/"), "extracted", *absolute)
     mode = options.value("--mode")
@@ -56,11 +57,14 @@ def _with_dashes(argv: Sequence[Word]) -> list[Word]:
 def _unzip(scene: Scene) -> Iterator[Effect]:
     options = scene.options(names("-d -P -x"))
     if options.operands and not options.has("-l", "-t", "-p", "-v", "-Z", "-z", "-c"):
-        yield scene.write(options.value("-d") or Word("."), "extracted")
+        yield scene.fill(options.value("-d") or Word("."), "extracted")
 
 
 def _zip(scene: Scene) -> Iterator[Effect]:
     options = scene.options(names("-b -t -tt -n -O -P -s -Z -TT -ws"))
+    for word in (*options.operands[:1], *options.values("-O", "--out", "--output-file")):
+        if word != "-":
+            yield scene.write(word, "archived", kind=Kind.WRITE)
     if options.has("-m", "--move"):
         for word in scene.each(options.operands[1:]):
             yield scene.delete(word, "copied-first", recursive=True)
@@ -73,16 +77,16 @@ def _seven(scene: Scene) -> Iterator[Effect]:
             yield scene.delete(word, "copied-first", recursive=True)
     if verb in ("x", "e"):
         into = next((Word(w[2:]) for w in scene.run.argv if w.startswith("-o") and len(w) > 2), Word("."))
-        yield scene.write(into, "extracted")
+        yield scene.fill(into, "extracted")
 
 
 def _cpio(scene: Scene) -> Iterator[Effect]:
     options = scene.options(names("-D --directory -F --file -I -O -R --owner -H --format"))
     if options.has("-i", "--extract") and not options.has("-t", "--list"):
-        yield scene.write(options.value("-D", "--directory") or Word("."), "extracted")
+        yield scene.fill(options.value("-D", "--directory") or Word("."), "extracted")
     if options.has("-p", "--pass-through"):
         for word in scene.each(options.operands):
-            yield scene.write(word, "copied")
+            yield scene.fill(word, "copied")
 
 
 UNPACKING: Family = {

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from toolfold.approval.places.kinds import Place
-from toolfold.approval.places.names import landmarks
+from toolfold.approval.places.names import held, landmarks
 from toolfold.approval.places.patterns import broad, fits, unknown, wild
 from toolfold.approval.places.tree import located, on_drive
 from toolfold.approval.shell.runs import HERE
@@ -42,6 +42,8 @@ _PERCENT = {
 }
 # A session may well work below these; everywhere else in the system, its files are the system's.
 _WORKABLE = ("opt", "var", "srv", "tmp", "private", "run")
+# Where this runtime keeps its files unless it is told otherwise.
+_USUALLY_OWN = (".config/toolfold", ".local/share/toolfold", ".local/state/toolfold")
 _WORKABLE_BELOW = (("usr", "src"), ("usr", "local", "src"), ("usr", "home"))
 
 
@@ -129,7 +131,8 @@ class Places:
         self._home = _parts(home) if home else None
         self._real_home = self._real_parts(home) if home else None
         self._session = _parts(cwd) if cwd else None
-        self._protected = frozenset(self._own(protected))
+        usual = [f"{home.rstrip('/')}/{below}" for below in _USUALLY_OWN] if home else []
+        self._protected = frozenset(self._own([*protected, *usual]))
         self._above_protected = frozenset(own[:n] for own in self._protected for n in range(1, len(own)))
         self._works_here = self._session is not None and _workable(self._session, self._homes)
         self._allowance = _Allowance(MOST_LOOKED_UP if links else 0)
@@ -163,6 +166,17 @@ class Places:
             if len(self._allowance.found) < MOST_KEPT:
                 self._allowance.found[asked] = found
         return found
+
+    def filled(self, word: Word, cwd: Word = HERE) -> frozenset[Place]:
+        """What could be replaced where a directory is filled with files nobody has listed.
+
+        In the project that is everyday, whatever lies there.
+        """
+        where = self.of(word, cwd, whole=True)
+        if Place.PROJECT in where and ".git" not in where.path.split("/"):
+            return frozenset()
+        below = held([part for part in where.path.split("/") if part])
+        return where.places & {Place.OWN} | below & {Place.STARTUP, Place.AGENT}
 
     def _find(self, word: Word, cwd: Word, follow: bool, whole: bool) -> Where:
         path = self._resolve(word, cwd)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from toolfold.approval.places.kinds import Place
 from toolfold.approval.places.patterns import WILD, Pattern, broad, fits, wild
 
-__all__ = ["DIRECTORIES", "landmarks"]
+__all__ = ["DIRECTORIES", "held", "landmarks"]
 
 DEEPEST = 64  # directories looked at
 TELLING = 3  # letters of a pattern that make it point at a name
@@ -223,6 +223,18 @@ def landmarks(parts: Sequence[str], absolute: bool) -> frozenset[Place]:
         found.add(_STARTUP)  # elsewhere it is a model's weights
     if absolute and len(parts) <= DEEPEST:
         found |= _by_absolute_path(lowered)
+    return frozenset(found)
+
+
+def held(parts: Sequence[str]) -> frozenset[Place]:
+    """What lies below a directory by the names everybody knows, for one who fills it as a whole."""
+    lowered = [part.lower() for part in parts[-DEEPEST:]]
+    found: set[Place] = set()
+    for at, part in enumerate(lowered):
+        rest = lowered[at + 1 :]
+        for below in DIRECTORIES.get(part, ()):
+            if len(rest) < len(below.path) and below.path[: len(rest)] == tuple(rest):
+                found |= below.places
     return frozenset(found)
 
 
