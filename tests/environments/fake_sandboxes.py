@@ -142,7 +142,7 @@ class Sandboxes:
     async def end(self, identity: str) -> None:
         if self._running.pop(identity, None) is None:
             return
-        (self._folder / f"{identity}.json").unlink()
+        (self._folder / f"{identity}.json").unlink(missing_ok=True)
         while found := _carriers(f"{MARK}={identity}"):
             for pid in found:
                 with contextlib.suppress(ProcessLookupError):

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     import daytona
 
 PROBE_SECONDS = 5.0
-CREATE_SECONDS = 600.0
+FIND_SECONDS = 30.0
+CREATE_SECONDS = 900.0
 CLOSE_SECONDS = 20.0
 ACTIVE_SECONDS = 120.0
 """How often the sandbox is told that it is in use."""
@@ -198,7 +199,8 @@ class Daytona(Backend):
         import daytona
 
         try:
-            sandbox = await client.get(self._name)
+            async with asyncio.timeout(FIND_SECONDS):
+                sandbox = await client.get(self._name)
         except daytona.DaytonaNotFoundError:
             return None
         gone = (daytona.SandboxState.DESTROYED, daytona.SandboxState.DESTROYING)
@@ -274,6 +276,8 @@ class _Line:
 
 
 def _said(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "it does not answer"
     return (str(error) or type(error).__name__).strip().rstrip(".")
 
 

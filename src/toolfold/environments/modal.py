@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import modal
 
 PROBE_SECONDS = 5.0
+FIND_SECONDS = 30.0
+CREATE_SECONDS = 900.0
 CLOSE_SECONDS = 20.0
 LAST_WORDS_SECONDS = 1.0
 LEASE_SECONDS = 60
@@ -119,7 +121,8 @@ class Modal(Backend):
         if not importlib.util.find_spec("modal"):
             raise EnvironmentFailed("The package `modal` is not installed.", advice=_INSTALL)
         try:
-            self._sandbox = await self._found() or await self._created()
+            async with asyncio.timeout(CREATE_SECONDS):
+                self._sandbox = await self._found() or await self._created()
         except Exception as error:
             raise EnvironmentFailed(
                 f"Modal has no sandbox for us: {_said(error)}.", advice=_why(error)
@@ -161,7 +164,8 @@ class Modal(Backend):
         import modal
 
         try:
-            return await modal.Sandbox.from_name.aio(self._app, self._name, client=await _client())
+            async with asyncio.timeout(FIND_SECONDS):
+                return await modal.Sandbox.from_name.aio(self._app, self._name, client=await _client())
         except modal.exception.NotFoundError:
             return None
 
@@ -316,6 +320,8 @@ async def _give(
 
 
 def _said(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "it does not answer"
     return (str(error) or type(error).__name__).strip().rstrip(".")
 
 
