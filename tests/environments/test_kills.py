@@ -92,8 +92,9 @@ class TestAKilledClient:
         if kind.name == "apptainer":
             pytest.skip("here the guard hears us itself, and no client stands between")
         async with Environment(kind.make(options)) as environment:
+            others = children()
             await environment.open()
-            guard = max(children())
+            guard = by_age(children() - others)[-1]
             async with under_way(environment, token) as command:
                 os.kill(guard, signal.SIGKILL)
                 await gone_everywhere(token)
@@ -197,7 +198,7 @@ class TestAConnection:
         before = children()
         async with Environment(elsewhere.machine(machine)) as environment:
             await environment.open()
-            connection = min(children() - before)
+            connection = by_age(children() - before)[0]
             async with under_way(environment, token) as command:
                 os.kill(connection, signal.SIGKILL)
                 with pytest.raises(EnvironmentFailed, match="connects again"):
@@ -223,7 +224,7 @@ class TestAConnection:
         backend.lease = 2
         async with Environment(backend) as environment:
             await environment.open()
-            connection = min(children() - before)
+            connection = by_age(children() - before)[0]
             async with under_way(environment, token) as command:
                 os.kill(connection, signal.SIGSTOP)
 
@@ -281,6 +282,15 @@ def children() -> set[int]:
     for task in Path("/proc/self/task").iterdir():
         found |= set(map(int, (task / "children").read_text().split()))
     return found
+
+
+def by_age(numbers: set[int]) -> list[int]:
+    """The oldest first; numbers do not tell, they begin again."""
+
+    def began(number: int) -> int:
+        return int(Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[19])
+
+    return sorted(numbers, key=began)
 
 
 def is_sshd(number: int) -> bool:
