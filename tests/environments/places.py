@@ -91,6 +91,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("docker", elsewhere.container, elsewhere.docker),
     Kind("podman", elsewhere.container, elsewhere.podman),
     Kind("ssh", elsewhere.machine, elsewhere.ssh),
+    Kind("apptainer", elsewhere.instance, elsewhere.apptainer),
     Kind("modal", clouds.modal, clouds.prepared("modal")),
     Kind("daytona", clouds.daytona, clouds.prepared("daytona")),
 )

@@ -21,7 +21,7 @@ from tests.environments.places import Kind, traces
 from tests.environments.servers import descendants
 from tests.environments.test_contract import FOREVER, asleep_somewhere, gone_everywhere, until
 from toolfold.environments import Completed, Environment
-from toolfold.environments.container import Container
+from toolfold.environments.container import Container, Mount
 from toolfold.environments.docker import Docker
 from toolfold.environments.ssh import Address, Ssh
 from toolfold.errors import EnvironmentFailed
@@ -168,6 +168,17 @@ class TestAContainer:
         async with Environment(elsewhere.container(containers)) as environment:
             await environment.run("n=0; while [ $n -lt 600 ]; do sleep 60 & n=$((n+1)); done", seconds=1)
             assert (await environment.run("echo on")).output == "on\n"
+
+    async def test_writes_a_project_as_its_owner(self, containers: Options, tmp_path: Path) -> None:
+        os.chown(tmp_path, 4_321, 4_322)
+        wanted = Container(
+            image=containers["image"], mounts=(Mount(source=str(tmp_path), target="/workspace"),)
+        )
+        environment = {**os.environ, **containers}
+        backend = Docker(wanted, environment=environment, program=containers["program"], kept=False)
+        async with Environment(backend) as place:
+            assert (await place.run("echo mine >file; cat file; id -u")).output == "mine\n4321\n"
+        assert (tmp_path / "file").stat().st_uid == 4_321
 
     async def test_is_shared_by_those_who_want_the_same(self, containers: Options) -> None:
         first, second = elsewhere.container(containers), elsewhere.container(containers)

@@ -15,6 +15,7 @@ from pathlib import Path
 IDLE_MINUTES = 60
 IDLE_MINUTES_WITHOUT_OWNER = 1
 _LABEL = "dev.toolfold"
+_HOMELESS = "/tmp"  # noqa: S108  (of the container: the image knows nobody of this number)
 PLACE, OWNER, KEPT = f"{_LABEL}.place", f"{_LABEL}.owner", f"{_LABEL}.kept"
 
 # The first program of a container. Waits for whatever is left to it, so that nothing stays half dead, and
@@ -49,7 +50,8 @@ class Container:
     """Where tasks begin. docker makes it where the image has no such folder, podman does not."""
     mounts: tuple[Mount, ...] = ()
     user: str = ""
-    """Who runs commands, as `user:group`; empty for whom the image names."""
+    """Who runs commands, as `user:group`. Empty for whoever owns the first folder that may be written:
+    without its rights, root may not write what is somebody else's. Without one, whom the image names."""
     network: bool = False
     memory: str = "4g"
     processes: int = 512
@@ -65,7 +67,15 @@ class Container:
         text = json.dumps([key, asdict(self)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def words(self, *, name: str, labels: dict[str, str], kept: bool) -> list[str]:
+    def writer(self) -> str:
+        """Whose the first folder is that may be written, where that is not root's."""
+        for mount in self.mounts:
+            if mount.writable:
+                about = Path(mount.source).stat()
+                return f"{about.st_uid}:{about.st_gid}" if about.st_uid else ""
+        return ""
+
+    def words(self, *, name: str, labels: dict[str, str], kept: bool, writer: str = "") -> list[str]:
         """What follows `docker run`."""
         idle = IDLE_MINUTES if kept else IDLE_MINUTES_WITHOUT_OWNER
         return [
@@ -79,7 +89,8 @@ class Container:
             *("--memory", self.memory, "--memory-swap", self.memory),
             *(("--cpus", str(self.cpus)) if self.cpus else ()),
             *(() if self.network else ("--network", "none")),
-            *(("--user", self.user) if self.user else ()),
+            *(("--user", self.user or writer) if self.user or writer else ()),
+            *(("--env", f"HOME={_HOMELESS}") if writer and not self.user else ()),
             *(word for mount in self.mounts for word in ("--volume", _volume(mount))),
             *("--workdir", self.home),
             *self.options,

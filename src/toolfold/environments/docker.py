@@ -114,8 +114,14 @@ class Docker(Backend):
 
     async def _run(self) -> Answer:
         labels = {PLACE: self._place, OWNER: self._owner, KEPT: "yes" if self.lasting else "no"}
-        words = self._container.words(name=self._name, labels=labels, kept=self.lasting)
+        writer = "" if await self._rootless() else self._container.writer()
+        words = self._container.words(name=self._name, labels=labels, kept=self.lasting, writer=writer)
         return await self._call(["run", *words], within=PULL_SECONDS)
+
+    async def _rootless(self) -> bool:
+        """Whether root inside is nobody but the user outside."""
+        said = (await self._call(["info", "--format", "{{json .}}"])).text.replace(" ", "")
+        return '"rootless":true' in said or "name=rootless" in said
 
     async def _state(self) -> str | None:
         """The state of our container; None where there is none."""
