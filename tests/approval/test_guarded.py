@@ -7,7 +7,7 @@ import pytest
 from toolfold.approval.judge import Judge
 from toolfold.approval.places import Places
 from toolfold.approval.rules import Rules
-from toolfold.approval.verdict import Verdict
+from toolfold.approval.verdict import Severity, Verdict
 
 
 @pytest.fixture(scope="module")
@@ -120,3 +120,60 @@ class TestGuardedFiles:
     )
     def test_programs_that_read_are_given_them_unasked(self, judge: Judge, command: str) -> None:
         assert not judge(command).findings
+
+
+class TestHowFarADeletionReaches:
+    @pytest.mark.parametrize(
+        ("command", "rule", "severity"),
+        [
+            ("rm -rf node_modules", "delete-tree", Severity.LOW),
+            ("rm -rf packages/a/dist build/*.tmp", "delete-tree", Severity.LOW),
+            ("rm -rf /tmp/scratch", "delete-tree", Severity.LOW),
+            ("find . -name '*.pyc' -delete", "delete-tree", Severity.LOW),
+            ("rm -rf src", "delete-project-tree", Severity.MEDIUM),
+            ("rm -rf build/../src", "delete-project-tree", Severity.MEDIUM),
+            ("find . -name '*.py' -delete", "delete-project-tree", Severity.MEDIUM),
+            ("find . -type d -name x | xargs rm -rf", "delete-found-trees", Severity.MEDIUM),
+            ("python3 -c 'import shutil; shutil.rmtree(\"src\")'", "delete-project-tree", Severity.MEDIUM),
+            ("rm -rf .git", "delete-history", Severity.HIGH),
+            ("rm -rf build/.git", "delete-history", Severity.HIGH),
+            ("rm -rf data", "delete-stored-tree", Severity.HIGH),
+            ("rm -rf ~/Documents", "delete-outside-tree", Severity.HIGH),
+            ("rm -rf ~/node_modules", "delete-outside-tree", Severity.HIGH),
+            ("rm -rf ../other/build", "delete-outside-tree", Severity.HIGH),
+            ("rm -rf /srv/app", "delete-outside-tree", Severity.HIGH),
+            ('rm -rf "$SOMETHING"', "delete-unknown-tree", Severity.HIGH),
+            ("kubectl delete pod web-1", "kubernetes-delete-pod", Severity.MEDIUM),
+            ("kubectl delete pods --all", "kubernetes-delete-all-pods", Severity.HIGH),
+            ("kubectl delete ns prod", "kubernetes-delete-namespace", Severity.CRITICAL),
+            ("psql -c 'drop table users'", "database", Severity.HIGH),
+            ("psql -c 'drop database shop'", "database-dropped", Severity.CRITICAL),
+        ],
+    )
+    def test_every_reach_has_its_own_name(
+        self, judge: Judge, command: str, rule: str, severity: Severity
+    ) -> None:
+        worst = judge(command).worst
+        assert worst is not None
+        assert (worst.rule, worst.severity) == (rule, severity)
+
+    def test_nothing_deleted_with_all_below_it_goes_unasked(self, judge: Judge) -> None:
+        for place in (
+            "x",
+            "~/x",
+            "/x",
+            "/tmp/x",
+            "../x",
+            "$X",
+            "$X/y",
+            "/dev/shm/x",
+            "/mnt/x",
+            "C:/x",
+            "*/x",
+        ):
+            assert judge(f"rm -rf {place}").dangerous, place
+            assert judge(f"echo {place} | xargs rm -rf {place}").dangerous, place
+
+    def test_the_folders_above_the_project_make_nothing_in_it_a_build(self) -> None:
+        judge = Judge(Rules.shipped(), Places(home="/home/ann", cwd="/home/ann/build/shop", links=False))
+        assert rules(judge("rm -rf src")) == {"delete-project-tree"}

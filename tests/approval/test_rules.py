@@ -141,7 +141,7 @@ def test_recursive_deletion_of_the_root_is_blocked_and_of_a_directory_is_not() -
 
     assert worst("recursive", "in:root").blocked
     assert worst("recursive", "in:system-root", "in:system").blocked
-    project = worst("recursive", "in:project")
+    project = worst("recursive", "in:project", "in:remade")
     assert (project.blocked, project.severity, project.span) == (False, Severity.LOW, (3, 9))
 
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from toolfold.approval.effects.scene import Family, Scene, names
 from toolfold.approval.places import Place
+from toolfold.approval.places.names import remade
 from toolfold.approval.shell.words import ANY, EMPTY, GAP, STAR, Word
 from toolfold.approval.verdict import Effect, Kind
 
@@ -100,7 +101,7 @@ def _find(scene: Scene) -> Iterator[Effect]:
         some = _chooses(words)
         for word in scene.each(starts or (Word("."),)):
             found = scene.delete(word, recursive=True)
-            yield _narrowed(found) if some else found
+            yield _narrowed(found, words) if some else found
     for at, word in enumerate(words[:-1]):
         if word in _FIND_WRITES and at < MOST_LOOKED_AT:
             yield scene.write(words[at + 1])
@@ -146,11 +147,13 @@ def _chooses(words: Sequence[Word]) -> bool:
     )
 
 
-def _narrowed(found: Effect) -> Effect:
+def _narrowed(found: Effect, words: Sequence[Word]) -> Effect:
     """Of a whole tree only a part goes, so that what stands above it is not lost."""
     inside = {f"in:{Place.ROOT}": f"in:{Place.SYSTEM}", f"in:{Place.HOME}": f"in:{Place.INSIDE_HOME}"}
     kept = found.traits - {"everything", f"in:{Place.SYSTEM_ROOT}", f"in:{Place.OWN}"}
-    return replace(found, traits=frozenset(inside.get(trait, trait) for trait in kept) | {"narrowed"})
+    sought = [word for test, word in pairwise(words[:MOST_LOOKED_AT]) if test in ("-name", "-iname")]
+    made = {f"in:{Place.REMADE}"} if sought and all(remade((word,)) for word in sought) else set()
+    return replace(found, traits=frozenset(inside.get(trait, trait) for trait in kept) | {"narrowed"} | made)
 
 
 def _find_starts(words: Sequence[Word]) -> tuple[Word, ...]:

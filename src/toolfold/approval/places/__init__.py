@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from toolfold.approval.places.kinds import Place
-from toolfold.approval.places.names import held, landmarks
+from toolfold.approval.places.names import held, landmarks, lost_with, remade
 from toolfold.approval.places.patterns import broad, fits, unknown, wild
 from toolfold.approval.places.tree import located, on_drive
 from toolfold.approval.shell.runs import HERE
@@ -291,9 +291,17 @@ class Places:
 
     def _classes(self, path: _Path, whole: bool) -> frozenset[Place]:
         found = self._by_tree(path) | landmarks(path.parts, path.anchor in ("/", ":"))
+        if whole:
+            found |= lost_with(path.parts)
+            if Place.PROJECT in found and remade(self._within(path)):
+                found |= {Place.REMADE}
         if self._is_own(path, whole):
             found |= {Place.OWN}
         return found
+
+    def _within(self, path: _Path) -> tuple[str, ...]:
+        """The path from where the session works; what stands above says nothing."""
+        return path.parts[len(self._session or ()) :] if path.anchor == "/" else path.parts
 
     def _by_tree(self, path: _Path) -> frozenset[Place]:
         if path.anchor == "?":

@@ -25,6 +25,9 @@ class Place(StrEnum):
     GUARD = "guard"  # what checks a project's changes, or tells agents how to work in it
     OWN = "own"  # this runtime's own files
     DATA = "data"  # a database, a dump
+    REMADE = "remade"  # in the project: what a build or an installation makes again
+    HISTORY = "history"  # a repository's own folder
+    STORED = "stored"  # a folder that by its name holds data nobody can make again
     PROJECT = "project"
     OUTSIDE = "outside"  # none of these
     UNKNOWN = "unknown"

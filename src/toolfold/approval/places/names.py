@@ -8,7 +8,7 @@ from typing import NamedTuple
 from toolfold.approval.places.kinds import Place
 from toolfold.approval.places.patterns import WILD, Pattern, broad, fits, wild
 
-__all__ = ["DIRECTORIES", "held", "landmarks"]
+__all__ = ["DIRECTORIES", "held", "landmarks", "lost_with", "remade"]
 
 DEEPEST = 64  # directories looked at
 TELLING = 3  # letters of a pattern that make it point at a name
@@ -236,6 +236,38 @@ def held(parts: Sequence[str]) -> frozenset[Place]:
             if len(rest) < len(below.path) and below.path[: len(rest)] == tuple(rest):
                 found |= below.places
     return frozenset(found)
+
+
+REMADE = _names(
+    "node_modules bower_components build _build dist out target obj .next .nuxt .svelte-kit .angular .turbo "
+    ".parcel-cache .output .venv venv __pycache__ .pytest_cache .mypy_cache .ruff_cache .tox .nox .eggs "
+    ".hypothesis htmlcov coverage .nyc_output .cache tmp temp .tmp .temp .gradle .dart_tool deriveddata "
+    "cmake-build-debug cmake-build-release .ipynb_checkpoints .sass-cache .vite .webpack .docusaurus"
+)
+_MADE_FILES = (
+    *(".pyc", ".pyo", ".o", ".obj", ".class", ".tmp", ".log", ".swp", ".orig", ".rej", ".ds_store", "~"),
+    *(".egg-info", ".gcda", ".gcno"),
+)
+_HISTORIES = frozenset((".git", ".hg", ".svn", ".jj", ".bzr"))
+_STORES = _names(
+    "data database databases db pgdata pg_data mysql-data mysql_data postgres-data postgres_data redis-data "
+    "mongo-data uploads backup backups dumps volumes"
+)
+
+
+def remade(parts: Sequence[str]) -> bool:
+    """Whether a path within a project leads to what can be made again."""
+    lowered = [part.lower() for part in parts[-DEEPEST:]]
+    return not REMADE.isdisjoint(lowered) or (bool(lowered) and lowered[-1].endswith(_MADE_FILES))
+
+
+def lost_with(parts: Sequence[str]) -> frozenset[Place]:
+    """What is lost with a directory, by its name."""
+    if not parts:
+        return frozenset()
+    if not _HISTORIES.isdisjoint(part.lower() for part in parts[-DEEPEST:]):
+        return frozenset({Place.HISTORY})
+    return frozenset({Place.STORED} if parts[-1].lower() in _STORES else ())
 
 
 def _directory(part: str) -> tuple[_Below, ...]:

@@ -21,7 +21,7 @@ from toolfold.errors import ConfigError, nearest, shown
 __all__ = ["read_program", "read_rule", "shipped_tables"]
 
 PLAIN: Final = ("name", "category", "severity", "description", "blocked", "matches", "must_not_match")
-OF_EFFECT: Final = ("effect", "traits", "any_trait", "no_trait", "target", "known")
+OF_EFFECT: Final = ("effect", "traits", "any_trait", "no_trait", "target", "known", "detail", "no_detail")
 OF_RUN: Final = (
     "programs",
     "no_programs",
@@ -130,6 +130,8 @@ def _about_effect(keys: _Keys) -> AboutEffect:
         no_trait=frozenset(keys.texts("no_trait")),
         target=keys.choice("target"),
         known=keys.flag("known"),
+        detail=keys.choice("detail"),
+        no_detail=keys.choice("no_detail"),
     )
 
 

@@ -24,7 +24,8 @@ MOST_SHOWN: Final = 80
 class AboutEffect:
     """Asks for one kind of effect, for its traits, and for what it happens to.
 
-    `known` asks that the whole name of the target can be read from the command.
+    `known` asks that the whole name of the target can be read from the command; `detail` and `no_detail`
+    are about the words that a person is shown.
     """
 
     kind: Kind
@@ -33,6 +34,8 @@ class AboutEffect:
     no_trait: frozenset[str] = frozenset()
     target: Choice | None = None
     known: bool | None = None
+    detail: Choice | None = None
+    no_detail: Choice | None = None
 
     def meets(self, effect: Effect) -> bool:
         return (
@@ -42,6 +45,8 @@ class AboutEffect:
             and self.no_trait.isdisjoint(effect.traits)
             and (self.target is None or self.target.meets(effect.target))
             and (self.known is None or self.known is (GAP not in effect.target))
+            and (self.detail is None or self.detail.meets(effect.detail))
+            and (self.no_detail is None or not self.no_detail.meets(effect.detail))
         )
 
 
