@@ -177,3 +177,66 @@ class TestHowFarADeletionReaches:
     def test_the_folders_above_the_project_make_nothing_in_it_a_build(self) -> None:
         judge = Judge(Rules.shipped(), Places(home="/home/ann", cwd="/home/ann/build/shop", links=False))
         assert rules(judge("rm -rf src")) == {"delete-project-tree"}
+
+
+class TestVariablesThatNameCode:
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "export PAGER=./evil",
+            "export EDITOR='sh -c x'",
+            "export GIT_SSH_COMMAND='ssh -o ProxyCommand=./x'",
+            "export GIT_EXTERNAL_DIFF=/tmp/x",
+            "export GIT_CONFIG_GLOBAL=/tmp/x",
+            "export LESSOPEN='|/tmp/x %s'",
+            "export NODE_OPTIONS='--require /tmp/x.js'",
+            "export PERL5OPT=-Mevil",
+            "export RUBYOPT=-r/tmp/x",
+            "export PYTHONPATH=/tmp/x",
+            "export MAKEFLAGS=--eval=x",
+            "export TAR_OPTIONS=--checkpoint-action=exec=x",
+            "export ENV=/tmp/x",
+            "export ZDOTDIR=/tmp/x",
+            "export RUSTC_WRAPPER=/tmp/x",
+            "export LD_AUDIT=./x.so",
+            "export PROMPT_COMMAND=date",
+            "export A=1 PAGER=/tmp/x",
+            "declare -x PAGER=/tmp/x",
+            "declare -ix PAGER=/tmp/x",
+            "declare -n -x R=PAGER; R=/tmp/x",
+            "typeset -x GIT_SSH=/tmp/x",
+            "readonly BASH_ENV=/tmp/x",
+            "PAGER=/tmp/x; export PAGER",
+            "setenv PAGER /tmp/x",
+        ],
+    )
+    def test_one_set_for_later_is_asked_about(self, judge: Judge, command: str) -> None:
+        assert "variable-names-code" in rules(judge(command))
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "export PAGER=cat GIT_PAGER=",
+            "export PAGER='less -R'",
+            "export EDITOR=vim VISUAL=/usr/bin/nano",
+            "export EDITOR='code --wait'",
+            "export NODE_OPTIONS='--max-old-space-size=4096 --openssl-legacy-provider'",
+            "export PYTHONPATH=$PWD/src:$PYTHONPATH",
+            "export PYTHONPATH=src:tests",
+            "export PATH=$PATH:/usr/local/go/bin",
+            'export PATH="$HOME/.local/bin:$PATH"',
+            "export MAKEFLAGS=-j8",
+            "export RUSTC_WRAPPER=sccache CC=clang",
+            "export LD_LIBRARY_PATH=/usr/local/cuda/lib64:$LD_LIBRARY_PATH",
+            "export GIT_SSH_COMMAND='ssh -i key -o IdentitiesOnly=yes'",
+            "export GIT_CONFIG_GLOBAL=/dev/null",
+            "export ENV=production",
+            "export RUBYOPT=-W0 JAVA_TOOL_OPTIONS=-Xmx2g",
+            "export EDITOR=${EDITOR:-vim}",
+            "export XDG_CONFIG_HOME=$HOME/.config",
+            "export -p",
+            "declare -A EDITORS",
+        ],
+    )
+    def test_everyday_ones_are_not(self, judge: Judge, command: str) -> None:
+        assert not judge(command).findings

@@ -26,6 +26,7 @@ from toolfold.approval.effects.sending import payloads
 from toolfold.approval.effects.services import SERVICES, service_effects
 from toolfold.approval.effects.unpacking import UNPACKING
 from toolfold.approval.effects.uploading import UPLOADING
+from toolfold.approval.effects.variables import VARIABLES
 from toolfold.approval.effects.writing import WRITING
 from toolfold.approval.places import Places
 from toolfold.approval.places.patterns import Pattern
@@ -37,7 +38,7 @@ __all__ = ["confidential", "effects_of", "payloads", "secret_name"]
 
 _FAMILIES: tuple[Family, ...] = (
     *(DELETING, COPYING, UNPACKING, WRITING, OUTPUTS, DISKS, PERMISSIONS),
-    *(PROCESSES, SERVICES, NETWORKS, KERNEL, UPLOADING),
+    *(PROCESSES, SERVICES, NETWORKS, KERNEL, UPLOADING, VARIABLES),
 )
 
 

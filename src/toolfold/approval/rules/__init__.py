@@ -40,6 +40,7 @@ class Rules:
         _each_name_once(self.rules)
         self._programs = _with_values(programs or {}, self.rules)
         self._by_kind = _by_kind(self.rules)
+        self._always = [(r, r.about) for r in self.rules if isinstance(r.about, AboutRun) and r.about.always]
         self._by_program = _by_program(self.rules)
         self._globs = [(Glob.of(name), name) for name in self._by_program if is_glob(name)]
         self._shelves: dict[str, _Shelf] = {}
@@ -70,6 +71,9 @@ class Rules:
 
     def about_run(self, run: Run) -> Iterator[Finding]:
         """What the rules say about one program and its words."""
+        for rule, about in self._always:
+            if about.asked(run, NOTHING_GIVEN) is Answer.YES:
+                yield _found(rule, run, NOTHING_GIVEN)
         if not run.name.known:
             return
         meant = self._programs.get(self._known_as(run.name), PLAIN_PROGRAM).behind(run)
@@ -107,6 +111,7 @@ class Rules:
 
 
 PLAIN_PROGRAM: Final = Program()
+NOTHING_GIVEN: Final = Given(flags={}, operands=())
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,11 +58,13 @@ class AboutRun:
     `operand` and `no_operand` are about what follows them, and `bare` about whether anything does.
     `through` names programs it is run by, `fed` where what flows into it comes from, `input` what its text
     is, where that is known, `assigned` variables of its environment, one of which must fit. A `fallback`
-    speaks only where no other rule does.
+    speaks only where no other rule does. One that is asked `always` is so of every run, also of one that
+    only shows help or has no words.
     """
 
     programs: tuple[str, ...]
     no_programs: frozenset[str] = frozenset()
+    always: bool = False
     words: tuple[Path, ...] = ()
     no_words: tuple[Path, ...] = ()
     any_option: tuple[OptionGlob, ...] = ()
