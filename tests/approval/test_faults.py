@@ -88,6 +88,21 @@ class TestNobodyToAsk:
         assert len(terminal.ran) == 4
 
 
+class TestForbidden:
+    @pytest.mark.parametrize(
+        "command", ["make", "make -j4", "sudo make", "bash -c make", "make > out", "make --help", "ls; make"]
+    )
+    def test_a_command_is_forbidden_with_and_without_words(self, opened: Opened, command: str) -> None:
+        approval = opened({"approval": {"deny": ["make"]}}).approval
+        assert approval.preview(command).outcome == "refused"
+        assert approval.preview(command.replace("make", "cmake")).outcome == "runs"
+
+    @pytest.mark.parametrize("entry", ["rule:git-force-pusch", "category:publsh"])
+    def test_what_does_not_exist_cannot_be_forbidden(self, opened: Opened, entry: str) -> None:
+        with pytest.raises(ConfigError, match=r"approval\.deny: there is no .* Did you mean"):
+            opened({"approval": {"deny": [entry]}})
+
+
 class TestLongChains:
     def test_a_deny_rule_holds_at_the_end_of_any_chain(self, opened: Opened) -> None:
         terminal = Terminal(opened, {"approval.deny": ["git push"], "approval.mode": "off"}, answer=True)

@@ -145,6 +145,8 @@ def _judge(
 
     configured = Rules.read(config.approval.rules)
     own = configured.plus(Rules({rule.name: rule for rule in rules}.values()))
+    if denials.named("rule") or denials.named("category"):
+        denials.check(Rules.shipped().plus(own).rules)
     return make() if configured.rules else _Judge(make)  # a mistake in a rule is told at the start
 
 

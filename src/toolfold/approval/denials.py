@@ -18,6 +18,7 @@ from toolfold.approval.rules.rule import AboutRun, Rule
 from toolfold.approval.shell.runs import Run
 from toolfold.approval.subject import Subject
 from toolfold.approval.verdict import Severity
+from toolfold.errors import ConfigError, did_you_mean, nearest
 
 __all__ = ["Denials"]
 
@@ -52,6 +53,21 @@ class Denials:
                 self._globs.append((entry, _glob(entry)))
         self.rules = tuple(_rule(entry, glob) for entry, glob in self._globs)
 
+    def named(self, kind: str) -> list[tuple[str, re.Pattern[str]]]:
+        """The entries about tools, rules or categories, and what they mean."""
+        return [(entry, pattern) for entry, each, pattern in self._named if each == kind]
+
+    def check(self, rules: Iterable[Rule]) -> None:
+        """Raise ConfigError for an entry that names a rule or a category which does not exist."""
+        known = {"rule": {rule.name for rule in rules}, "category": {rule.category for rule in rules}}
+        for kind, names in known.items():
+            for entry, pattern in self.named(kind):
+                if not any(map(pattern.fullmatch, names)):
+                    near = did_you_mean(nearest(entry.partition(":")[2], names))
+                    raise ConfigError(
+                        f"approval.deny: there is no {kind} {entry!r}.{near}", key="approval.deny"
+                    )
+
     def find(self, subject: Subject) -> str:
         """The first entry that forbids the call, or nothing."""
         findings = subject.verdict.findings
@@ -80,7 +96,7 @@ def _rule(entry: str, glob: re.Pattern[str]) -> Rule:
         category="denied",
         severity=Severity.CRITICAL,
         description="the configuration forbids it",
-        about=_AboutLine(programs=("*",), pattern=glob),
+        about=_AboutLine(programs=(), always=True, pattern=glob),
     )
 
 
