@@ -28,12 +28,17 @@ began=$(date +%s)
 
 # Nothing that is installed may be started: the tests start their own, and this machine keeps its ports.
 install() {
-  rule=/usr/sbin/policy-rc.d
+  rule=/usr/sbin/policy-rc.d made=
   if [ ! -e "$rule" ]; then
-    printf '#!/bin/sh\nexit 101\n' >"$rule" && chmod +x "$rule" && trap 'rm -f "$rule"' EXIT INT TERM
+    trap 'rm -f "$rule"; exit 1' INT TERM
+    printf '#!/bin/sh\nexit 101\n' >"$rule" && chmod +x "$rule" && made=yes
   fi
   DEBIAN_FRONTEND=noninteractive timeout "$(left)" apt-get install -y -qq --no-install-recommends \
     --no-remove -o DPkg::Lock::Timeout=30 "$@" >/dev/null 2>&1
+  code=$?
+  [ -z "$made" ] || rm -f "$rule"
+  trap - INT TERM
+  return "$code"
 }
 
 missing=
