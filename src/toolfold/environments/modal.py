@@ -80,7 +80,7 @@ class Modal(Backend):
     name = "modal"
     apart = True
     shared: Sequence[tuple[str, str]] = ()
-    advice = "The next command starts another sandbox; this one and its files are gone."
+    advice = "The next command finds the sandbox again, or has another one where it has ended with its files."
 
     def __init__(
         self,
@@ -282,9 +282,10 @@ class _Program:
         for work in (*self._work, self._lost):
             work.cancel()
         if self._work:
-            await asyncio.wait(self._work)
+            await asyncio.wait(self._work, timeout=LAST_WORDS_SECONDS)
         with contextlib.suppress(Exception):
-            await self._program.stdout.aclose.aio()
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                await self._program.stdout.aclose.aio()
 
     async def _listen(self) -> None:
         with contextlib.suppress(Exception):
