@@ -240,3 +240,62 @@ class TestVariablesThatNameCode:
     )
     def test_everyday_ones_are_not(self, judge: Judge, command: str) -> None:
         assert not judge(command).findings
+
+
+class TestWrappersNobodyKnows:
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "somewrapper rm -rf ~",
+            "somewrapper --times 3 -- /bin/rm -r src",
+            "somewrapper dd if=/dev/zero of=/dev/sda",
+            "somewrapper shred ~/.ssh/id_rsa",
+            "somewrapper /sbin/mkfs.ext4 /dev/sdb1",
+            "somewrapper chmod -R 777 /",
+            "somewrapper 'rm -rf ~' cat",
+            "somewrapper bash -c 'rm -rf ~'",
+            "somewrapper mv x ~/.bashrc",
+            "choom -n 100 -- rm -rf /etc",
+            "ip netns exec blue rm -rf /etc",
+            "podman unshare rm -rf ~/x",
+            "nsjail -Mo --chroot / -- /bin/rm -rf /x",
+            "aa-exec -p x -- rm -rf ~",
+            "retry rm -rf ~",
+            "nocache dd if=/dev/zero of=/dev/sda",
+            "start-stop-daemon --start --exec /bin/rm -- -rf /etc",
+            "sg docker 'rm -rf /etc'",
+            "pee 'rm -rf ~' cat",
+            "mispipe 'rm -rf ~' cat",
+        ],
+    )
+    def test_what_they_would_destroy_is_asked_about(self, judge: Judge, command: str) -> None:
+        assert judge(command).dangerous
+
+    def test_it_is_a_guess_for_which_nothing_is_refused_for_good(self, judge: Judge) -> None:
+        assert not judge("somewrapper rm -rf /").blocked
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "man rm",
+            "which rm dd",
+            "apt-cache show shred",
+            "grep -rn 'rm -rf /' docs",
+            "echo rm -rf /",
+            "somewrapper rm x.o",
+            "somewrapper cp a.txt b.txt",
+            "somewrapper find . -name x",
+            "somewrapper 'do not rm -rf /'",
+            "./bin/detector --command 'rm -rf /'",
+            "git commit -m 'rm -rf / is bad'",
+            "git rm -r docs",
+            "ip netns list",
+            "cargo rm serde",
+            "brew install dd",
+        ],
+    )
+    def test_names_alone_are_not(self, judge: Judge, command: str) -> None:
+        assert not {"destroyer-behind-unknown"} & rules(judge(command))
+
+    def test_known_wrappers_are_judged_by_what_they_run(self, judge: Judge) -> None:
+        assert rules(judge("timeout 5 rm -rf build")) == {"delete-tree"}

@@ -24,6 +24,7 @@ from toolfold.approval.effects.scene import Family, Scene
 from toolfold.approval.effects.secrets import confidential, secret_effects
 from toolfold.approval.effects.sending import payloads
 from toolfold.approval.effects.services import SERVICES, service_effects
+from toolfold.approval.effects.tails import tail_effects
 from toolfold.approval.effects.unpacking import UNPACKING
 from toolfold.approval.effects.uploading import UPLOADING
 from toolfold.approval.effects.variables import VARIABLES
@@ -53,6 +54,7 @@ def effects_of(run: Run, places: Places) -> Iterator[Effect]:
         for told in known:
             yield from told(scene)
         yield from handed_effects(name, scene, known=bool(known))
+        yield from tail_effects(name, scene, effects_of, known=bool(known))
         yield from disk_effects(name, scene)
         yield from process_effects(scene)
         yield from service_effects(scene)
