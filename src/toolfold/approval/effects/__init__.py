@@ -50,15 +50,21 @@ def effects_of(run: Run, places: Places) -> Iterator[Effect]:
     yield from redirect_effects(Scene(run, places))
     for name in _known_as(run):
         scene = Scene(run if name == run.name else _called(run, name), places)
-        known = [family[name] for family in _FAMILIES if name in family]
-        for told in known:
-            yield from told(scene)
-        yield from handed_effects(name, scene, known=bool(known))
-        yield from tail_effects(name, scene, effects_of, known=bool(known))
-        yield from disk_effects(name, scene)
+        yield from _told(name, scene)
+        known = any(name in family for family in _FAMILIES)
+        yield from handed_effects(name, scene, known=known)
+        yield from tail_effects(name, scene, _told, known=known)
         yield from process_effects(scene)
         yield from service_effects(scene)
         yield from secret_effects(scene)
+
+
+def _told(name: str, scene: Scene) -> Iterator[Effect]:
+    """What the program's own family knows of it."""
+    for family in _FAMILIES:
+        if name in family:
+            yield from family[name](scene)
+    yield from disk_effects(name, scene)
 
 
 def _known_as(run: Run) -> Iterator[str]:

@@ -13,9 +13,8 @@ from itertools import islice
 
 from toolfold.approval.effects.handed import READERS
 from toolfold.approval.effects.scene import Scene, names
-from toolfold.approval.places import Place, Places
+from toolfold.approval.places import Place
 from toolfold.approval.shell.inner.programs import programs
-from toolfold.approval.shell.runs import Run
 from toolfold.approval.shell.words import Word
 from toolfold.approval.verdict import Effect, Kind
 
@@ -54,16 +53,16 @@ _LOST = frozenset(
     )
 )
 
-_Effects = Callable[[Run, Places], Iterator[Effect]]
+_Effects = Callable[[str, Scene], Iterator[Effect]]
 
 
-def tail_effects(name: str, scene: Scene, effects_of: _Effects, *, known: bool) -> Iterator[Effect]:
+def tail_effects(name: str, scene: Scene, told: _Effects, *, known: bool) -> Iterator[Effect]:
     """At most one: that something destructive is named behind `name`."""
     if not _unheard_of(name, scene, known):
         return
     # Programs of the project are given such lines to look at, as often as to run.
     lines = 0 if "/" in scene.run.path and not scene.run.path.startswith("/") else DEEPEST
-    found = _first(scene.run.argv[1:], scene, effects_of, lines)
+    found = _first(scene.run.argv[1:], scene, told, lines)
     if found is not None:
         yield scene.effect(Kind.UNREADABLE, "tail", target=found, detail=name)
 
@@ -76,7 +75,7 @@ def _unheard_of(name: str, scene: Scene, known: bool) -> bool:
     return name not in _DESTROYERS and not name.startswith("mkfs.")
 
 
-def _first(words: Sequence[Word], scene: Scene, effects_of: _Effects, lines: int) -> Word | None:
+def _first(words: Sequence[Word], scene: Scene, told: _Effects, lines: int) -> Word | None:
     """The first name behind which something would be lost; `lines` is how deep words may be whole lines."""
     tried = 0
     for at, word in enumerate(islice(words, MOST_WORDS)):
@@ -85,10 +84,10 @@ def _first(words: Sequence[Word], scene: Scene, effects_of: _Effects, lines: int
             tried += 1
             if tried > MOST_TRIED:
                 return Word(program)
-            if _destroys((Word(program), *words[at + 1 :]), scene, effects_of):
+            if _destroys((Word(program), *words[at + 1 :]), scene, told):
                 return Word(program)
         elif " " in word and lines:
-            found = _first([Word(part) for part in _parts(word)][:MOST_WORDS], scene, effects_of, lines - 1)
+            found = _first([Word(part) for part in _parts(word)][:MOST_WORDS], scene, told, lines - 1)
             if found is not None and _program(Word(word.split(None, 1)[0])) in _DESTROYERS | _SHELLS:
                 return found
     return None
@@ -103,9 +102,9 @@ def _parts(text: str) -> list[str]:
     return [part.strip("'\";") for part in text[:4096].split()]
 
 
-def _destroys(argv: tuple[Word, ...], scene: Scene, effects_of: _Effects) -> bool:
+def _destroys(argv: tuple[Word, ...], scene: Scene, told: _Effects) -> bool:
     inner = replace(scene.run, argv=argv, path=argv[0], redirects=(), stdin=None)
-    return any(_loses(effect) for effect in islice(effects_of(inner, scene.places), 64))
+    return any(_loses(effect) for effect in islice(told(argv[0], Scene(inner, scene.places)), 64))
 
 
 def _loses(effect: Effect) -> bool:
