@@ -297,5 +297,22 @@ class TestWrappersNobodyKnows:
     def test_names_alone_are_not(self, judge: Judge, command: str) -> None:
         assert not {"destroyer-behind-unknown"} & rules(judge(command))
 
-    def test_known_wrappers_are_judged_by_what_they_run(self, judge: Judge) -> None:
-        assert rules(judge("timeout 5 rm -rf build")) == {"delete-tree"}
+    @pytest.mark.parametrize(
+        "wrapper",
+        [
+            *(
+                "timeout 5",
+                "choom -n 100 --",
+                "aa-exec -p x --",
+                "retry -t 3",
+                "nocache",
+                "waitmax 5",
+                "with-contenv",
+            ),
+            *("timelimit -t 5", "nsjail -Mo --chroot / --", "rootlesskit --net=host", "minijail0 -u x --"),
+        ],
+    )
+    def test_known_wrappers_are_judged_by_what_they_run(self, judge: Judge, wrapper: str) -> None:
+        assert rules(judge(f"{wrapper} rm -rf build")) == {"delete-tree"}
+        assert "git-force-push" in rules(judge(f"{wrapper} git push --force"))
+        assert not judge(f"{wrapper} make test").findings
