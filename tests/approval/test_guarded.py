@@ -93,6 +93,11 @@ class TestGuardedFiles:
             "git --work-tree=$HOME/.config/toolfold checkout-index -a",
             "pip install --target ~/.config/toolfold/plugins x",
             "nano ~/.config/toolfold/config.yaml",
+            "patch -d ~/.config -p1 < x",
+            "cd ~/.config && patch -p1 < x",
+            "git -C ~/.config pull",
+            "git worktree add ~/.config/toolfold/x",
+            "cmake --install . --prefix ~/.config/toolfold",
         ],
     )
     def test_programs_that_may_write_are_not_given_them_unasked(self, judge: Judge, command: str) -> None:
@@ -111,6 +116,11 @@ class TestGuardedFiles:
             "awk -F: '{print $1}' /etc/passwd",
             "npx prettier --check .vscode/settings.json",
             "git add .husky/pre-commit",
+            "git pull",
+            "patch -p1 < fix.diff",
+            "cd ~ && git clone https://example.com/x",
+            "git -C ~/work/other pull",
+            "cmake --build build",
             "git log --output=changes.txt",
             "pytest --junitxml=report.xml",
             "zip backup.zip ~/.bashrc",

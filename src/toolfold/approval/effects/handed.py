@@ -39,7 +39,10 @@ _STARTED_BY = names(
     "fwupdmgr"
 )
 # What these change can stand nowhere among their words.
-_BY_FOLDER = names("patch git")
+_BY_FOLDER = names("patch git cmake")
+_GIT_CHANGES = names(
+    "apply am pull checkout switch reset restore merge rebase stash checkout-index read-tree"
+)
 _GIT_LOOKS = names(
     "status log diff show branch ls-files ls-tree rev-parse rev-list blame grep remote describe shortlog "
     "cat-file for-each-ref name-rev reflog whatchanged check-ignore count-objects fsck version help var"
@@ -51,7 +54,7 @@ def handed_effects(name: str, scene: Scene, *, known: bool) -> Iterator[Effect]:
     """What a program is given, or where it works; `known` says that its words tell what it writes."""
     if name in READERS or not scene.run.argv:
         return
-    if not known:
+    if not known or (name in _BY_FOLDER and _folder(scene, name) is not None):
         for word in islice(scene.run.argv[1:], MOST_OPERANDS):
             yield from _handed(scene, name, word)
     if not known or name in _BY_FOLDER:
@@ -72,7 +75,7 @@ def _guarded(scene: Scene, name: str, word: Word) -> Place | None:
     where = scene.where(word)
     if Place.OWN in where:
         return Place.OWN
-    if Place.STARTUP in where and Place.PROJECT not in where and name not in _STARTED_BY:
+    if Place.STARTUP in where and Place.PROJECT not in where and name not in _STARTED_BY | {"patch", "cmake"}:
         return Place.STARTUP if where.places & {Place.INSIDE_HOME, Place.SYSTEM} else None
     return None
 
@@ -83,6 +86,9 @@ def _worked_in(scene: Scene, name: str) -> Iterator[Effect]:
     if folder is None or not folder.known or folder in (".", ""):
         return
     guarded = _guarded(scene, "" if name in _BY_FOLDER else name, folder)
+    if guarded is None and name == "git" and not _GIT_CHANGES.isdisjoint(scene.run.argv):
+        above = Place.HOME not in scene.where(folder) and Place.OWN in scene.places.filled(folder)
+        guarded = Place.OWN if above else None
     if guarded is not None:
         yield scene.effect(Kind.WRITE, "handed", f"names:{guarded}", target=folder, detail=name)
 

@@ -121,8 +121,8 @@ def _patch(scene: Scene) -> Iterator[Effect]:
     directory = options.value("-d", "--directory")
     if target is not None:
         yield scene.write(target, "edited")
-    elif directory is not None:
-        yield scene.write(directory, "edited")
+    else:
+        yield scene.fill(directory or Word("."), "edited")
 
 
 def _crontab(scene: Scene) -> Iterator[Effect]:
