@@ -130,7 +130,10 @@ class Guard:
         self._waiting[number] = answer, [] if lines is None else lines
         try:
             await self._channel.write(f"{number} {order}\n".encode())
-            return await asyncio.wait_for(answer, within)
+            async with asyncio.timeout(
+                within
+            ):  # `wait_for` may lose a cancellation that comes with the answer
+                return await answer
         except TimeoutError:
             self._lost = True  # the way there may be cut without a sign of it
             raise GuardLost from None
@@ -165,7 +168,8 @@ class Guard:
 
 async def _unready(backend: Backend, channel: Channel) -> EnvironmentFailed:
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(channel.wait(), 1)  # its last words may come after the end of its output
+        async with asyncio.timeout(1):
+            await channel.wait()  # its last words may come after the end of its output
     problem = channel.complaint() or "nothing answers there"
     await channel.close()
     return EnvironmentFailed(f"{backend.name} cannot run commands: {problem}.", advice=backend.advice)

@@ -105,7 +105,8 @@ class Place:
         """Run a program of ours that leaves a background process behind."""
         channel = await self._spawn(argv, f"process.{name}.", None)
         try:
-            code = await asyncio.wait_for(channel.wait(), OWN_SECONDS)
+            async with asyncio.timeout(OWN_SECONDS):
+                code = await channel.wait()
             if code:
                 raise self._lost(channel.complaint() or f"exit code {code}")
         except TimeoutError:
