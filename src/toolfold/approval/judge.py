@@ -34,7 +34,7 @@ TOO_LONG = Finding(
 )
 FAILED = "failed"
 LONGEST_SHAPE = 4_000
-MOST_RUNS = 350  # different ones; more would take too long to judge
+MOST_RUNS = 250  # different ones; more would take too long to judge
 TOUCHING = frozenset({Kind.DELETE, Kind.OVERWRITE, Kind.WRITE, Kind.PERMISSIONS, Kind.DISCLOSE})
 
 

@@ -153,7 +153,7 @@ def tools(services: Services) -> list[Tool]:
             effects=(Effect.EXECUTE,),
             judged_as={
                 "line": Meaning.COMMAND,
-                "data": Meaning.NOTE,
+                "data": Meaning.COMMAND,
                 "action": Meaning.NOTE,
                 "signal": Meaning.NOTE,
             },
