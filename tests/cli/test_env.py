@@ -50,8 +50,10 @@ class TestList:
         monkeypatch.setenv("PATH", path)
         done = toolfold("--set", "terminal.backend=sandbox", "env", "list")
         assert done.code == 0
-        assert "namespaces are forbidden here" in done.out
-        assert "Use docker or local." in done.out
+        told = toolfold("--set", "terminal.backend=sandbox", "env", "list", "--json").json
+        sandbox = next(each for each in told if each["name"] == "sandbox")
+        assert "namespaces are forbidden here" in sandbox["reason"]
+        assert "Use docker or local." in sandbox["advice"]
         assert "sandbox is configured and cannot be used" in done.err
         assert "local" in done.err
 

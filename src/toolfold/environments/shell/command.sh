@@ -10,7 +10,8 @@ __toolfold_end() {
     export TOOLFOLD_PWD="$PWD"
     unset TOOLFOLD_RUN
     if [ -n "$__toolfold_leave" ]; then
-      export -p >"$__toolfold_task.$$" && mv -f "$__toolfold_task.$$" "$__toolfold_task"
+      # Not by $$: in sandboxes, which have their own processes, that is the same in all of them.
+      export -p >"$__toolfold_task.$__toolfold_mark" && mv -f "$__toolfold_task.$__toolfold_mark" "$__toolfold_task"
     fi
     printf '\036%s %s %s\036%s' "$__toolfold_mark" "$__toolfold_code" "$TOOLFOLD_PWD" "$__toolfold_mark" >&9
   } 2>/dev/null
