@@ -14,10 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolfold.config import Config, describe, get, load, set_value, unset_value
+from toolfold.config.describe import Setting
 from toolfold.errors import ConfigError
 
 NUMBERS = [each for each in describe() if each.low is not None]
 PLAIN = [each for each in describe() if "<name>" not in each.key]
+CHOSEN = {"approval.isolated"}  # lists out of a few names
 NAMES = sorted({part for each in describe() for part in each.key.split(".")})
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(NAMES)
@@ -55,6 +57,15 @@ def value_for(kind: str) -> st.SearchStrategy[Any]:
     }.get(kind, st.nothing())
 
 
+def value_within(setting: Setting) -> st.SearchStrategy[Any]:
+    """A value that the setting can have."""
+    if setting.type == "a whole number" and setting.high is not None:
+        return st.integers(int(setting.low or 0), int(setting.high))
+    if setting.type == "a number" and setting.high is not None:
+        return st.floats(setting.low or 0, setting.high)
+    return value_for(setting.type)
+
+
 def loads_or_is_refused(text: str | bytes = "", **more: Any) -> None:
     """Anything but a ConfigError fails the test by itself."""
     with suppress(ConfigError):
@@ -90,7 +101,8 @@ def test_any_number_ends_in_its_range(setting: Any, number: float) -> None:
         with pytest.raises(ConfigError, match="must be a"):
             loaded(overrides={setting.key: number})
         return
-    if not setting.key.startswith("tools.") and not setting.low <= number <= setting.high:
+    broken = setting.type == "a whole number" and isinstance(number, float)
+    if not setting.key.startswith("tools.") and (broken or not setting.low <= number <= setting.high):
         with pytest.raises(ConfigError, match="must be"):
             loaded(overrides={setting.key: number})
         return
@@ -106,9 +118,9 @@ def test_what_is_set_is_what_is_read_and_comments_stay(data: st.DataObject) -> N
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "config.yaml")
         file.write_text(text)
-        usable = [each for each in PLAIN if not each.choices]
+        usable = [each for each in PLAIN if not each.choices and each.key not in CHOSEN]
         for setting in data.draw(st.lists(st.sampled_from(usable), min_size=1, max_size=4)):
-            value = data.draw(value_for(setting.type))
+            value = data.draw(value_within(setting))
             set_value(file, setting.key, value)
             config = load(project=Path(folder), env={"TOOLFOLD_HOME": folder, "HOME": folder})
             _assert_holds(get(config, setting.key), value, setting, Path(folder))

@@ -244,7 +244,7 @@ def test_pre_selection_puts_likely_tools_in_front_and_the_bridge_catches_the_res
     for name in ("water_plants", "book_flight", "send_invoice"):
         add(runtime, name, "mcp-hub", [])
     session = runtime.session()
-    pinned = ["process", "read_file", "search_files", "terminal"]
+    pinned = ["read_file", "search_files", "terminal"]
     assert shown(session, "book a flight") == [*pinned, *BRIDGE, "book_flight"]
     assert shown(session, "water the plants") == [*pinned, *BRIDGE, "water_plants"]
     assert found(session, "send an invoice")[0] == "send_invoice"

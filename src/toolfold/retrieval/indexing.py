@@ -92,6 +92,8 @@ class Indexer:
         if work is None:
             return index
         work.join(max(0.0, self._until - time.monotonic()))
+        if work.is_alive():
+            self._behind.tell(f"{self._put_off:,} tools")
         with self._lock:
             return self._current[1] if self._current and self._current[0] is tools else index
 
@@ -135,7 +137,6 @@ class Indexer:
 
     def _go_on_beside(self, tools: Sequence[Tool], sums: Sequence[bytes], index: Index) -> None:
         """Embed in a thread what was put off; one that is at it already comes first, and this then after."""
-        self._behind.tell(f"{self._put_off:,} tools")
         if self._work is None and not self._closed.is_set():
             self._until = time.monotonic() + (self._patience or 0.0)
             # Not a daemon: one would be cut off in the middle of a model's run when the program ends.
