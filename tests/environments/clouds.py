@@ -113,7 +113,7 @@ def sandbox(name: str, tmp_path: Path) -> Iterator[Options]:
     """What it takes to have a sandbox that nobody else finds. It ends with its server."""
     if not os.environ.get("TOOLFOLD_TEST_CLOUDS"):
         pytest.skip(
-            "set TOOLFOLD_TEST_CLOUDS=1 to try modal and daytona: on Python 3.11 one of them may hang"
+            "set TOOLFOLD_TEST_CLOUDS=1 to try modal and daytona; one of them may hang"
         )
     if not importlib.util.find_spec(name):
         pytest.skip(f"the package `{name}` is not installed: pip install 'toolfold[{name}]'")
