@@ -112,9 +112,7 @@ def without_credentials(name: str, options: Mapping[str, str]) -> Made:
 def sandbox(name: str, tmp_path: Path) -> Iterator[Options]:
     """What it takes to have a sandbox that nobody else finds. It ends with its server."""
     if not os.environ.get("TOOLFOLD_TEST_CLOUDS"):
-        pytest.skip(
-            "set TOOLFOLD_TEST_CLOUDS=1 to try modal and daytona; one of them may hang"
-        )
+        pytest.skip("set TOOLFOLD_TEST_CLOUDS=1 to try modal and daytona; one of them may hang")
     if not importlib.util.find_spec(name):
         pytest.skip(f"the package `{name}` is not installed: pip install 'toolfold[{name}]'")
     yield {
