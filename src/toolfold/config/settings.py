@@ -27,6 +27,7 @@ from pydantic import (
     WithJsonSchema,
     field_validator,
 )
+from pydantic.config import JsonDict
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -140,6 +141,10 @@ Place = Annotated[
     BeforeValidator(_lowered),
 ]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lowered)]
+
+
+# It widens what the runtime may do, and no project's file can set it.
+_THE_USERS_ALONE: JsonDict = {"grants": True, "in_project": "never"}
 
 
 class Section(BaseModel):
@@ -335,17 +340,17 @@ class Plugins(Section):
     enabled: bool = Field(
         default=True,
         description="Whether plugins are loaded.",
-        json_schema_extra={"grants": True, "in_project": "never"},
+        json_schema_extra=_THE_USERS_ALONE,
     )
     disabled: tuple[Text, ...] = Field(
         default=(),
         description="Plugins that are not loaded.",
-        json_schema_extra={"grants": True, "in_project": "never"},
+        json_schema_extra=_THE_USERS_ALONE,
     )
     folder: Folder | None = Field(
         default=None,
         description="Where your own plugins lie, or null for `plugins` in the configuration folder.",
-        json_schema_extra={"grants": True, "in_project": "never"},
+        json_schema_extra=_THE_USERS_ALONE,
     )
 
 
@@ -390,7 +395,7 @@ class Approval(Section):
         default="manual",
         description="Who decides about a dangerous call: a person; a model first, for what is of low risk;"
         " or, with `off`, nobody. The hard floor and `deny` hold in every mode.",
-        json_schema_extra={"grants": True, "in_project": "never"},
+        json_schema_extra=_THE_USERS_ALONE,
     )
     timeout_seconds: Number = Field(
         default=300.0,
@@ -413,27 +418,27 @@ class Approval(Section):
         default=(),
         description="Categories that run unasked, on record, where a sandbox or a container keeps them in."
         " What leaves such a place, or reaches what is shared with it, is asked about.",
-        json_schema_extra={"grants": True, "in_project": "never"},
+        json_schema_extra=_THE_USERS_ALONE,
     )
     trusted_servers: tuple[Text, ...] = Field(
         default=(),
         description="MCP servers that are believed when they call a tool of theirs harmless.",
-        json_schema_extra={"grants": True, "in_project": "never"},
+        json_schema_extra=_THE_USERS_ALONE,
     )
     smart_model: Text = Field(
         default="",
         description="The model that `mode: smart` asks; without one, a person is asked.",
-        json_schema_extra={"grants": True, "in_project": "never"},
+        json_schema_extra=_THE_USERS_ALONE,
     )
     smart_endpoint: Text = Field(
         default="",
         description="Its OpenAI-compatible chat address; empty for OPENAI_BASE_URL with OPENAI_API_KEY.",
-        json_schema_extra={"grants": True, "in_project": "never"},
+        json_schema_extra=_THE_USERS_ALONE,
     )
     smart_clears: Clearance = Field(
         default="low",
         description="The highest severity that the model may clear in a person's place.",
-        json_schema_extra={"grants": True, "in_project": "never"},
+        json_schema_extra=_THE_USERS_ALONE,
     )
     smart_timeout_seconds: Number = Field(
         default=20.0,
@@ -450,34 +455,34 @@ class Ssh(Section):
     host: Text = Field(
         default="",
         description="The machine, or its name in the settings of the ssh client.",
-        json_schema_extra={"grants": True, "in_project": "never"},
+        json_schema_extra=_THE_USERS_ALONE,
     )
     port: Whole = Field(
         default=0,
         ge=0,
         le=65_535,
         description="Its port.",
-        json_schema_extra={"grants": True, "in_project": "never"},
+        json_schema_extra=_THE_USERS_ALONE,
     )
     user: Text = Field(
         default="",
         description="As whom commands run there.",
-        json_schema_extra={"grants": True, "in_project": "never"},
+        json_schema_extra=_THE_USERS_ALONE,
     )
     identity: Text = Field(
         default="",
         description="A file with a private key.",
-        json_schema_extra={"grants": True, "in_project": "never"},
+        json_schema_extra=_THE_USERS_ALONE,
     )
     known_hosts: Text = Field(
         default="",
         description="A file with the keys of hosts; the user's own where it is empty.",
-        json_schema_extra={"grants": True, "in_project": "never"},
+        json_schema_extra=_THE_USERS_ALONE,
     )
     home: Text = Field(
         default="",
         description="The folder there in which tasks begin; the user's home where it is empty.",
-        json_schema_extra={"grants": True, "in_project": "never"},
+        json_schema_extra=_THE_USERS_ALONE,
     )
 
 
@@ -487,41 +492,41 @@ class Terminal(Section):
     backend: Place = Field(
         default="local",
         description="Where commands run: on this machine, in a sandbox on it, or in another place.",
-        json_schema_extra={"grants": True, "in_project": "never"},
+        json_schema_extra=_THE_USERS_ALONE,
     )
     environment: tuple[Text, ...] = Field(
         default=(),
         description="Variables of the runtime's own environment that commands are given, by name.",
-        json_schema_extra={"grants": True, "in_project": "never"},
+        json_schema_extra=_THE_USERS_ALONE,
     )
     network: bool = Field(
         default=False,
         description="Whether commands in a sandbox or a container may use the network.",
-        json_schema_extra={"grants": True, "in_project": "never"},
+        json_schema_extra=_THE_USERS_ALONE,
     )
     image: Text = Field(
         default="",
         description="The image of a container or of a sandbox elsewhere; empty for a plain Debian.",
-        json_schema_extra={"grants": True, "in_project": "never"},
+        json_schema_extra=_THE_USERS_ALONE,
     )
     memory_mb: Whole = Field(
         default=4_096,
         ge=64,
         le=1_048_576,
         description="How much memory a container or a sandbox elsewhere may use, in MiB.",
-        json_schema_extra={"grants": True, "in_project": "never"},
+        json_schema_extra=_THE_USERS_ALONE,
     )
     cpus: Number = Field(
         default=0.0,
         ge=0,
         le=1_024,
         description="How many processors it may use; 0 for what is usual there.",
-        json_schema_extra={"grants": True, "in_project": "never"},
+        json_schema_extra=_THE_USERS_ALONE,
     )
     keep: bool = Field(
         default=True,
         description="Whether a container or a sandbox elsewhere stays for the next runtime, with its files.",
-        json_schema_extra={"grants": True, "in_project": "never"},
+        json_schema_extra=_THE_USERS_ALONE,
     )
     ssh: Ssh = Field(default_factory=Ssh, description="Which machine `ssh` goes to.")
     timeout_seconds: Number = Field(
@@ -572,7 +577,7 @@ class Settings(Section):
     command_allowlist: tuple[Text, ...] = Field(
         default=(),
         description="Commands that are never asked about again, each exactly as it is written here.",
-        json_schema_extra={"grants": True, "in_project": "never"},
+        json_schema_extra=_THE_USERS_ALONE,
     )
     log_level: LogLevel = Field(
         default="warning",
