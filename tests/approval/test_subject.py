@@ -13,7 +13,8 @@ from tests.conftest import Opened
 from toolfold.approval.annotations import effects_of_annotations
 from toolfold.approval.chain import Chain, Station
 from toolfold.approval.places import Places
-from toolfold.approval.subject import LONGEST_COMMAND, Subject, Subjects
+from toolfold.approval.shell.words import LONGEST
+from toolfold.approval.subject import Subject, Subjects
 from toolfold.approval.verdict import Verdict
 from toolfold.authoring import build_tool
 from toolfold.errors import InvalidTool
@@ -81,9 +82,7 @@ class TestCommands:
             asked.append(command)
             return verdict_on(command)
 
-        subject = Subjects(judge).read(
-            a_tool(judged_as={"line": "command"}), {"line": "ls " * LONGEST_COMMAND}
-        )
+        subject = Subjects(judge).read(a_tool(judged_as={"line": "command"}), {"line": "ls " * LONGEST})
         assert subject.verdict.unread
         assert subject.key == ""
         assert asked == []

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from toolfold.approval.places import Place, Places, Where
 from toolfold.approval.shell.reader import NOTHING_KEPT
-from toolfold.approval.shell.words import Word
+from toolfold.approval.shell.words import LONGEST, Word
 from toolfold.approval.verdict import Finding, Severity, Verdict
 from toolfold.errors import shown
 from toolfold.model import MCP_PREFIX, Effect, FrozenDict, Json, Meaning, Source, Tool
@@ -29,7 +29,6 @@ __all__ = ["Judging", "Subject", "Subjects"]
 
 TOOL = "tool:"
 SELF = "self-protection"
-LONGEST_COMMAND = 65_536
 LONGEST_PATH = 4_096
 LONGEST_KEY = 4_096
 LONGEST_LISTED = 1_000
@@ -110,7 +109,7 @@ class Subjects:
 
     def judge(self, command: str, cwd: str | None = None, kept: Mapping[str, Word] = NOTHING_KEPT) -> Verdict:
         """The verdict on one command. A judge that fails has not read it."""
-        if self._judge is None or len(command) > LONGEST_COMMAND:
+        if self._judge is None or len(command) > LONGEST:
             return _unjudged(command)
         try:
             verdict = self._judge(command, cwd=cwd, kept=kept)

@@ -26,14 +26,13 @@ from toolfold.approval.shell.tree import (
     Variable,
     WordNode,
 )
-from toolfold.approval.shell.words import ANY, CLOSE, EMPTY, GAP, OPEN, STAR, Word, expression, gap
+from toolfold.approval.shell.words import ANY, CLOSE, EMPTY, GAP, LONGEST, OPEN, STAR, Word, expression, gap
 
 __all__ = ["Expansion"]
 
 MOST_ALTERNATIVES = 128
 LONGEST_MATCHED = 300
 LONGEST_PATTERN = 60
-LONGEST_WORD = 65_536
 
 _PATTERN_SIGNS = str.maketrans({"*": STAR, "?": ANY})
 _BRACKET = re.compile(r"\[([^\[\]/]+)\]")
@@ -94,7 +93,7 @@ class Expansion:
     def _bounded(self, text: str) -> Word:
         """A variable doubled thirty times is a billion letters: what grows so long is not followed."""
         self._budget.spend(len(text) // 128)
-        return Word(text) if len(text) <= LONGEST_WORD else gap(Word(text).marks)
+        return Word(text) if len(text) <= LONGEST else gap(Word(text).marks)
 
     def plain_text(self, parts: Sequence[Part]) -> Word:
         """One word in which nothing is a file pattern."""

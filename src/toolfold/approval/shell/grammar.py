@@ -37,7 +37,7 @@ from toolfold.approval.shell.tree import (
     WordNode,
 )
 
-__all__ = ["Budget", "TooMuch", "Unreadable", "parse"]
+__all__ = ["DECLARES", "Budget", "TooMuch", "Unreadable", "parse"]
 
 DEEPEST = 40
 

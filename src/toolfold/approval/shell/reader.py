@@ -16,7 +16,7 @@ from toolfold.approval.foreign import read_foreign
 from toolfold.approval.shell import fetched
 from toolfold.approval.shell.builtins import BUILTINS
 from toolfold.approval.shell.expansion import Expansion
-from toolfold.approval.shell.grammar import Budget, TooMuch
+from toolfold.approval.shell.grammar import DECLARES, Budget, TooMuch
 from toolfold.approval.shell.inner import Inner, inner
 from toolfold.approval.shell.outputs import output
 from toolfold.approval.shell.programs import (
@@ -43,19 +43,17 @@ from toolfold.approval.shell.tree import (
 )
 from toolfold.approval.shell.values import added, declared, handed, joined, keep_by_key, with_item
 from toolfold.approval.shell.walk import DEEPEST_CODE, Around, Choice, Reading, Walk
-from toolfold.approval.shell.words import EMPTY, GAP, Mark, Word, gap
+from toolfold.approval.shell.words import EMPTY, GAP, LONGEST, Mark, Word, gap
 from toolfold.approval.verdict import Kind
 
 __all__ = ["NOTHING_KEPT", "Reading", "read_command"]
 
-LONGEST = 65_536
 LONGEST_LEFT = 4_096
 DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
 CAT = Word("cat")
 NOTHING_KEPT: Mapping[str, Word] = MappingProxyType({})
 NETWORK_FILES = ("/dev/tcp/", "/dev/udp/")
 LOOPBACK = tuple(f"{folder}{host}/" for folder in NETWORK_FILES for host in ("127.0.0.1", "localhost", "::1"))
-DECLARES = frozenset({"declare", "export", "local", "readonly", "typeset", "alias"})
 PROMPTS = frozenset({"PS0", "PS1", "PS2", "PS4"})
 STARTED_WITH = frozenset({"BASH_ENV", "ENV"})
 # Builtins that take the name of a variable, and evaluate its subscript.

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from toolfold.approval.shell.runs import Stream
-from toolfold.approval.shell.words import EMPTY, Word
+from toolfold.approval.shell.words import EMPTY, LONGEST, Word
 
 __all__ = ["SILENT", "UNKNOWN", "after", "either", "forever", "lines_of", "with_marks"]
 
-LONGEST = 65_536
 SILENT = Stream(EMPTY)
 UNKNOWN = Stream(None)
 

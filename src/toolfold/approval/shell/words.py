@@ -12,7 +12,9 @@ import re
 from collections.abc import Iterator
 from enum import StrEnum
 
-__all__ = ["ANY", "CLOSE", "EMPTY", "GAP", "OPEN", "STAR", "Mark", "Word", "expression", "gap"]
+__all__ = ["ANY", "CLOSE", "EMPTY", "GAP", "LONGEST", "OPEN", "STAR", "Mark", "Word", "expression", "gap"]
+
+LONGEST = 65_536  # of a text that is followed
 
 
 class Mark(StrEnum):

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from toolfold.approval.shell.runs import Mark, Stream
-from toolfold.approval.shell.words import GAP, Word
+from toolfold.approval.shell.words import GAP, LONGEST, Word
 
-__all__ = ["MOST", "as_bytes", "as_stream", "as_text", "unknown", "whole"]
-
-MOST = 65_536
+__all__ = ["as_bytes", "as_stream", "as_text", "unknown", "whole"]
 
 
 def as_text(data: bytes) -> str:
@@ -33,7 +31,7 @@ def whole(text: str) -> str:
 
 def as_stream(text: str, marks: Iterable[Mark] = ()) -> Stream:
     """A stream of this text; of what is too long only a beginning with a gap behind it."""
-    return Stream(Word(text if len(text) <= MOST else text[:MOST] + GAP), frozenset(marks))
+    return Stream(Word(text if len(text) <= LONGEST else text[:LONGEST] + GAP), frozenset(marks))
 
 
 def unknown(*marks: Mark, also: Stream | None = None) -> Stream:

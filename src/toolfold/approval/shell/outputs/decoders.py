@@ -13,8 +13,9 @@ import re
 import zlib
 from collections.abc import Callable
 
-from toolfold.approval.shell.outputs.bounds import MOST, as_bytes, as_stream, as_text, unknown
+from toolfold.approval.shell.outputs.bounds import as_bytes, as_stream, as_text, unknown
 from toolfold.approval.shell.runs import Mark, Stream
+from toolfold.approval.shell.words import LONGEST
 
 __all__ = [
     "Decoder",
@@ -75,14 +76,14 @@ def quoted(data: bytes) -> bytes:
 def gzip(data: bytes) -> bytes:
     """gzip or zlib; a false checksum stops no one, because the text is out before it is looked at."""
     try:
-        return zlib.decompressobj(wbits=47).decompress(data, MOST + 1)
+        return zlib.decompressobj(wbits=47).decompress(data, LONGEST + 1)
     except zlib.error:
-        return zlib.decompressobj(wbits=47).decompress(data[:-8], MOST + 1)
+        return zlib.decompressobj(wbits=47).decompress(data[:-8], LONGEST + 1)
 
 
 def bzip2(data: bytes) -> bytes:
-    return bz2.BZ2Decompressor().decompress(data, MOST + 1)
+    return bz2.BZ2Decompressor().decompress(data, LONGEST + 1)
 
 
 def xz(data: bytes) -> bytes:
-    return lzma.LZMADecompressor(memlimit=1 << 26).decompress(data, MOST + 1)
+    return lzma.LZMADecompressor(memlimit=1 << 26).decompress(data, LONGEST + 1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from toolfold.approval.shell.outputs.bounds import MOST, whole
-from toolfold.approval.shell.words import GAP
+from toolfold.approval.shell.outputs.bounds import whole
+from toolfold.approval.shell.words import GAP, LONGEST
 
 __all__ = ["formatted", "hides", "unescaped"]
 
@@ -31,7 +31,7 @@ _FIELD = re.compile(r"%(%|[-+ #0']*(\*|\d+)?(?:\.(\*|\d+)?)?(?:hh|h|ll|l|j|z|t|L
 
 def hides(text: str) -> bool:
     """Whether several characters are written as numbers, which a person cannot read."""
-    return len(_HIDING.findall(text[:MOST])) > 1
+    return len(_HIDING.findall(text[:LONGEST])) > 1
 
 
 def unescaped(text: str) -> tuple[str, bool]:
@@ -64,7 +64,7 @@ def formatted(template: str, arguments: list[str]) -> str:
         text, stopped = _once(template, rest)
         parts.append(text)
         size += len(text)
-        if stopped or not rest or len(rest) == before or size > MOST:
+        if stopped or not rest or len(rest) == before or size > LONGEST:
             return whole("".join(parts))
 
 
@@ -105,7 +105,7 @@ def _field(found: re.Match[str], rest: list[str]) -> tuple[str, bool]:
 
 
 def _padded(value: str, field: str, width: int, letter: str) -> str:
-    if width <= len(value) or GAP in value or width > MOST:
+    if width <= len(value) or GAP in value or width > LONGEST:
         return value
     if "-" in field.partition(".")[0]:
         return value.ljust(width)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from toolfold.approval.shell.outputs.bounds import MOST, as_bytes, whole
-from toolfold.approval.shell.words import GAP, Word
+from toolfold.approval.shell.outputs.bounds import as_bytes, whole
+from toolfold.approval.shell.words import GAP, LONGEST, Word
 
 __all__ = ["cut", "head", "reversed_lines", "sed", "tail", "translated"]
 
@@ -189,7 +189,7 @@ def _fields(asked: str) -> list[tuple[int, int]] | None:
         if not (begin or end) or not (begin + end).isdigit() or len(begin + end) > 12:
             return None
         low = int(begin or 1)
-        found.append((low, int(end) if end else (MOST if dash else low)))
+        found.append((low, int(end) if end else (LONGEST if dash else low)))
     return found
 
 
@@ -212,7 +212,7 @@ def sed(text: str, script: str) -> str | None:
     if not found or not _PLAIN.fullmatch(found[2]) or re.search(r"[&\\\n]", found[3]) or not found[2]:
         return None
     count = -1 if "g" in found[4] else 1
-    if text.count(found[2]) * len(found[3]) > MOST:
+    if text.count(found[2]) * len(found[3]) > LONGEST:
         return None
     result = "".join(line.replace(found[2], found[3], count) for line in lines_of(text))
-    return result if len(result) <= MOST else None
+    return result if len(result) <= LONGEST else None

@@ -9,12 +9,12 @@ from itertools import islice
 from types import MappingProxyType
 
 from toolfold.approval.shell.outputs import decoders, filters
-from toolfold.approval.shell.outputs.bounds import MOST, as_stream, unknown, whole
+from toolfold.approval.shell.outputs.bounds import as_stream, unknown, whole
 from toolfold.approval.shell.outputs.escapes import formatted, hides, unescaped
 from toolfold.approval.shell.outputs.network import fetches
 from toolfold.approval.shell.outputs.setup import prints_shell_setup
 from toolfold.approval.shell.runs import Mark, Run, Stream
-from toolfold.approval.shell.words import EMPTY, GAP, Word
+from toolfold.approval.shell.words import EMPTY, GAP, LONGEST, Word
 
 __all__ = ["Files", "output"]
 
@@ -135,7 +135,7 @@ def _printf(run: Run) -> Stream:
 
 def _yes(run: Run) -> Stream:
     line = " ".join(run.argv[1:]) or "y"
-    return as_stream((line + "\n") * max(1, min(64, MOST // (len(line) + 1))) + GAP)
+    return as_stream((line + "\n") * max(1, min(64, LONGEST // (len(line) + 1))) + GAP)
 
 
 def _seq(run: Run) -> Stream:
