@@ -23,9 +23,9 @@ from toolfold.approval.effects.disclosing import (
     tells_secrets,
 )
 from toolfold.approval.effects.scene import Scene
-from toolfold.approval.effects.sending import SENDERS, SENDING, STDIN, asks_for_metadata, files_sent, payloads
+from toolfold.approval.effects.sending import SENDERS, SENDING, asks_for_metadata, files_sent, payloads
 from toolfold.approval.places import Places
-from toolfold.approval.shell.runs import Run
+from toolfold.approval.shell.runs import STANDARD_INPUT, Run
 from toolfold.approval.verdict import Effect, Kind
 
 __all__ = ["confidential", "secret_effects"]
@@ -69,10 +69,10 @@ def secret_effects(scene: Scene) -> Iterator[Effect]:
     if not _concerned(run, run.name.lower()):
         return
     sent = list(files_sent(scene))[:400]
-    flows_in = any(word in STDIN for word in sent)
+    flows_in = any(word in STANDARD_INPUT for word in sent)
     redirected = [r.target for r in run.redirects if r.operator == "<" and flows_in]
     for word in (*sent, *redirected):
-        if word in STDIN:
+        if word in STANDARD_INPUT:
             if taken_in(run):
                 yield scene.effect(Kind.EXFILTRATE, "network", "in:secret")
             continue
@@ -80,7 +80,9 @@ def secret_effects(scene: Scene) -> Iterator[Effect]:
         if private(where):
             yield scene.effect(Kind.EXFILTRATE, "network", *where.traits, target=where.path)
     spoken = (
-        run.argv if any(word in STDIN for word in sent) and run.name in ("echo", "printf", "print") else ()
+        run.argv
+        if any(word in STANDARD_INPUT for word in sent) and run.name in ("echo", "printf", "print")
+        else ()
     )
     if any_confidential((*payloads(run), *spoken)):
         yield scene.effect(Kind.EXFILTRATE, "network", "in:secret")

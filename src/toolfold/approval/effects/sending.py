@@ -18,7 +18,6 @@ __all__ = [
     "CURL_VALUES",
     "SENDERS",
     "SENDING",
-    "STDIN",
     "asks_for_metadata",
     "files_sent",
     "payloads",
@@ -55,7 +54,6 @@ _KEEPERS = names("restic rustic borg duplicity kopia duplicacy attic bup rdiff-b
 _KEPT_AFAR = re.compile(
     r"(?:sftp|ssh|s3|b2|gs|azure|rest|swift|rclone|ftp|http|https|webdavs?|scp|par2\+\w+):\S|[^/]+@[^/]+:"
 )
-STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 _FILE = re.compile("(?:FILE|OPEN|GOPEN|CREATE):", re.IGNORECASE)
 _METADATA = re.compile(
     r"169\.254\.169\.254|169\.254\.170\.2|100\.100\.100\.200|metadata\.google\.internal|metadata\.azure|"

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from toolfold.approval.effects.hosts import drop, host, numbered, outside
 from toolfold.approval.effects.scene import Family, Scene, names
-from toolfold.approval.effects.sending import CURL_BODIES, CURL_VALUES, STDIN
+from toolfold.approval.effects.sending import CURL_BODIES, CURL_VALUES
 from toolfold.approval.options import Options
 from toolfold.approval.places import Place
-from toolfold.approval.shell.runs import Run
+from toolfold.approval.shell.runs import STANDARD_INPUT, Run
 from toolfold.approval.shell.words import GAP, Word
 from toolfold.approval.verdict import Effect, Kind
 
@@ -104,7 +104,9 @@ def _leaves(scene: Scene, body: Word, name: str) -> bool:
     path = path.partition(";")[0]
     if not at or numbered(name):
         return bool(at)
-    return path not in STDIN and bool(_BULK.fullmatch(path) or _AFAR & scene.where(Word(path)).places)
+    return path not in STANDARD_INPUT and bool(
+        _BULK.fullmatch(path) or _AFAR & scene.where(Word(path)).places
+    )
 
 
 def _wget(scene: Scene) -> Iterator[Effect]:

@@ -30,7 +30,7 @@ from toolfold.approval.shell.programs import (
     given_files,
     program,
 )
-from toolfold.approval.shell.runs import Redirect, Run, Stream
+from toolfold.approval.shell.runs import STANDARD_INPUT, Redirect, Run, Stream
 from toolfold.approval.shell.state import State
 from toolfold.approval.shell.streams import SILENT, UNKNOWN, after, either, with_marks
 from toolfold.approval.shell.tree import (
@@ -368,7 +368,7 @@ class _Reader(Walk):
         return self.text(text, state, replace(around, depth=around.depth + 1))
 
     def _file(self, file: Word, language: str, run: Run, state: State, around: Around) -> Stream:
-        if file in ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"):
+        if file in STANDARD_INPUT:
             return self._code(run.stdin or UNKNOWN, language, run, state, around)
         path = state.path(file)
         stream = state.files.get(path)

@@ -12,9 +12,10 @@ from types import MappingProxyType
 
 from toolfold.approval.shell.words import EMPTY, Mark, Word
 
-__all__ = ["HERE", "Mark", "Redirect", "Run", "Stream"]
+__all__ = ["HERE", "STANDARD_INPUT", "Mark", "Redirect", "Run", "Stream"]
 
 HERE = Word(".")
+STANDARD_INPUT = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 
 from toolfold.approval.shell.inner.environment import INSTALLED, from_assignments
-from toolfold.approval.shell.inner.nouns import STANDARD_INPUT, UNKNOWN, Inner, as_typed, joined
+from toolfold.approval.shell.inner.nouns import UNKNOWN, Inner, as_typed, joined
 from toolfold.approval.shell.inner.options import Reading, Spec, read, spec
 from toolfold.approval.shell.inner.programs import Program
-from toolfold.approval.shell.runs import Run
+from toolfold.approval.shell.runs import STANDARD_INPUT, Run
 from toolfold.approval.shell.words import Word
 
 __all__ = ["assignments", "command", "follow", "from_options", "helper", "script", "standard_input"]

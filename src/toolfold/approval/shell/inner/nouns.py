@@ -6,15 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from toolfold.approval.shell.words import ANY, CLOSE, GAP, OPEN, STAR, Word
+from toolfold.approval.shell.words import GAP, Word
 
-__all__ = ["STANDARD_INPUT", "UNKNOWN", "Inner", "as_typed", "joined"]
+__all__ = ["UNKNOWN", "Inner", "as_typed", "joined"]
 
 UNKNOWN = Word(GAP)
-
-STANDARD_INPUT = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
-
-_TYPED = str.maketrans({STAR: "*", ANY: "?", OPEN: "[", CLOSE: "]"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +33,7 @@ class Inner:
 
 def as_typed(word: str) -> Word:
     """The word as text that is read again: what was a pattern may be one there too."""
-    return Word(word.translate(_TYPED))
+    return Word(word).typed
 
 
 def joined(words: Iterable[str]) -> Word:

@@ -11,9 +11,9 @@ from types import MappingProxyType
 
 from toolfold.approval.shell.inner.environment import from_assignments
 from toolfold.approval.shell.inner.generic import assignments, script, standard_input
-from toolfold.approval.shell.inner.nouns import STANDARD_INPUT, UNKNOWN, Inner, as_typed, joined
+from toolfold.approval.shell.inner.nouns import UNKNOWN, Inner, as_typed, joined
 from toolfold.approval.shell.inner.options import read, spec
-from toolfold.approval.shell.runs import Run
+from toolfold.approval.shell.runs import STANDARD_INPUT, Run
 from toolfold.approval.shell.words import Word
 
 __all__ = ["READERS"]

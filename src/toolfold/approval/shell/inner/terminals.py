@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from toolfold.approval.shell.inner.generic import command, standard_input
-from toolfold.approval.shell.inner.nouns import STANDARD_INPUT, Inner, as_typed, joined
+from toolfold.approval.shell.inner.nouns import Inner, as_typed, joined
 from toolfold.approval.shell.inner.options import read, spec
-from toolfold.approval.shell.runs import Run
+from toolfold.approval.shell.runs import STANDARD_INPUT, Run
 from toolfold.approval.shell.words import Word
 
 __all__ = ["READERS"]

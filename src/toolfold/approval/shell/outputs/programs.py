@@ -13,14 +13,12 @@ from toolfold.approval.shell.outputs.bounds import as_stream, unknown, whole
 from toolfold.approval.shell.outputs.escapes import formatted, hides, unescaped
 from toolfold.approval.shell.outputs.network import fetches
 from toolfold.approval.shell.outputs.setup import prints_shell_setup
-from toolfold.approval.shell.runs import Mark, Run, Stream
+from toolfold.approval.shell.runs import STANDARD_INPUT, Mark, Run, Stream
 from toolfold.approval.shell.words import EMPTY, GAP, LONGEST, Word
 
 __all__ = ["Files", "output"]
 
 Files = Callable[[Word], Stream | None]
-
-STANDARD_INPUT = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 
 
 def _no_files(_: Word) -> Stream | None:
