@@ -31,7 +31,8 @@ from toolfold.config.describe import (
     section,
 )
 from toolfold.config.document import Node, Place, read_value, written
-from toolfold.config.settings import OWN_MODELS, Section, Settings, tool_search_map
+from toolfold.config.kinds import Section
+from toolfold.config.settings import OWN_MODELS, Settings, tool_search_map
 from toolfold.errors import ConfigError, nearest, shown
 
 Change = Callable[[Node, FieldInfo, KeyPath], Node | None]

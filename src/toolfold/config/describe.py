@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from toolfold.config.settings import Section, Settings
+from toolfold.config.kinds import Section
+from toolfold.config.settings import Settings
 from toolfold.errors import ConfigError, nearest, shown
 
 KeyPath = tuple[str, ...]

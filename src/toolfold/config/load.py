@@ -262,5 +262,6 @@ def _origins(settings: Settings, tree: Node) -> dict[str, str]:
     """Where each setting in force was written."""
     keys = [each.key for each in describe() if "<name>" not in each.key]
     keys += [f"toolsets.{name}" for name in settings.toolsets]
+    keys += [f"mcp.servers.{name}" for name in settings.mcp.servers]
     found = {key: tree.find(_path(key)) for key in keys}
     return {key: str(node.place) if node else "default" for key, node in found.items()}

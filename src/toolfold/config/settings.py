@@ -15,9 +15,7 @@ from urllib.parse import unquote
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     GetJsonSchemaHandler,
     SkipValidation,
@@ -27,14 +25,23 @@ from pydantic import (
     WithJsonSchema,
     field_validator,
 )
-from pydantic.config import JsonDict
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from toolfold.config.kinds import (
+    THE_USERS_ALONE,
+    Folder,
+    Number,
+    Section,
+    Text,
+    Whole,
+    lowered,
+    switch,
+    well_formed,
+)
+from toolfold.config.servers import Mcp
 from toolfold.model import FrozenDict
 
-_ON = frozenset({"on", "true", "yes", "1", True})
-_OFF = frozenset({"off", "false", "no", "0", False})
 # Not PWD, SSH_AUTH_SOCK and GIT_ASKPASS, which hold paths.
 _SECRET_NAME = re.compile(
     "KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|COOKIE"
@@ -52,31 +59,6 @@ OWN_MODELS = ("embedded", "light", "auxiliary")
 """What `rag_embed_model` may be beside the name of a service's model."""
 
 
-def _without_nul(value: Path) -> Path:
-    if "\0" in str(value):
-        raise ValueError("no NUL character")
-    return value
-
-
-def _well_formed(value: str) -> str:
-    value.encode()  # a lone surrogate can be read from YAML but never be shown or stored
-    if "\0" in value:
-        raise ValueError("no NUL character")
-    return value
-
-
-def _lowered(value: Any) -> Any:
-    return value.lower() if isinstance(value, str) else value
-
-
-def _switch(value: Any) -> Any:
-    """YAML 1.1 reads `on` as true and YAML 1.2 as text; both are written by people."""
-    word = _lowered(value)
-    if not isinstance(word, (int, str)):
-        return word
-    return "on" if word in _ON else "off" if word in _OFF else word
-
-
 def tool_search_map(value: Any) -> Any:
     """`tool_search` as one word in its long form; a map as it is.
 
@@ -84,19 +66,17 @@ def tool_search_map(value: Any) -> Any:
     """
     if not isinstance(value, (bool, int, float, str)):
         return value
-    word = _switch(value)
-    return {"enabled": "auto" if word == "on" and _lowered(value) != "on" else word}
+    word = switch(value)
+    return {"enabled": "auto" if word == "on" and lowered(value) != "on" else word}
 
 
 def _threshold(value: Any) -> Any:
     """`off` asks for nothing, `on` for what is usual."""
     if not isinstance(value, (bool, str)):
         return value
-    return {"on": USUAL_NEED, "off": 0.0}.get(_switch(value), value)
+    return {"on": USUAL_NEED, "off": 0.0}.get(switch(value), value)
 
 
-Whole = Annotated[int, Strict()]
-Number = Annotated[float, Strict()]
 Threshold = Annotated[
     float,
     Strict(),
@@ -105,25 +85,23 @@ Threshold = Annotated[
         {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"enum": ["on", "off", True, False]}]}
     ),
 ]
-Text = Annotated[str, AfterValidator(_well_formed)]
-Folder = Annotated[Path, AfterValidator(_without_nul)]
 ToolsetName = Annotated[str, StringConstraints(pattern=r"^[\w-]{1,64}$")]
 Switch = Annotated[
     Literal["auto", "on", "off"],
-    BeforeValidator(_switch),
+    BeforeValidator(switch),
     WithJsonSchema({"enum": ["auto", "on", "off", True, False]}),
 ]
-Selection = Annotated[Literal["eager", "hybrid", "semantic", "keyword"], BeforeValidator(_lowered)]
-Placement = Annotated[Literal["auto", "replace", "append", "tail"], BeforeValidator(_lowered)]
-SearchMode = Annotated[Literal["keyword", "semantic", "hybrid", "rerank"], BeforeValidator(_lowered)]
-Phrase = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(_well_formed)]
+Selection = Annotated[Literal["eager", "hybrid", "semantic", "keyword"], BeforeValidator(lowered)]
+Placement = Annotated[Literal["auto", "replace", "append", "tail"], BeforeValidator(lowered)]
+SearchMode = Annotated[Literal["keyword", "semantic", "hybrid", "rerank"], BeforeValidator(lowered)]
+Phrase = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(well_formed)]
 Phrases = Annotated[tuple[Phrase, ...], Field(max_length=50)]
 ApprovalMode = Annotated[
     Literal["manual", "smart", "off"],
-    BeforeValidator(lambda value: "off" if value is False else _lowered(value)),
+    BeforeValidator(lambda value: "off" if value is False else lowered(value)),
     WithJsonSchema({"enum": ["manual", "smart", "off", False]}),
 ]
-Clearance = Annotated[Literal["low", "medium"], BeforeValidator(_lowered)]
+Clearance = Annotated[Literal["low", "medium"], BeforeValidator(lowered)]
 Confinable = Literal["fs-delete", "data-loss", "overwrite", "permissions", "process"]
 
 Place = Annotated[
@@ -138,19 +116,9 @@ Place = Annotated[
         "modal",
         "daytona",
     ],
-    BeforeValidator(_lowered),
+    BeforeValidator(lowered),
 ]
-LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lowered)]
-
-
-# It widens what the runtime may do, and no project's file can set it.
-_THE_USERS_ALONE: JsonDict = {"grants": True, "in_project": "never"}
-
-
-class Section(BaseModel):
-    """One block of settings."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lowered)]
 
 
 class Reranker(Section):
@@ -340,17 +308,17 @@ class Plugins(Section):
     enabled: bool = Field(
         default=True,
         description="Whether plugins are loaded.",
-        json_schema_extra=_THE_USERS_ALONE,
+        json_schema_extra=THE_USERS_ALONE,
     )
     disabled: tuple[Text, ...] = Field(
         default=(),
         description="Plugins that are not loaded.",
-        json_schema_extra=_THE_USERS_ALONE,
+        json_schema_extra=THE_USERS_ALONE,
     )
     folder: Folder | None = Field(
         default=None,
         description="Where your own plugins lie, or null for `plugins` in the configuration folder.",
-        json_schema_extra=_THE_USERS_ALONE,
+        json_schema_extra=THE_USERS_ALONE,
     )
 
 
@@ -395,7 +363,7 @@ class Approval(Section):
         default="manual",
         description="Who decides about a dangerous call: a person; a model first, for what is of low risk;"
         " or, with `off`, nobody. The hard floor and `deny` hold in every mode.",
-        json_schema_extra=_THE_USERS_ALONE,
+        json_schema_extra=THE_USERS_ALONE,
     )
     timeout_seconds: Number = Field(
         default=300.0,
@@ -418,27 +386,27 @@ class Approval(Section):
         default=(),
         description="Categories that run unasked, on record, where a sandbox or a container keeps them in."
         " What leaves such a place, or reaches what is shared with it, is asked about.",
-        json_schema_extra=_THE_USERS_ALONE,
+        json_schema_extra=THE_USERS_ALONE,
     )
     trusted_servers: tuple[Text, ...] = Field(
         default=(),
         description="MCP servers that are believed when they call a tool of theirs harmless.",
-        json_schema_extra=_THE_USERS_ALONE,
+        json_schema_extra=THE_USERS_ALONE,
     )
     smart_model: Text = Field(
         default="",
         description="The model that `mode: smart` asks; without one, a person is asked.",
-        json_schema_extra=_THE_USERS_ALONE,
+        json_schema_extra=THE_USERS_ALONE,
     )
     smart_endpoint: Text = Field(
         default="",
         description="Its OpenAI-compatible chat address; empty for OPENAI_BASE_URL with OPENAI_API_KEY.",
-        json_schema_extra=_THE_USERS_ALONE,
+        json_schema_extra=THE_USERS_ALONE,
     )
     smart_clears: Clearance = Field(
         default="low",
         description="The highest severity that the model may clear in a person's place.",
-        json_schema_extra=_THE_USERS_ALONE,
+        json_schema_extra=THE_USERS_ALONE,
     )
     smart_timeout_seconds: Number = Field(
         default=20.0,
@@ -455,34 +423,34 @@ class Ssh(Section):
     host: Text = Field(
         default="",
         description="The machine, or its name in the settings of the ssh client.",
-        json_schema_extra=_THE_USERS_ALONE,
+        json_schema_extra=THE_USERS_ALONE,
     )
     port: Whole = Field(
         default=0,
         ge=0,
         le=65_535,
         description="Its port.",
-        json_schema_extra=_THE_USERS_ALONE,
+        json_schema_extra=THE_USERS_ALONE,
     )
     user: Text = Field(
         default="",
         description="As whom commands run there.",
-        json_schema_extra=_THE_USERS_ALONE,
+        json_schema_extra=THE_USERS_ALONE,
     )
     identity: Text = Field(
         default="",
         description="A file with a private key.",
-        json_schema_extra=_THE_USERS_ALONE,
+        json_schema_extra=THE_USERS_ALONE,
     )
     known_hosts: Text = Field(
         default="",
         description="A file with the keys of hosts; the user's own where it is empty.",
-        json_schema_extra=_THE_USERS_ALONE,
+        json_schema_extra=THE_USERS_ALONE,
     )
     home: Text = Field(
         default="",
         description="The folder there in which tasks begin; the user's home where it is empty.",
-        json_schema_extra=_THE_USERS_ALONE,
+        json_schema_extra=THE_USERS_ALONE,
     )
 
 
@@ -492,41 +460,41 @@ class Terminal(Section):
     backend: Place = Field(
         default="local",
         description="Where commands run: on this machine, in a sandbox on it, or in another place.",
-        json_schema_extra=_THE_USERS_ALONE,
+        json_schema_extra=THE_USERS_ALONE,
     )
     environment: tuple[Text, ...] = Field(
         default=(),
         description="Variables of the runtime's own environment that commands are given, by name.",
-        json_schema_extra=_THE_USERS_ALONE,
+        json_schema_extra=THE_USERS_ALONE,
     )
     network: bool = Field(
         default=False,
         description="Whether commands in a sandbox or a container may use the network.",
-        json_schema_extra=_THE_USERS_ALONE,
+        json_schema_extra=THE_USERS_ALONE,
     )
     image: Text = Field(
         default="",
         description="The image of a container or of a sandbox elsewhere; empty for a plain Debian.",
-        json_schema_extra=_THE_USERS_ALONE,
+        json_schema_extra=THE_USERS_ALONE,
     )
     memory_mb: Whole = Field(
         default=4_096,
         ge=64,
         le=1_048_576,
         description="How much memory a container or a sandbox elsewhere may use, in MiB.",
-        json_schema_extra=_THE_USERS_ALONE,
+        json_schema_extra=THE_USERS_ALONE,
     )
     cpus: Number = Field(
         default=0.0,
         ge=0,
         le=1_024,
         description="How many processors it may use; 0 for what is usual there.",
-        json_schema_extra=_THE_USERS_ALONE,
+        json_schema_extra=THE_USERS_ALONE,
     )
     keep: bool = Field(
         default=True,
         description="Whether a container or a sandbox elsewhere stays for the next runtime, with its files.",
-        json_schema_extra=_THE_USERS_ALONE,
+        json_schema_extra=THE_USERS_ALONE,
     )
     ssh: Ssh = Field(default_factory=Ssh, description="Which machine `ssh` goes to.")
     timeout_seconds: Number = Field(
@@ -574,10 +542,11 @@ class Settings(Section):
     terminal: Terminal = Field(
         default_factory=Terminal, description="Where commands run, and how they are bounded."
     )
+    mcp: Mcp = Field(default_factory=Mcp, description="Servers that bring tools over the MCP protocol.")
     command_allowlist: tuple[Text, ...] = Field(
         default=(),
         description="Commands that are never asked about again, each exactly as it is written here.",
-        json_schema_extra=_THE_USERS_ALONE,
+        json_schema_extra=THE_USERS_ALONE,
     )
     log_level: LogLevel = Field(
         default="warning",
