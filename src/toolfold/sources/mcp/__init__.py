@@ -1,0 +1,1 @@
+"""Tools from MCP servers: connections, their supervision, and trust in what they bring."""

@@ -1,0 +1,85 @@
+"""What can go wrong with a server, each with what to do about it.
+
+    CallError
+    └── ServerFailed       one server; every other works on
+        ├── NotStarted     it could not be started or reached; nothing was run
+        ├── NoAnswer       it did not answer in time; the call may have run
+        ├── Lost           it ended or the connection broke while it was asked; the call may have run
+        ├── Garbled        it answered with what is no answer
+        ├── TooLarge       it answered with more than is taken
+        ├── Resting        it failed too often and is left alone for a while; nothing was run
+        ├── NeedsLogin     a person must log in first; nothing was run
+        ├── Withheld       the tool is held until a person has looked at it; nothing was run
+        └── Rejected       it answered that it will not or cannot
+
+Each has a `kind`, the word the table of faults and the logs know it by. Knows no connection.
+"""
+
+from __future__ import annotations
+
+from toolfold.errors import CallError, shown
+
+
+class ServerFailed(CallError):
+    """One server failed. `server` names it, `advice` says what to do next."""
+
+    kind = "failed"
+
+    def __init__(self, server: str, problem: str, *, advice: str = "") -> None:
+        text = f"MCP server {server!r} {shown(problem, 1_000)}"
+        super().__init__(f"{text} {advice}".rstrip(), server=server, kind=self.kind)
+        self.server, self.problem, self.advice = server, problem, advice
+
+
+class NotStarted(ServerFailed):
+    """It could not be started or reached. Nothing was run."""
+
+    kind = "not-started"
+
+
+class NoAnswer(ServerFailed):
+    """It did not answer in time. Whether the call took effect is unknown."""
+
+    kind = "no-answer"
+
+
+class Lost(ServerFailed):
+    """It ended, or the connection broke. Whether the call took effect is unknown."""
+
+    kind = "lost"
+
+
+class Garbled(ServerFailed):
+    """It sent what is no answer."""
+
+    kind = "garbled"
+
+
+class TooLarge(ServerFailed):
+    """It sent more than is taken."""
+
+    kind = "too-large"
+
+
+class Resting(ServerFailed):
+    """It failed too often and is left alone for a while. Nothing was run."""
+
+    kind = "resting"
+
+
+class NeedsLogin(ServerFailed):
+    """A person must log in first. Nothing was run."""
+
+    kind = "needs-login"
+
+
+class Withheld(ServerFailed):
+    """The tool is held until a person has looked at it. Nothing was run."""
+
+    kind = "withheld"
+
+
+class Rejected(ServerFailed):
+    """The server answered with an error of its own."""
+
+    kind = "rejected"
