@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -313,3 +315,13 @@ class TestThroughTheRuntime:
             assert asked == []
         assert not (home / "config.yaml").exists()
         assert not (tmp_path / "toolfold.yaml").exists()
+
+
+def test_building_approval_loads_nothing_of_what_reads_commands() -> None:
+    code = (
+        "import sys, toolfold.approval.building as _\n"
+        "print([name for name in sys.modules if name.startswith("
+        "('toolfold.approval.effects', 'toolfold.approval.foreign', 'toolfold.approval.shell.reader'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

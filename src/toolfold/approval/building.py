@@ -15,8 +15,7 @@ from toolfold.approval.denials import Denials
 from toolfold.approval.ground import Ground
 from toolfold.approval.places import Places
 from toolfold.approval.rules import Rule, Rules
-from toolfold.approval.shell.reader import NOTHING_KEPT
-from toolfold.approval.shell.words import Word
+from toolfold.approval.shell.words import NOTHING_KEPT, Word
 from toolfold.approval.smart import ChatModel, Reviewer, SmartApproval
 from toolfold.approval.station import Approval
 from toolfold.approval.subject import Judging, Subjects

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from toolfold.approval.effects.scene import names
+from toolfold.approval.names import names
 from toolfold.approval.places import Places
 from toolfold.approval.places.patterns import wild
 from toolfold.approval.shell.runs import Run

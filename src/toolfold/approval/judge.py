@@ -16,9 +16,9 @@ from toolfold.approval.effects import confidential, effects_of
 from toolfold.approval.ground import Ground
 from toolfold.approval.places import Places
 from toolfold.approval.rules import Rules
-from toolfold.approval.shell.reader import NOTHING_KEPT, Reading, read_command
+from toolfold.approval.shell.reader import Reading, read_command
 from toolfold.approval.shell.runs import HERE, Run
-from toolfold.approval.shell.words import Word
+from toolfold.approval.shell.words import GAP, NOTHING_KEPT, Word
 from toolfold.approval.spoof import spoofed_text, spoofed_words
 from toolfold.approval.verdict import Effect, Finding, Kind, Severity, Verdict
 
@@ -159,7 +159,7 @@ def _shape(runs: Iterable[Run], cwd: str, kept: Mapping[str, Word]) -> str:
     parts = [f"{name}={shlex.quote(value)}" for name, value in sorted(kept.items())]
     for run in runs:
         words = (*run.argv, *(redirect.target for redirect in run.redirects), *run.assigned.values())
-        if any("\ufdd0" in word for word in words):
+        if any(GAP in word for word in words):
             return ""
         parts.append(_spelled(run, cwd))
     shape = "; ".join(parts)

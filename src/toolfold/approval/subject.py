@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from toolfold.approval.places import Place, Places, Where
-from toolfold.approval.shell.reader import NOTHING_KEPT
-from toolfold.approval.shell.words import LONGEST, Word
+from toolfold.approval.shell.words import LONGEST, NOTHING_KEPT, Word
 from toolfold.approval.verdict import Finding, Severity, Verdict
 from toolfold.errors import shown
 from toolfold.model import MCP_PREFIX, Effect, FrozenDict, Json, Meaning, Source, Tool

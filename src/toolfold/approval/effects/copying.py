@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from toolfold.approval.effects.permissions import mode_traits
-from toolfold.approval.effects.scene import UNKNOWN, Family, Scene, names
+from toolfold.approval.effects.scene import UNKNOWN, Family, Scene
+from toolfold.approval.names import names
 from toolfold.approval.options import Options
 from toolfold.approval.places import Place
 from toolfold.approval.places.names import DIRECTORIES

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from toolfold.approval.effects.scene import Family, Scene, names
+from toolfold.approval.effects.scene import Family, Scene
+from toolfold.approval.names import names
 from toolfold.approval.places import Place
 from toolfold.approval.places.names import remade
 from toolfold.approval.shell.words import ANY, EMPTY, GAP, STAR, Word

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from toolfold.approval.effects.scene import Scene, names
+from toolfold.approval.effects.scene import Scene
+from toolfold.approval.names import names
 from toolfold.approval.options import Options
 from toolfold.approval.places import Place, Where
 from toolfold.approval.shell.runs import Mark, Run

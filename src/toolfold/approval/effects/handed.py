@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from toolfold.approval.effects.scene import MOST_OPERANDS, Scene, names
+from toolfold.approval.effects.scene import MOST_OPERANDS, Scene
+from toolfold.approval.names import names
 from toolfold.approval.places import Place
 from toolfold.approval.shell.words import Word
 from toolfold.approval.verdict import Effect, Kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from toolfold.approval.effects.scene import names
+from toolfold.approval.names import names
 from toolfold.approval.shell.words import GAP, Word
 
 __all__ = ["drop", "here", "host", "numbered", "outside"]

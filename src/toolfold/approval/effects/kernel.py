@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from toolfold.approval.effects.scene import Family, Scene, names
+from toolfold.approval.effects.scene import Family, Scene
+from toolfold.approval.names import names
 from toolfold.approval.shell.words import EMPTY, Word
 from toolfold.approval.verdict import Effect, Kind
 

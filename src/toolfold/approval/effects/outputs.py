@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from toolfold.approval.effects.scene import Family, Scene, names
+from toolfold.approval.effects.scene import Family, Scene
+from toolfold.approval.names import names
 from toolfold.approval.options import Options
 from toolfold.approval.shell.words import Word
 from toolfold.approval.verdict import Effect, Kind

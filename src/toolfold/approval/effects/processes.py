@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from toolfold.approval.effects.scene import Family, Scene, names
+from toolfold.approval.effects.scene import Family, Scene
+from toolfold.approval.names import names
 from toolfold.approval.places import Place
 from toolfold.approval.shell.words import Word
 from toolfold.approval.verdict import Effect, Kind

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from toolfold.approval.effects.scene import Scene, names
+from toolfold.approval.effects.scene import Scene
 from toolfold.approval.effects.writing import fed_nothing
+from toolfold.approval.names import names
 from toolfold.approval.shell.words import Word
 from toolfold.approval.verdict import Effect, Kind
 

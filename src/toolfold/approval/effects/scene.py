@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from toolfold.approval.shell.runs import Run
 from toolfold.approval.shell.words import EMPTY, GAP, Word
 from toolfold.approval.verdict import Effect, Kind
 
-__all__ = ["UNKNOWN", "Family", "Scene", "names"]
+__all__ = ["UNKNOWN", "Family", "Scene"]
 
 UNKNOWN = Word(GAP)
 MOST_OPERANDS = 400  # looked at one by one; no person types more
@@ -133,9 +132,3 @@ class Scene:
 
 
 Family = Mapping[str, Callable[[Scene], Iterator[Effect]]]
-
-
-@functools.cache  # of the texts in this package, and asked for with every run
-def names(text: str) -> frozenset[str]:
-    """Names written in one line."""
-    return frozenset(text.split())

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from toolfold.approval.effects.disclosing import read_files
 from toolfold.approval.effects.hosts import here, host
-from toolfold.approval.effects.scene import Scene, names
+from toolfold.approval.effects.scene import Scene
+from toolfold.approval.names import names
 from toolfold.approval.options import Options
 from toolfold.approval.places import Place
 from toolfold.approval.shell.runs import Run

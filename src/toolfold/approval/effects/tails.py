@@ -12,7 +12,8 @@ from dataclasses import replace
 from itertools import islice
 
 from toolfold.approval.effects.handed import READERS
-from toolfold.approval.effects.scene import Scene, names
+from toolfold.approval.effects.scene import Scene
+from toolfold.approval.names import names
 from toolfold.approval.places import Place
 from toolfold.approval.shell.inner.programs import programs
 from toolfold.approval.shell.words import Word

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 
 from toolfold.approval.effects.hosts import drop, host, numbered, outside
-from toolfold.approval.effects.scene import Family, Scene, names
+from toolfold.approval.effects.scene import Family, Scene
 from toolfold.approval.effects.sending import CURL_BODIES, CURL_VALUES
+from toolfold.approval.names import names
 from toolfold.approval.options import Options
 from toolfold.approval.places import Place
 from toolfold.approval.shell.runs import STANDARD_INPUT, Run

@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
-from toolfold.approval.effects.scene import MOST_OPERANDS, Family, Scene, names
+from toolfold.approval.effects.scene import MOST_OPERANDS, Family, Scene
+from toolfold.approval.names import names
 from toolfold.approval.options import Options
 from toolfold.approval.places import Place
 from toolfold.approval.shell.words import EMPTY, GAP, Word

@@ -11,23 +11,20 @@ import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from toolfold.approval.names import names
 from toolfold.approval.verdict import Kind
 
 __all__ = ["destroys", "services"]
 
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_UNMISTAKABLE = _names(
+_UNMISTAKABLE = names(
     "flushall flushdb flush_all dropdatabase drop_database drop_collection dropcollection drop_all "
     "delete_database drop_keyspace"
 )
 _LIBRARIES: Mapping[str, Kind] = MappingProxyType(
     {
         **dict.fromkeys(
-            _names(
+            names(
                 "boto3 botocore boto aiobotocore aioboto3 aws-sdk Aws AWS azure msrestazure kubernetes "
                 "googleapiclient openstack digitalocean hcloud linode_api4 oci docker CloudFlare cloudflare "
                 "pulumi dockerode kubeclient tencentcloud aliyunsdkcore proxmoxer pyVmomi"
@@ -35,7 +32,7 @@ _LIBRARIES: Mapping[str, Kind] = MappingProxyType(
             Kind.CLOUD,
         ),
         **dict.fromkeys(
-            _names(
+            names(
                 "redis Redis ioredis aioredis pymongo motor mongoengine mongodb mongoose Mongo Mongoid "
                 "mongoid elasticsearch opensearchpy Elasticsearch cassandra cassandra-driver pymemcache "
                 "memcache kafka confluent_kafka kafkajs pinecone qdrant_client weaviate influxdb "
@@ -59,17 +56,17 @@ _SCOPES = MappingProxyType(
         "@prisma/": Kind.DATABASE,
     }
 )
-_DESTROYING = _names("delete terminate purge deregister destroy prune decommission wipe nuke")
-_EMPTYING = _names("purge truncate wipe")
-_DROPPED = _names(
+_DESTROYING = names("delete terminate purge deregister destroy prune decommission wipe nuke")
+_EMPTYING = names("purge truncate wipe")
+_DROPPED = names(
     "database databases collection collections table tables schema index indexes keyspace all db users"
 )
-_PREFIXES = _names("begin batch bulk force async admin recursive")
-_WHOLE = _names(
+_PREFIXES = names("begin batch bulk force async admin recursive")
+_WHOLE = names(
     "delete_many deletemany delete_by_query deletebyquery delete_topics deletetopics del destroy_all"
 )
 _INDICES = ("indices.delete", "collection.delete", "index.delete")
-_EVERYDAY = _names("message messages item key token")  # what programs delete all day long
+_EVERYDAY = names("message messages item key token")  # what programs delete all day long
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from toolfold.approval.names import names
 from toolfold.approval.places.kinds import Place
 from toolfold.approval.places.patterns import WILD, Pattern, broad, fits, wild
 
@@ -12,10 +13,6 @@ __all__ = ["DIRECTORIES", "held", "landmarks", "lost_with", "remade"]
 
 DEEPEST = 64  # directories looked at
 TELLING = 3  # letters of a pattern that make it point at a name
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
 
 
 _SECRET, _STARTUP, _AGENT, _DATA = Place.SECRET, Place.STARTUP, Place.AGENT, Place.DATA
@@ -138,7 +135,7 @@ DIRECTORIES: Mapping[str, tuple[_Below, ...]] = {
     ".git": _below(
         ("hooks", _STARTUP),
         ("config", _STARTUP),
-        *((path, _DATA) for path in _names("head index objects refs logs packed-refs orig_head")),
+        *((path, _DATA) for path in names("head index objects refs logs packed-refs orig_head")),
     ),
     ".githooks": _below(("", _STARTUP)),
     ".husky": _below(("", _STARTUP)),
@@ -147,7 +144,7 @@ DIRECTORIES: Mapping[str, tuple[_Below, ...]] = {
     ".devcontainer": _below(("devcontainer.json", _STARTUP)),
     **{
         name: _below(("", _AGENT))
-        for name in _names(
+        for name in names(
             ".claude .codex .cursor .hermes .toolfold .gemini .windsurf .codeium .continue .goose .agent "
             ".agents .openhands .cline .roo .kiro .qwen .opencode .amp .openclaw .factory .crush .copilot"
         )
@@ -175,7 +172,7 @@ ABSOLUTE: Mapping[str, tuple[_Below, ...]] = {
         ("rancher/k3s/k3s.yaml", _SECRET),
         *(
             (path, _STARTUP)
-            for path in _names(
+            for path in names(
                 "profile profile.d bash.bashrc bashrc bash zsh zshrc zshenv zprofile environment crontab "
                 "cron.d cron.daily cron.hourly cron.weekly cron.monthly anacrontab rc.local rc.d init.d "
                 "inittab init systemd sudoers sudoers.d doas.conf pam.d pam.conf ld.so.preload ld.so.conf "
@@ -238,7 +235,7 @@ def held(parts: Sequence[str]) -> frozenset[Place]:
     return frozenset(found)
 
 
-REMADE = _names(
+REMADE = names(
     "node_modules bower_components build _build dist out target obj .next .nuxt .svelte-kit .angular .turbo "
     ".parcel-cache .output .venv venv __pycache__ .pytest_cache .mypy_cache .ruff_cache .tox .nox .eggs "
     ".hypothesis htmlcov coverage .nyc_output .cache tmp temp .tmp .temp .gradle .dart_tool deriveddata "
@@ -249,7 +246,7 @@ _MADE_FILES = (
     *(".egg-info", ".gcda", ".gcno"),
 )
 _HISTORIES = frozenset((".git", ".hg", ".svn", ".jj", ".bzr"))
-_STORES = _names(
+_STORES = names(
     "data database databases db pgdata pg_data mysql-data mysql_data postgres-data postgres_data redis-data "
     "mongo-data uploads backup backups dumps volumes"
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from toolfold.approval.names import names
 from toolfold.approval.places.kinds import Place
 from toolfold.approval.places.patterns import Pattern, fits, unknown, wild
 from toolfold.approval.shell.words import GAP
@@ -12,25 +13,21 @@ from toolfold.approval.shell.words import GAP
 __all__ = ["located", "on_drive"]
 
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-SYSTEM_TOPS = _names(
+SYSTEM_TOPS = names(
     "etc usr bin sbin lib lib32 lib64 libx32 boot var opt sys proc dev run system library applications "
     "private nix snap"
 )
 HOMES = frozenset(("home", "users"))
 TOPS = SYSTEM_TOPS | HOMES | {"root", "tmp", "mnt", "srv", "media", "volumes"}
 SECOND_TOPS: Mapping[str, frozenset[str]] = {
-    "usr": _names("bin sbin lib lib32 lib64 libexec local share include games"),
-    "var": _names("lib db root"),
-    "etc": _names("ssh ssl pam.d systemd cron.d sudoers.d init.d"),
-    "lib": _names("modules systemd"),
-    "system": _names("library applications volumes"),
-    "library": _names("launchdaemons launchagents extensions keychains preferences"),
+    "usr": names("bin sbin lib lib32 lib64 libexec local share include games"),
+    "var": names("lib db root"),
+    "etc": names("ssh ssl pam.d systemd cron.d sudoers.d init.d"),
+    "lib": names("modules systemd"),
+    "system": names("library applications volumes"),
+    "library": names("launchdaemons launchagents extensions keychains preferences"),
 }
-STREAMS = _names("null zero full random urandom stdin stdout stderr fd tty console ptmx pts log")
+STREAMS = names("null zero full random urandom stdin stdout stderr fd tty console ptmx pts log")
 _NO_DISK = re.compile(
     r"(?:usb|input|snd|dri|net|bus|vfio|v4l|serial|char|cpu|mqueue|hugepages|lp|video|audio|dsp|hidraw|i2c-|spidev"
     r"|gpio\w*|watchdog|rtc|uinput|kvm|fuse|cuse|vhost|media|midi|sequencer|cu\.|uhid|rfkill|hpet|nvram|tpm|bpf"

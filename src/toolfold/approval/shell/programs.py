@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 
+from toolfold.approval.names import names
 from toolfold.approval.shell.runs import Run
 from toolfold.approval.shell.state import State
 from toolfold.approval.shell.words import GAP, Word, expression, gap
@@ -22,27 +23,23 @@ __all__ = [
 ]
 
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-SHELLS = _names("sh bash dash zsh ksh mksh ash fish csh tcsh rbash pwsh")
+SHELLS = names("sh bash dash zsh ksh mksh ash fish csh tcsh rbash pwsh")
 # What these run, they run in the shell that is there.
-SAME_SHELL = _names("eval source . command builtin exec trap time coproc")
+SAME_SHELL = names("eval source . command builtin exec trap time coproc")
 # What these print is what they run prints.
-SEEN_THROUGH = SHELLS | SAME_SHELL | _names("sudo env nice timeout nohup doas stdbuf busybox")
-WRITING = _names("cp mv tee install ln")
-DELETING = _names("rm rmdir unlink shred srm wipe truncate")
-SENDERS = _names(
+SEEN_THROUGH = SHELLS | SAME_SHELL | names("sudo env nice timeout nohup doas stdbuf busybox")
+WRITING = names("cp mv tee install ln")
+DELETING = names("rm rmdir unlink shred srm wipe truncate")
+SENDERS = names(
     "curl wget nc ncat netcat socat scp sftp rsync ftp http https aws gsutil gcloud az rclone mail mailx "
     "mutt sendmail gh ssh telnet openssl s3cmd"
 )
-FILTERS = _names(
+FILTERS = names(
     "cat head tail tac rev base64 base32 xxd gunzip zcat sed cut sort tee uniq bzcat xzcat openssl nl gzip "
     "bunzip2 xz uudecode strings grep awk"
 )
 # Programs whose name a file pattern in the place of a command could be spelling.
-WORTH_HIDING = _names(
+WORTH_HIDING = names(
     "rm dd mkfs shred wipefs shutdown reboot poweroff halt chmod chown mv cp tee sh bash dash zsh nc curl "
     "wget python python3 perl ruby node php kill killall pkill find xargs sudo su passwd crontab systemctl "
     "cat ssh"

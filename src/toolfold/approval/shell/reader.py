@@ -43,15 +43,14 @@ from toolfold.approval.shell.tree import (
 )
 from toolfold.approval.shell.values import added, declared, handed, joined, keep_by_key, with_item
 from toolfold.approval.shell.walk import DEEPEST_CODE, Around, Choice, Reading, Walk
-from toolfold.approval.shell.words import EMPTY, GAP, LONGEST, Mark, Word, gap
+from toolfold.approval.shell.words import EMPTY, GAP, LONGEST, NOTHING_KEPT, Mark, Word, gap
 from toolfold.approval.verdict import Kind
 
-__all__ = ["NOTHING_KEPT", "Reading", "read_command"]
+__all__ = ["Reading", "read_command"]
 
 LONGEST_LEFT = 4_096
 DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
 CAT = Word("cat")
-NOTHING_KEPT: Mapping[str, Word] = MappingProxyType({})
 NETWORK_FILES = ("/dev/tcp/", "/dev/udp/")
 LOOPBACK = tuple(f"{folder}{host}/" for folder in NETWORK_FILES for host in ("127.0.0.1", "localhost", "::1"))
 PROMPTS = frozenset({"PS0", "PS1", "PS2", "PS4"})

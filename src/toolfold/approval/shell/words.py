@@ -9,10 +9,24 @@ business of the reader.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 
-__all__ = ["ANY", "CLOSE", "EMPTY", "GAP", "LONGEST", "OPEN", "STAR", "Mark", "Word", "expression", "gap"]
+__all__ = [
+    "ANY",
+    "CLOSE",
+    "EMPTY",
+    "GAP",
+    "LONGEST",
+    "NOTHING_KEPT",
+    "OPEN",
+    "STAR",
+    "Mark",
+    "Word",
+    "expression",
+    "gap",
+]
 
 LONGEST = 65_536  # of a text that is followed
 
@@ -97,6 +111,7 @@ class Word(str):
 
 
 EMPTY = Word("")
+NOTHING_KEPT: Mapping[str, Word] = MappingProxyType({})  # what a command finds where none was before it
 
 
 def gap(marks: frozenset[Mark] = frozenset()) -> Word:
