@@ -263,8 +263,10 @@ class _Reader(Walk):
 
     def _look_at_secrets(self, run: Run, state: State) -> None:
         """A secret that this command has put into another file, and now sends."""
-        secret = [path for path, stream in state.files.items() if Mark.CONFIDENTIAL in stream.marks]
-        if run.name not in SENDERS or not secret:
+        if run.name not in SENDERS:
+            return
+        secret = {path for path, stream in state.files.items() if Mark.CONFIDENTIAL in stream.marks}
+        if not secret:
             return
         for word in run.argv[1:]:
             if state.path(Word(word.rpartition("@")[2].rpartition("=")[2])) in secret:
