@@ -66,28 +66,30 @@ _AMOUNT = re.compile(r"([-+]?)(\d{1,9})([kKMG]?)B?")
 
 
 def head(text: str, words: Sequence[Word]) -> str | None:
-    unit, amount = _amount(words, "nc")
-    if not (found := _AMOUNT.fullmatch(amount)):
+    if not (asked := _asked(text, words)):
         return None
-    count = int(found[2]) * (1024 if found[3] else 1)
-    pieces = lines_of(text) if unit == "n" else _bytes_of(text)
-    if pieces is None:
-        return None
-    kept = pieces[: len(pieces) - count] if found[1] == "-" and count <= len(pieces) else pieces[:count]
+    pieces, sign, count = asked
+    kept = pieces[: len(pieces) - count] if sign == "-" and count <= len(pieces) else pieces[:count]
     return whole("".join(kept))
 
 
 def tail(text: str, words: Sequence[Word]) -> str | None:
-    unit, amount = _amount(words, "nc")
-    if not (found := _AMOUNT.fullmatch(amount)):
+    if not (asked := _asked(text, words)):
         return None
-    count = int(found[2]) * (1024 if found[3] else 1)
-    pieces = lines_of(text) if unit == "n" else _bytes_of(text)
-    if pieces is None:
-        return None
-    if found[1] == "+":
+    pieces, sign, count = asked
+    if sign == "+":
         return whole("".join(pieces[max(count - 1, 0) :]))
     return whole("".join(pieces[-count:] if count else ()))
+
+
+def _asked(text: str, words: Sequence[Word]) -> tuple[list[str], str, int] | None:
+    """The text in lines or bytes, and how many of them are wanted, with the sign in front of the number."""
+    unit, amount = _amount(words, "nc")
+    found = _AMOUNT.fullmatch(amount)
+    pieces = lines_of(text) if unit == "n" else _bytes_of(text)
+    if found is None or pieces is None:
+        return None
+    return pieces, found[1], int(found[2]) * (1024 if found[3] else 1)
 
 
 def translated(text: str, words: Sequence[Word]) -> str | None:
