@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from toolfold.approval.effects.copying import COPYING
 from toolfold.approval.effects.deleting import DELETING
-from toolfold.approval.effects.disclosing import secret_name
 from toolfold.approval.effects.disks import DISKS, disk_effects
 from toolfold.approval.effects.handed import handed_effects
 from toolfold.approval.effects.kernel import KERNEL
@@ -35,7 +34,7 @@ from toolfold.approval.shell.runs import Run
 from toolfold.approval.shell.words import Word
 from toolfold.approval.verdict import Effect
 
-__all__ = ["confidential", "effects_of", "payloads", "secret_name"]
+__all__ = ["confidential", "effects_of", "payloads"]
 
 _FAMILIES: tuple[Family, ...] = (
     *(DELETING, COPYING, UNPACKING, WRITING, OUTPUTS, DISKS, PERMISSIONS),

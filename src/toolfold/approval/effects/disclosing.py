@@ -11,6 +11,7 @@ from toolfold.approval.names import names
 from toolfold.approval.options import Options
 from toolfold.approval.places import Place, Where
 from toolfold.approval.shell.runs import Mark, Run
+from toolfold.approval.shell.secret_names import secret_name
 from toolfold.approval.shell.words import Word
 
 __all__ = [
@@ -24,24 +25,10 @@ __all__ = [
     "private",
     "read_files",
     "secret_files",
-    "secret_name",
     "sought",
     "taken_in",
     "tells_secrets",
 ]
-
-
-_ANYWHERE = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "APIKEY", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY")
-_LAST_WORDS = names("TOKEN KEY PASS PAT DSN CREDENTIAL CREDENTIALS COOKIE AUTH")
-_WHOLE_NAMES = names("DATABASE_URL REDIS_URL MONGO_URI MONGO_URL MONGODB_URI MONGODB_URL PGPASS MYSQL_PWD")
-
-
-def secret_name(name: str) -> bool:
-    """Whether a variable of this name holds what nobody else should know."""
-    upper = name[:128].upper()
-    if upper in _WHOLE_NAMES or any(part in upper for part in _ANYWHERE):
-        return True
-    return upper.rpartition("_")[2] in _LAST_WORDS
 
 
 _READERS = names(

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 
 from toolfold.approval.shell.runs import HERE, Stream
+from toolfold.approval.shell.secret_names import secret_name
 from toolfold.approval.shell.tree import Node
 from toolfold.approval.shell.words import EMPTY, GAP, Mark, Word, gap
 
@@ -22,17 +23,6 @@ UNSET = Word("")  # a variable, or a place in an array, that this command has ma
 SHELL = Word("bash")
 SOME_NUMBER = Word("4242")  # a number stays one, never a word
 OWN_JOB = Word("%1")  # `$!` names what the shell itself has started
-SECRET_NAMES = (
-    "SECRET",
-    "TOKEN",
-    "PASSWORD",
-    "PASSWD",
-    "API_KEY",
-    "APIKEY",
-    "PRIVATE_KEY",
-    "CREDENTIAL",
-    "ACCESS_KEY",
-)
 
 
 @dataclass(slots=True)
@@ -178,8 +168,7 @@ class State:
 
     def unknown(self, name: str) -> Word:
         """What stands for a variable that only the surroundings know."""
-        secret = any(part in name.upper() for part in SECRET_NAMES)
-        return gap(frozenset({Mark.CONFIDENTIAL} if secret else ()))
+        return gap(frozenset({Mark.CONFIDENTIAL} if secret_name(name) else ()))
 
     def set(self, name: str, value: Value) -> None:
         name = self.references.get(name, name)
