@@ -25,6 +25,7 @@ PATH=$PATH:/usr/sbin:/sbin
 here() { command -v "$1" >/dev/null 2>&1; }
 left() { echo $((most_seconds - $(date +%s) + began)); }
 began=$(date +%s)
+sh scripts/test_servers/mcp.sh "$tools/mcp" & # takes nothing from the packages below
 
 # Nothing that is installed may be started: the tests start their own, and this machine keeps its ports.
 install() {
@@ -76,4 +77,5 @@ LINE
   echo "$name: $word"
 done
 echo "apptainer: $(timeout 90 sh scripts/test_servers/apptainer.sh "$tools/apptainer" || echo 'not available here: it took too long')"
+wait
 exit 0

