@@ -380,8 +380,18 @@ def test_keys_and_settings_made_in_a_project_are_everyday_things(line: str) -> N
 
 @pytest.mark.parametrize(
     "name",
-    "AWS_SECRET_ACCESS_KEY GITHUB_TOKEN OPENAI_API_KEY DB_PASSWORD PGPASSWORD authToken TOKEN_OLD GH_PAT "
-    "DATABASE_URL GOOGLE_CREDENTIALS_JSON".split(),
+    [
+        "AWS_SECRET_ACCESS_KEY",
+        "GITHUB_TOKEN",
+        "OPENAI_API_KEY",
+        "DB_PASSWORD",
+        "PGPASSWORD",
+        "authToken",
+        "TOKEN_OLD",
+        "GH_PAT",
+        "DATABASE_URL",
+        "GOOGLE_CREDENTIALS_JSON",
+    ],
 )
 def test_variables_that_hold_secrets_are_known_by_name(name: str) -> None:
     assert secret_name(name)
