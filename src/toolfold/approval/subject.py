@@ -41,7 +41,6 @@ _PATHS = frozenset(
 )
 _FOLDERS = frozenset({"cwd", "workdir", "working_directory", "working_dir"})
 _UNTOLD = "< ..."  # the judge's word, in a shape, for input that nobody has read
-_FAILED = "failed"  # the judge's own word for a rule that raised
 _SYSTEM = frozenset({Place.ROOT, Place.SYSTEM, Place.SYSTEM_ROOT, Place.DEVICE})
 _CHANGES = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.DESTRUCTIVE})
 _HARMLESS = (bool, int, float, type(None))
@@ -111,11 +110,10 @@ class Subjects:
         if self._judge is None or len(command) > LONGEST:
             return _unjudged(command)
         try:
-            verdict = self._judge(command, cwd=cwd, kept=kept)
+            return self._judge(command, cwd=cwd, kept=kept)
         except Exception:
             log.exception("a command could not be judged; somebody must see it")
             return _unjudged(command)
-        return replace(verdict, unread=True) if _FAILED in _rules_of(verdict) else verdict
 
     def of_command(self, command: str, cwd: str | None = None, tool: Tool | None = None) -> Subject:
         """A command by itself, as a tool that runs commands would bring it, or this one."""
