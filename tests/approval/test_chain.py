@@ -175,8 +175,8 @@ class TestWhatAnAnswerCovers:
 
     def test_session_covers_only_the_folder_it_was_given_for(self) -> None:
         chain = Chain()
-        here = subject_of(FLAGGED, args={"command": COMMAND, "workdir": "/work/a"})
-        there = subject_of(FLAGGED, args={"command": COMMAND, "workdir": "/work/b"})
+        here = subject_of(FLAGGED, args={"command": COMMAND, "workdir": "/srv/a"})
+        there = subject_of(FLAGGED, args={"command": COMMAND, "workdir": "/srv/b"})
         chain.remember(here, SESSION, Answer.SESSION)
         assert chain.settle(here, SESSION) is not None
         assert chain.settle(there, SESSION) is None
