@@ -16,11 +16,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from typing import Any, Literal, NoReturn, Protocol, runtime_checkable
 
 Json = dict[str, Any]
 
 MCP_PREFIX = "mcp-"
+MCP_SOURCE = "mcp"
 BRIDGE_SEARCH = "tool_search"
 BRIDGE_DESCRIBE = "tool_describe"
 BRIDGE_CALL = "tool_call"
@@ -221,6 +222,14 @@ class Tool:
         """Who brought it: its source, or the toolset it registered under."""
         return self.source.name or self.toolset.removeprefix(MCP_PREFIX)
 
+    @property
+    def own_name(self) -> str:
+        """The name its author gave it, without that of the server the runtime found it at."""
+        chosen = self.original_name or self.name
+        return (
+            chosen.removeprefix(mcp_original(self.server, "")) if self.source.kind == MCP_SOURCE else chosen
+        )
+
     def definition(self) -> Definition:
         """The OpenAI form. The outer dicts are the caller's own; the schema inside is shared, read-only."""
         return {
@@ -233,6 +242,11 @@ class Tool:
         }
 
 
+def mcp_original(server: str, tool: str) -> str:
+    """The long name of a server's tool, by which it is found whatever its short one is."""
+    return f"mcp__{server}__{tool}"
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """What a model asked for. `arguments` may still be the provider's JSON text."""
@@ -240,6 +254,31 @@ class ToolCall:
     name: str
     arguments: Json | str | None = None
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Media:
+    """Something in a result that is no text: an image, a sound or a file."""
+
+    kind: Literal["image", "audio", "file"]
+    mime_type: str
+    data: bytes = field(repr=False)
+    label: str = ""
+    """What the text of the result calls it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """What a handler returns whose answer is more than one value."""
+
+    value: Any
+    """What the model reads."""
+    blocks: tuple[Media, ...] = ()
+    """What it looks at or listens to, and the files that come with it."""
+    is_error: bool = False
+    """The tool ran and says that it failed."""
+    raw: Any = field(default=None, repr=False)
+    """The answer as its source gave it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

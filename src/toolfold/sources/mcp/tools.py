@@ -1,0 +1,232 @@
+"""A server's offers as tools of the registry.
+
+Names them, leaves out what the configuration leaves out, and says of each what it may do. Resources and
+prompts become tools as well. What happens when one is called is handed in: knows no connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from toolfold.approval.annotations import effects_of_annotations
+from toolfold.authoring import build_tool
+from toolfold.config.servers import McpServer
+from toolfold.errors import InvalidTool
+from toolfold.model import (
+    MCP_PREFIX,
+    MCP_SOURCE,
+    CallContext,
+    Content,
+    Effect,
+    FrozenDict,
+    Handler,
+    Json,
+    Source,
+    Tool,
+)
+from toolfold.sources.mcp.content import (
+    Mark,
+    as_it_is,
+    listed_prompts,
+    listed_resources,
+    prompt_content,
+    resource_content,
+)
+from toolfold.sources.mcp.faults import Rejected
+from toolfold.sources.mcp.naming import Names
+from toolfold.sources.mcp.offers import Listing, Offer
+
+log = logging.getLogger(__name__)
+
+__all__ = ["Ask", "Caller", "extras_of", "is_wanted", "tools_of"]
+
+Caller = Callable[[Offer, Json, CallContext], Awaitable[Content]]
+Ask = Callable[[str, Json, CallContext], Awaitable[Any]]
+
+GRACE_SECONDS = 5.0
+"""How much longer than a connection the line waits: the connection's own error says more."""
+
+_CODE = re.compile(r"(?:.*_)?(?:code|script|javascript|python|bash|shell)(?:_.*)?", re.IGNORECASE)
+_READS = frozenset({Effect.READ})
+
+
+def tools_of(
+    server: str, settings: McpServer, offers: Iterable[Offer], names: Names, call: Caller
+) -> list[Tool]:
+    """The tools that a server brings. One that cannot be used is left out, and told of."""
+    tools: dict[str, Tool] = {}
+    for offer in offers:
+        if not is_wanted(settings, offer.name):
+            continue
+        try:
+            tool = _tool(server, settings, offer, names, call)
+        except InvalidTool as error:
+            log.warning("MCP server %r: a tool is left out: %s", server, error)
+            continue
+        tools.setdefault(tool.name, tool)
+    return list(tools.values())
+
+
+def is_wanted(settings: McpServer, tool: str) -> bool:
+    """Whether the configuration takes a tool of this name from the server."""
+    included = any(fnmatchcase(tool, glob) for glob in settings.include)
+    return included and not any(fnmatchcase(tool, glob) for glob in settings.exclude)
+
+
+def _tool(server: str, settings: McpServer, offer: Offer, names: Names, call: Caller) -> Tool:
+    effects = effects_of_annotations(offer.annotations)
+    if _takes_code(offer.input_schema) and effects != _READS:
+        effects |= {Effect.EXECUTE}
+
+    async def run(args: Json, context: CallContext) -> Content:
+        return await call(offer, args, context)
+
+    return _built(
+        server,
+        settings,
+        names,
+        offer.name,
+        run,
+        description=offer.description or offer.title,
+        title=offer.title,
+        schema={"parameters": offer.input_schema},
+        effects=effects,
+        parallel=offer.annotations.get("readOnlyHint") is True and Effect.DESTRUCTIVE not in effects,
+    )
+
+
+def _built(server: str, settings: McpServer, names: Names, own: str, handler: Handler, **said: Any) -> Tool:
+    name, original = names.name(server, own)
+    tool = build_tool(
+        name=name,
+        toolset=f"{MCP_PREFIX}{server}",
+        handler=handler,
+        is_async=True,
+        timeout=settings.max_call_seconds + GRACE_SECONDS,
+        source=Source(MCP_SOURCE, server),
+        **said,
+    )
+    return replace(tool, original_name=original)
+
+
+def _takes_code(schema: Mapping[str, Any]) -> bool:
+    properties = schema.get("properties")
+    return isinstance(properties, Mapping) and any(map(_CODE.fullmatch, properties))
+
+
+def extras_of(
+    server: str, settings: McpServer, listing: Listing, names: Names, ask: Ask, *, mark: Mark = as_it_is
+) -> list[Tool]:
+    """What a server has beside tools, as tools. A tool of its own by the same name stands before them."""
+    extras: list[_Extra] = []
+    if settings.resources and listing.has_resources:
+        extras += _for_resources(server, ask, mark)
+    if settings.prompts and listing.has_prompts:
+        extras += _for_prompts(server, ask, mark)
+    taken = {offer.name for offer in listing.offers}
+    return [
+        _built(
+            server,
+            settings,
+            names,
+            each.name,
+            each.run,
+            description=each.description,
+            schema={"parameters": each.parameters},
+            effects=_READS,
+            parallel=True,
+        )
+        for each in extras
+        if each.name not in taken
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Extra:
+    name: str
+    description: str
+    parameters: Json
+    run: Handler
+
+
+def _for_resources(server: str, ask: Ask, mark: Mark) -> list[_Extra]:
+    async def listed(args: Json, context: CallContext) -> Content:
+        page = await ask("resources/list", args, context)
+        templates = None if args else await _templates(ask, context)
+        return listed_resources(page, templates, mark=mark)
+
+    async def read(args: Json, context: CallContext) -> Content:
+        return resource_content(await ask("resources/read", args, context), mark=mark)
+
+    return [
+        _Extra(
+            "list_resources",
+            f"List the resources (files, records, pages) that the MCP server {server} can give, with their"
+            " addresses.",
+            _PAGED,
+            listed,
+        ),
+        _Extra(
+            "read_resource",
+            f"Read a resource of the MCP server {server} by its address.",
+            _object(
+                {"uri": {"type": "string", "description": "The address, as listed or linked to."}}, "uri"
+            ),
+            read,
+        ),
+    ]
+
+
+async def _templates(ask: Ask, context: CallContext) -> Any:
+    """The patterns of addresses; many servers that have resources know no such question."""
+    try:
+        return await ask("resources/templates/list", {}, context)
+    except Rejected:
+        return None
+
+
+def _for_prompts(server: str, ask: Ask, mark: Mark) -> list[_Extra]:
+    async def listed(args: Json, context: CallContext) -> Content:
+        return listed_prompts(await ask("prompts/list", args, context), mark=mark)
+
+    async def get(args: Json, context: CallContext) -> Content:
+        return prompt_content(await ask("prompts/get", args, context), mark=mark)
+
+    return [
+        _Extra(
+            "list_prompts",
+            f"List the prompt templates that the MCP server {server} has, with their arguments.",
+            _PAGED,
+            listed,
+        ),
+        _Extra(
+            "get_prompt",
+            f"Get a prompt template of the MCP server {server}, filled in.",
+            _object(
+                {
+                    "name": {"type": "string", "description": "The name, as listed."},
+                    "arguments": {
+                        "type": "object",
+                        "description": "What its arguments are filled with.",
+                        "additionalProperties": {"type": "string"},
+                    },
+                },
+                "name",
+            ),
+            get,
+        ),
+    ]
+
+
+def _object(properties: Json, *required: str) -> Json:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+_PAGED = FrozenDict(
+    _object({"cursor": {"type": "string", "description": "The `next_cursor` of the page before."}})
+)
