@@ -1,0 +1,113 @@
+"""Every program whose servers can be taken over, and reading one of their files.
+
+A file that cannot be read is told of and gives nothing; an entry that cannot be used is told of and takes no
+other with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from toolfold.errors import ConfigError, shown
+from toolfold.model import encodable
+from toolfold.sources.mcp.importing.codex import CODEX
+from toolfold.sources.mcp.importing.documents import read_document
+from toolfold.sources.mcp.importing.entries import Entry
+from toolfold.sources.mcp.importing.found import Answer, Client, Found, NotUsable, Place, Unusable
+from toolfold.sources.mcp.importing.goose import GOOSE
+from toolfold.sources.mcp.importing.mcp_json import (
+    CLAUDE_CODE,
+    CLAUDE_DESKTOP,
+    CURSOR,
+    VSCODE,
+    WINDSURF,
+)
+from toolfold.sources.mcp.importing.program import Program, Surroundings
+from toolfold.sources.mcp.importing.variables import Variables
+
+MOST_SERVERS = 500
+
+CLIENTS: Mapping[Client, Program] = MappingProxyType(
+    {
+        "claude-desktop": CLAUDE_DESKTOP,
+        "claude-code": CLAUDE_CODE,
+        "cursor": CURSOR,
+        "vscode": VSCODE,
+        "windsurf": WINDSURF,
+        "codex": CODEX,
+        "goose": GOOSE,
+    }
+)
+
+
+def read(place: Place, *, home: Path, project: Path) -> Answer:
+    """All that one file gives. `project` is the folder somebody is in."""
+    program = CLIENTS[place.client]
+    around = Surroundings(home, project if place.scope == "project" else None, project)
+    try:
+        document = read_document(place.file, with_history=program.has_history)
+    except ConfigError as error:
+        return Answer(place, problem=error.problem)
+    entries = program.entries(document, around)
+    variables = program.variables(document, around)
+    entries_read = [
+        _read_one(program, shown(encodable(name), 200), held, variables, place, around)
+        for name, held in islice(entries.items(), MOST_SERVERS)
+    ]
+    remarks = program.remarks(document, around)
+    if len(entries) > MOST_SERVERS:
+        remarks = (*remarks, f"it names more than {MOST_SERVERS} servers; the rest is left out")
+    return Answer(
+        place,
+        tuple(each for each in entries_read if isinstance(each, Found)),
+        tuple(each for each in entries_read if isinstance(each, Unusable)),
+        remarks=remarks,
+    )
+
+
+def guessed(file: Path) -> Client:
+    """Whose file it most likely is, by its name."""
+    if file.suffix == ".toml":
+        return "codex"
+    if file.suffix in (".yaml", ".yml"):
+        return "goose"
+    folder = file.parent.name
+    if folder in (".vscode", "User") or file.name == "settings.json":
+        return "vscode"
+    if folder == ".cursor":
+        return "cursor"
+    if file.name == "mcp_config.json":
+        return "windsurf"
+    return "claude-desktop" if file.name == "claude_desktop_config.json" else "claude-code"
+
+
+def _read_one(
+    program: Program, name: str, held: Any, variables: Variables, place: Place, around: Surroundings
+) -> Found | Unusable:
+    try:
+        entry = Entry(held, variables)
+        program.read(entry)
+        _begin_in(entry, around)
+        return entry.done(name, place)
+    except NotUsable as error:
+        return Unusable(name, place, encodable(str(error)))
+    except (ValueError, OverflowError):  # a number of more digits than Python prints or divides
+        return Unusable(name, place, "it holds a number that cannot be used")
+
+
+def _begin_in(entry: Entry, around: Surroundings) -> None:
+    """The folder a server starts in: that of its project, where it has one."""
+    if "${" in entry.settings.get("cwd", ""):
+        entry.remark(f"cwd {shown(entry.settings.pop('cwd'), 80)} is not looked up and is left out")
+    if not entry.settings.get("command"):
+        entry.settings.pop("cwd", None)
+        return
+    written = entry.settings.get("cwd", "")
+    if around.project is not None:
+        entry.settings["cwd"] = str(around.project / written)
+    elif written and not Path(written).is_absolute():
+        entry.settings["cwd"] = str(around.home / written.removeprefix("~/"))

@@ -1,0 +1,153 @@
+"""The programs whose files are JSON: Claude Desktop, Claude Code, Cursor, VS Code and Windsurf.
+
+They share one form, a map of servers with `command` or `url`, and differ in a few names and in what they
+look up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from toolfold.errors import shown
+from toolfold.model import Json
+from toolfold.sources.mcp.importing.entries import Entry
+from toolfold.sources.mcp.importing.found import NotUsable
+from toolfold.sources.mcp.importing.program import Program, Surroundings, below
+from toolfold.sources.mcp.importing.variables import Variables
+
+_HARMLESS = (
+    "name",
+    "description",
+    "icon",
+    "gallery",
+    "version",
+    "dev",
+    "metadata",
+    "note",
+    "id",
+    "alwaysLoad",
+)
+_PERMISSIONS = ("alwaysAllow", "autoApprove", "trust", "permissions")
+_ITS_SANDBOX = ("sandbox", "sandboxEnabled")
+
+
+def read_server(entry: Entry) -> None:
+    """The common form, with every name one of these programs has for a part of it."""
+    _read_start(entry)
+    url = entry.text("url", "serverUrl", "httpUrl", "endpoint")
+    entry.put("url", url)
+    entry.put("headers", entry.pairs("headers"))
+    entry.reached(entry.text("type", "transport", "transportType"), url=url)
+    if entry.is_set("disabled") or entry.is_set("enabled") is False:
+        entry.settings["enabled"] = False
+    entry.globs("disabledTools", "exclude")
+    entry.globs("enabledTools", "include")
+    _read_login(entry)
+    _tell_of_the_rest(entry)
+
+
+def _read_start(entry: Entry) -> None:
+    command = entry.take("command")
+    words = [command] if isinstance(command, str) else command or []
+    if not isinstance(words, list) or not all(isinstance(each, str) for each in words):
+        raise NotUsable("command is not text")
+    program, *more = [entry.translated(each) for each in words] or [""]
+    entry.put("command", program)
+    entry.put("args", [*more, *entry.texts("args", "arguments")])
+    entry.put("env", entry.pairs("env", "environment"))
+    entry.put("cwd", entry.text("cwd", "workingDirectory"))
+
+
+def _read_login(entry: Entry) -> None:
+    """What was registered by hand, under the two sets of names it goes by."""
+    said = Entry({**entry.map("auth"), **entry.map("oauth")}, entry.variables)
+    oauth: Json = {
+        "client_id": said.text("clientId", "CLIENT_ID", "client_id", is_value=True),
+        "client_secret": said.text("clientSecret", "CLIENT_SECRET", "client_secret", is_value=True),
+        "scopes": said.names("scopes", "scope"),
+        "redirect_port": said.take("callbackPort"),
+    }
+    entry.put("oauth", {key: value for key, value in oauth.items() if value not in (None, "", [])})
+    entry.remarks += [*said.remarks, *(f"oauth.{remark}" for remark in said.left())]
+
+
+def _tell_of_the_rest(entry: Entry) -> None:
+    entry.ignore(*_HARMLESS)
+    if file := entry.take("envFile"):
+        entry.remark(f"its variables lie in {shown(str(file), 120)}: name those it needs in env or pass_env")
+    if entry.take("headersHelper"):
+        entry.remark("headersHelper is not run: write the headers it makes, with references for secrets")
+    if entry.take(*_PERMISSIONS):
+        entry.remark("what it may do unasked is not taken over: Toolfold's own rules decide")
+    if entry.take(*_ITS_SANDBOX):
+        entry.remark("the editor runs it in a sandbox; Toolfold does not")
+
+
+def _read_for_claude_code(entry: Entry) -> None:
+    entry.seconds("timeout", "call_timeout_seconds", per_second=1_000)
+    read_server(entry)
+
+
+def _of_claude_code(document: Json, around: Surroundings) -> Mapping[str, Any]:
+    """The user's own, and over them those kept for the project somebody is in."""
+    local = below(document, "projects", str(around.current))
+    servers = {**below(document, "mcpServers"), **below(local, "mcpServers")}
+    disabled = local.get("disabledMcpServers")
+    for name in disabled if isinstance(disabled, list) else ():
+        if isinstance(name, str) and isinstance(servers.get(name), Mapping):
+            servers[name] = {**servers[name], "disabled": True}
+    return servers
+
+
+def _kept_for_others(document: Json, around: Surroundings) -> tuple[str, ...]:
+    others = [
+        folder
+        for folder in below(document, "projects")
+        if folder != str(around.current) and below(document, "projects", folder, "mcpServers")
+    ]
+    if not others:
+        return ()
+    projects = "project" if len(others) == 1 else "projects"
+    return (f"it also keeps servers for {len(others)} other {projects}; import those from their folders",)
+
+
+def _of_vscode(document: Json, _around: Surroundings) -> Mapping[str, Any]:
+    """Its own form, the older one within its settings, and the one people copy from elsewhere."""
+    older = {**below(document, "mcp", "servers"), **below(document, "mcp", "mcpServers")}
+    return {**older, **below(document, "mcpServers"), **below(document, "servers")}
+
+
+def _as_editors(document: Json, around: Surroundings) -> Variables:
+    folders = {"userHome": str(around.home), "pathSeparator": "/", "/": "/"}
+    if around.project is not None:
+        folders |= {
+            "workspaceFolder": str(around.project),
+            "workspaceRoot": str(around.project),
+            "workspaceFolderBasename": around.project.name,
+        }
+    listed = document.get("inputs") or below(document, "mcp").get("inputs")
+    inputs = {
+        each["id"]: each
+        for each in (listed if isinstance(listed, list) else ())
+        if isinstance(each, Mapping) and isinstance(each.get("id"), str)
+    }
+    return Variables("editor", {key: text.replace("${", "$${") for key, text in folders.items()}, inputs)
+
+
+def _common(document: Json, _around: Surroundings) -> Mapping[str, Any]:
+    return below(document, "mcpServers")
+
+
+CLAUDE_DESKTOP = Program("Claude Desktop", _common, read_server)
+CLAUDE_CODE = Program(
+    "Claude Code",
+    _of_claude_code,
+    _read_for_claude_code,
+    lambda _document, _around: Variables("shell"),
+    _kept_for_others,
+    has_history=True,
+)
+CURSOR = Program("Cursor", _common, read_server, _as_editors)
+VSCODE = Program("VS Code", _of_vscode, read_server, _as_editors)
+WINDSURF = Program("Windsurf", _common, read_server, _as_editors)

@@ -1,0 +1,82 @@
+"""Where other programs keep their servers, on Linux, macOS and Windows.
+
+Looks whether files are there and reads none. The home folder, the platform and the variables are given, so
+that the answer for another machine can be had on this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+
+from toolfold.sources.mcp.importing.found import Client, Place
+
+_VSCODE_NAMES = ("Code", "Code - Insiders", "VSCodium")
+_MOST_PROFILES = 50
+
+_OF_PROJECTS: tuple[tuple[Client, str], ...] = (
+    ("claude-code", ".mcp.json"),
+    ("cursor", ".cursor/mcp.json"),
+    ("vscode", ".vscode/mcp.json"),
+    ("vscode", ".vscode/settings.json"),
+    ("codex", ".codex/config.toml"),
+)
+
+
+def existing(
+    *, home: Path, project: Path | None, platform: str, environment: Mapping[str, str]
+) -> tuple[Place, ...]:
+    """The files that are there: the user's own first, then the project's. `platform` is as `sys` has it."""
+    own = [Place(client, "user", file) for client, file in _own(home, platform, environment)]
+    if project is not None and not _same(project, home):
+        own += [Place(client, "project", project / path) for client, path in _OF_PROJECTS]
+    return tuple(place for place in own if _is_file(place.file))
+
+
+def _own(home: Path, platform: str, environment: Mapping[str, str]) -> Iterator[tuple[Client, Path]]:
+    support, settings = _folders(home, platform, environment)
+    yield "claude-desktop", support / "Claude" / "claude_desktop_config.json"
+    yield "claude-code", Path(environment.get("CLAUDE_CONFIG_DIR") or home) / ".claude.json"
+    yield "cursor", home / ".cursor" / "mcp.json"
+    for name in _VSCODE_NAMES:
+        for file in _of_vscode(support / name / "User"):
+            yield "vscode", file
+    for folder in ("windsurf", "windsurf-next", "."):
+        yield "windsurf", home / ".codeium" / folder / "mcp_config.json"
+    yield "codex", Path(environment.get("CODEX_HOME") or home / ".codex") / "config.toml"
+    goose = support / "Block" / "goose" / "config" if platform == "win32" else settings / "goose"
+    yield "goose", goose / "config.yaml"
+
+
+def _folders(home: Path, platform: str, environment: Mapping[str, str]) -> tuple[Path, Path]:
+    """Where programs with windows and where programs of the terminal keep their settings."""
+    settings = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
+    if platform == "darwin":
+        return home / "Library" / "Application Support", settings
+    if platform == "win32":
+        return Path(environment.get("APPDATA") or home / "AppData" / "Roaming"), settings
+    return settings, settings
+
+
+def _of_vscode(user: Path) -> Iterator[Path]:
+    yield user / "mcp.json"
+    yield user / "settings.json"
+    try:
+        yield from sorted(islice((user / "profiles").glob("*/mcp.json"), _MOST_PROFILES))
+    except OSError:
+        return
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.resolve() == other.resolve()
+    except (OSError, RuntimeError):
+        return False

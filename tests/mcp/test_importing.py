@@ -1,0 +1,563 @@
+"""Servers out of the files of other programs, written as those programs write them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolfold.config.servers import McpServer, usable
+from toolfold.errors import ConfigError
+from toolfold.sources.mcp.importing import (
+    CLIENTS,
+    Answer,
+    Found,
+    Place,
+    candidates,
+    existing,
+    guessed,
+    literal_secrets,
+    own_name,
+    read,
+    referring,
+)
+from toolfold.sources.mcp.importing.documents import parse, read_document, without_comments
+from toolfold.sources.mcp.importing.found import Client, NotUsable, Scope
+from toolfold.sources.mcp.importing.variables import Variables
+from toolfold.sources.mcp.references import resolve
+
+TOKEN = "ghp_" + "a1B2" * 9
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["command", "args", "env", "url", "type", "headers", "cwd", "timeout", "x"])
+            | st.text(max_size=5),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+def answer(folder: Path, client: Client, text: str, name: str = "mcp.json", scope: Scope = "user") -> Answer:
+    file = folder / name
+    file.write_text(text, encoding="utf-8")
+    return read(Place(client, scope, file), home=folder / "home", project=folder)
+
+
+def servers(told: Answer) -> dict[str, Any]:
+    assert not told.problem
+    return {each.name: each.settings for each in told.found}
+
+
+def one(folder: Path, client: Client, entry: dict[str, Any], scope: Scope = "user", **more: Any) -> Found:
+    key = "servers" if client == "vscode" else "mcpServers"
+    told = answer(folder, client, json.dumps({key: {"it": entry}, **more}), scope=scope)
+    assert told.unusable == ()
+    return told.found[0]
+
+
+def test_claude_desktops_servers_are_read(tmp_path: Path) -> None:
+    told = answer(
+        tmp_path,
+        "claude-desktop",
+        """{"globalShortcut": "", "mcpServers": {
+            "filesystem": {"command": "npx",
+                           "args": ["-y", "@modelcontextprotocol/server-filesystem", "/data"]},
+            "github": {"command": "docker", "args": ["run", "-i"], "env": {"PAT": "secret-value"}}}}""",
+    )
+    assert servers(told) == {
+        "filesystem": {
+            "command": "npx",
+            "args": ["-y", "@modelcontextprotocol/server-filesystem", "/data"],
+        },
+        "github": {"command": "docker", "args": ["run", "-i"], "env": {"PAT": "secret-value"}},
+    }
+
+
+def test_claude_code_keeps_servers_for_everywhere_and_for_a_project(tmp_path: Path) -> None:
+    text = json.dumps(
+        {
+            "history": ["anything"],
+            "mcpServers": {
+                "web": {"type": "http", "url": "https://x.example/mcp", "headers": {"X-Key": "${KEY:-none}"}},
+                "off": {"command": "off"},
+            },
+            "projects": {
+                str(tmp_path): {
+                    "mcpServers": {"here": {"type": "stdio", "command": "${HOME}/bin/run", "timeout": 5000}},
+                    "disabledMcpServers": ["off", "unknown", 3],
+                },
+                "/elsewhere": {"mcpServers": {"there": {"command": "x"}}},
+            },
+        }
+    )
+    told = answer(tmp_path, "claude-code", text, ".claude.json")
+    assert servers(told) == {
+        "web": {"url": "https://x.example/mcp", "headers": {"X-Key": "${KEY:-none}"}},
+        "off": {"command": "off", "enabled": False},
+        "here": {"command": "${HOME}/bin/run", "call_timeout_seconds": 5.0},
+    }
+    assert told.remarks == ("it also keeps servers for 1 other project; import those from their folders",)
+
+
+def test_a_login_registered_by_hand_is_taken_over(tmp_path: Path) -> None:
+    entry = {
+        "type": "http",
+        "url": "https://x.example/mcp",
+        "oauth": {
+            "clientId": "me",
+            "callbackPort": 8080,
+            "scopes": "read write",
+            "authServerMetadataUrl": "https://y",
+        },
+    }
+    found = one(tmp_path, "claude-code", entry)
+    assert found.settings["oauth"] == {"client_id": "me", "scopes": ["read", "write"], "redirect_port": 8080}
+    assert found.remarks == ("oauth.authServerMetadataUrl has no counterpart and is left out",)
+    entry = {"url": "https://x.example", "auth": {"CLIENT_ID": "me", "CLIENT_SECRET": "${env:SECRET}"}}
+    assert one(tmp_path, "cursor", entry).settings["oauth"] == {
+        "client_id": "me",
+        "client_secret": "${SECRET}",
+    }
+
+
+def test_cursors_variables_become_ours(tmp_path: Path) -> None:
+    entry = {
+        "command": "${userHome}/bin/server",
+        "args": ["${workspaceFolder}/data", "${workspaceFolderBasename}", "a${/}b"],
+        "env": {"TOKEN": "${env:MY_TOKEN}"},
+        "envFile": "${workspaceFolder}/.env",
+    }
+    found = one(tmp_path, "cursor", entry, scope="project")
+    assert found.settings == {
+        "command": f"{tmp_path}/home/bin/server",
+        "args": [f"{tmp_path}/data", tmp_path.name, "a/b"],
+        "env": {"TOKEN": "${MY_TOKEN}"},
+        "cwd": str(tmp_path),
+    }
+    assert len(found.remarks) == 1
+    assert ".env" in found.remarks[0]
+
+
+def test_a_server_of_a_workspace_is_refused_where_there_is_none(tmp_path: Path) -> None:
+    told = answer(
+        tmp_path, "cursor", '{"mcpServers": {"it": {"command": "x", "args": ["${workspaceFolder}"]}}}'
+    )
+    assert told.found == ()
+    assert told.unusable[0].why == "it uses ${workspaceFolder}, and belongs to no project"
+
+
+def test_vscodes_comments_and_inputs_are_understood(tmp_path: Path) -> None:
+    told = answer(
+        tmp_path,
+        "vscode",
+        """{
+          // the token is asked for
+          "inputs": [{"type": "promptString", "id": "gh-token", "description": "GitHub token"},
+                     {"type": "promptString", "id": "region", "default": "eu",},],
+          "servers": {
+            "gh": {"type": "http", "url": "https://gh.example/mcp", /* "x": 1, */
+                   "headers": {"Authorization": "Bearer ${input:gh-token}"},},
+            "db": {"type": "stdio", "command": "db // no comment", "sandboxEnabled": true,
+                   "env": {"REGION": "${input:region}", "N": 3, "NONE": null}},
+            "socket": {"type": "http", "url": "unix:///tmp/x.sock"},
+            "odd": {"command": "x", "args": ["${command:pick}"]},
+          },
+        }""",
+    )
+    assert servers(told) == {
+        "gh": {"url": "https://gh.example/mcp", "headers": {"Authorization": "Bearer ${GH_TOKEN}"}},
+        "db": {"command": "db // no comment", "env": {"REGION": "${REGION:-eu}", "N": "3"}},
+    }
+    remarks = {each.name: each.remarks for each in told.found}
+    assert remarks["gh"] == ("the editor asks for 'gh-token' (GitHub token): set the variable GH_TOKEN",)
+    assert "sandbox" in remarks["db"][1]
+    whys = {each.name: each.why for each in told.unusable}
+    assert whys["socket"] == "a url begins with http:// or https://"
+    assert "${command:pick}" in whys["odd"]
+
+
+def test_vscodes_older_settings_are_read_too(tmp_path: Path) -> None:
+    text = '{"editor.fontSize": 12, "mcp": {"servers": {"it": {"command": "x"}}}}'
+    assert servers(answer(tmp_path, "vscode", text, "settings.json")) == {"it": {"command": "x"}}
+    assert servers(answer(tmp_path, "vscode", '{"editor.fontSize": 12}', "settings.json")) == {}
+
+
+def test_windsurfs_names_become_ours(tmp_path: Path) -> None:
+    entry = {
+        "serverUrl": "https://x.example/sse",
+        "headers": {"Authorization": "Bearer ${env:T}"},
+        "disabled": True,
+        "disabledTools": ["drop_table", "odd[1]"],
+    }
+    assert one(tmp_path, "windsurf", entry).settings == {
+        "url": "https://x.example/sse",
+        "headers": {"Authorization": "Bearer ${T}"},
+        "transport": "sse",
+        "enabled": False,
+        "exclude": ["drop_table", "odd[[]1]"],
+    }
+
+
+def test_codexs_tables_are_read(tmp_path: Path) -> None:
+    told = answer(
+        tmp_path,
+        "codex",
+        """
+        model = "some-model"
+        [mcp_servers.docs]
+        command = "npx"
+        args = ["-y", "docs"]
+        env_vars = ["TOKEN", {name = "OTHER", source = "local"}, {name = "FAR", source = "remote"}]
+        startup_timeout_sec = 20
+        tool_timeout_sec = 1200
+        enabled_tools = ["search"]
+        default_tools_approval_mode = "approve"
+        [mcp_servers.docs.env]
+        MODE = "fast"
+        [mcp_servers.web]
+        url = "https://x.example/mcp"
+        bearer_token_env_var = "WEB_TOKEN"
+        http_headers = {X-Region = "eu"}
+        env_http_headers = {X-Key = "WEB_KEY"}
+        enabled = false
+        scopes = ["a"]
+        [mcp_servers.bad]
+        url = "https://x.example/mcp"
+        bearer_token_env_var = "not a name"
+        """,
+        "config.toml",
+    )
+    assert servers(told) == {
+        "docs": {
+            "command": "npx",
+            "args": ["-y", "docs"],
+            "env": {"MODE": "fast"},
+            "pass_env": ["TOKEN", "OTHER"],
+            "connect_timeout_seconds": 20.0,
+            "call_timeout_seconds": 1200.0,
+            "max_call_seconds": 1200.0,
+            "include": ["search"],
+        },
+        "web": {
+            "url": "https://x.example/mcp",
+            "headers": {
+                "X-Region": "eu",
+                "X-Key": "${WEB_KEY}",
+                "Authorization": "Bearer ${WEB_TOKEN}",
+            },
+            "enabled": False,
+            "oauth": {"scopes": ["a"]},
+        },
+    }
+    assert [each.name for each in told.unusable] == ["bad"]
+    assert any("FAR" in remark for remark in told.found[0].remarks)
+
+
+def test_gooses_extensions_are_read(tmp_path: Path) -> None:
+    told = answer(
+        tmp_path,
+        "goose",
+        """
+extensions:
+  developer: {type: builtin, enabled: true, name: developer}
+  git:
+    type: stdio
+    name: git
+    enabled: true
+    cmd: uvx
+    args: [mcp-server-git]
+    envs: {MODE: fast}
+    env_keys: [GIT_TOKEN]
+    timeout: 300
+    bundled: null
+    available_tools: []
+  web: {type: streamable_http, uri: "https://x.example/mcp", headers: {X-A: b}, enabled: false}
+  deeper: {enabled: true, config: {type: sse, uri: "https://y.example/events"}}
+""",
+        "config.yaml",
+    )
+    assert servers(told) == {
+        "git": {
+            "command": "uvx",
+            "args": ["mcp-server-git"],
+            "env": {"MODE": "fast", "GIT_TOKEN": "${GIT_TOKEN}"},
+            "call_timeout_seconds": 300.0,
+        },
+        "web": {"url": "https://x.example/mcp", "headers": {"X-A": "b"}, "enabled": False},
+        "deeper": {"url": "https://y.example/events", "transport": "sse"},
+    }
+    assert told.unusable[0].why == "it is a part of Goose, and no server"
+    assert "GIT_TOKEN" in told.found[0].remarks[0]
+
+
+def test_a_value_of_the_form_of_a_reference_is_one_and_an_argument_is_the_shells(tmp_path: Path) -> None:
+    entry = {"command": "sh", "args": ["-c", "run ${FOO} ${1:-x"], "env": {"KEY": "${KEY}"}}
+    found = one(tmp_path, "claude-desktop", entry)
+    assert found.settings["args"] == ["-c", "run $${FOO} $${1:-x"]
+    assert resolve(found.settings["args"][1], {}) == "run ${FOO} ${1:-x"
+    assert found.settings["env"] == {"KEY": "${KEY}"}
+    assert "Toolfold looks the variable up" in found.remarks[0]
+
+
+def test_time_limits_stay_between_our_bounds(tmp_path: Path) -> None:
+    text = "[mcp_servers.a]\ncommand = 'x'\nstartup_timeout_sec = 99999\ntool_timeout_sec = -1\n"
+    found = answer(tmp_path, "codex", text, "config.toml").found[0]
+    assert found.settings == {"command": "x", "connect_timeout_seconds": 600.0}
+    assert found.remarks == ("tool_timeout_sec is no time limit and is left out",)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "text",
+        {},
+        {"args": ["only"]},
+        {"command": 5},
+        {"command": "x", "args": "y"},
+        {"command": "x", "args": [{}]},
+        {"command": "x", "env": ["A=1"]},
+        {"command": "x", "env": {"A": {}}},
+        {"command": "x\0"},
+        {"command": "x", "url": "https://x.example"},
+        {"type": "websocket", "url": "https://x.example"},
+        {"type": "stdio", "url": "https://x.example"},
+        {"url": "ftp://x.example"},
+        {"url": "https://x.example", "oauth": {"callbackPort": 99_999}},
+    ],
+    ids=str,
+)
+def test_an_entry_that_cannot_be_used_takes_no_other_with_it(tmp_path: Path, entry: Any) -> None:
+    text = json.dumps({"mcpServers": {"bad": entry, "good": {"command": "y"}}})
+    told = answer(tmp_path, "claude-code", text)
+    assert servers(told) == {"good": {"command": "y"}}
+    assert told.unusable[0].name == "bad"
+    assert told.unusable[0].why
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("mcp.json", "{"),
+        ("mcp.json", "[1]"),
+        ("mcp.json", "[" * 100_000),
+        ("mcp.json", '{"a": ' + "9" * 5_000 + "}"),
+        ("config.toml", "= 1"),
+        ("config.toml", "a = " + "[" * 5_000),
+        ("config.yaml", "a: [1"),
+        ("config.yaml", "a: !!python/object 1"),
+        ("mcp.json", '"' + "x" * (1 << 20) + '"'),
+    ],
+    ids=lambda value: value[:20],
+)
+def test_a_broken_file_is_told_of_and_gives_nothing(tmp_path: Path, name: str, text: str) -> None:
+    client: Client = guessed(tmp_path / name) if name != "mcp.json" else "cursor"
+    told = answer(tmp_path, client, text, name)
+    assert told.problem
+    assert (told.found, told.unusable) == ((), ())
+
+
+def test_a_file_with_a_history_may_be_larger(tmp_path: Path) -> None:
+    text = json.dumps({"history": "x" * (2 << 20), "mcpServers": {"it": {"command": "x"}}})
+    assert servers(answer(tmp_path, "claude-code", text)) == {"it": {"command": "x"}}
+    assert "larger" in answer(tmp_path, "cursor", text).problem
+
+
+def test_what_is_no_file_is_told_of(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not a file"):
+        read_document(tmp_path)
+    assert read(Place("cursor", "user", tmp_path / "none"), home=tmp_path, project=tmp_path).problem
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
+def test_every_programs_files_are_found_on_every_platform(tmp_path: Path, platform: str) -> None:
+    home, project = tmp_path / "home", tmp_path / "project"
+    support = {"linux": ".config", "darwin": "Library/Application Support", "win32": "AppData/Roaming"}[
+        platform
+    ]
+    goose = "AppData/Roaming/Block/goose/config" if platform == "win32" else ".config/goose"
+    files = [
+        home / support / "Claude/claude_desktop_config.json",
+        home / ".claude.json",
+        home / ".cursor/mcp.json",
+        home / support / "Code/User/mcp.json",
+        home / support / "Code/User/profiles/a/mcp.json",
+        home / support / "VSCodium/User/settings.json",
+        home / ".codeium/windsurf/mcp_config.json",
+        home / ".codex/config.toml",
+        home / goose / "config.yaml",
+        project / ".mcp.json",
+        project / ".cursor/mcp.json",
+        project / ".vscode/mcp.json",
+        project / ".codex/config.toml",
+    ]
+    assert existing(home=home, project=project, platform=platform, environment={}) == ()
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("")
+    found = existing(home=home, project=project, platform=platform, environment={})
+    assert [each.file for each in found] == files
+    assert [each.scope for each in found] == ["user"] * 9 + ["project"] * 4
+    assert {each.client for each in found} == set(CLIENTS)
+    assert all(read(each, home=home, project=project).found == () for each in found)
+
+
+def test_variables_may_say_where_programs_keep_their_files(tmp_path: Path) -> None:
+    for name in ("codex/config.toml", "claude/.claude.json", "xdg/goose/config.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("")
+    environment = {
+        "CODEX_HOME": str(tmp_path / "codex"),
+        "CLAUDE_CONFIG_DIR": str(tmp_path / "claude"),
+        "XDG_CONFIG_HOME": str(tmp_path / "xdg"),
+    }
+    found = existing(home=tmp_path / "home", project=None, platform="linux", environment=environment)
+    assert [each.client for each in found] == ["claude-code", "codex", "goose"]
+
+
+def test_a_home_folder_is_no_project(tmp_path: Path) -> None:
+    (tmp_path / ".mcp.json").write_text("")
+    assert existing(home=tmp_path, project=tmp_path, platform="linux", environment={}) == ()
+
+
+def test_whose_file_it_is_is_guessed_from_its_name() -> None:
+    names = {
+        "a/.vscode/mcp.json": "vscode",
+        "a/.cursor/mcp.json": "cursor",
+        "a/.mcp.json": "claude-code",
+        "a/claude_desktop_config.json": "claude-desktop",
+        "a/mcp_config.json": "windsurf",
+        "a/config.toml": "codex",
+        "a/config.yaml": "goose",
+        "servers.json": "claude-code",
+    }
+    assert {name: guessed(Path(name)) for name in names} == names
+
+
+def found_in(client: Client, name: str, **settings: Any) -> Found:
+    return Found(name, Place(client, "user", Path(client)), settings)
+
+
+def test_the_same_server_in_two_programs_is_one() -> None:
+    first, second = found_in("cursor", "git", command="x"), found_in("vscode", "git", command="x", args=[])
+    (only,) = candidates([first, second], {})
+    assert (only.name, only.found, only.also) == ("git", first, (second.place,))
+
+
+def test_two_servers_of_one_name_are_kept_apart_by_their_programs() -> None:
+    found = [found_in(client, "Git", command=client) for client in ("cursor", "vscode", "vscode")]
+    found[2] = found_in("vscode", "git", command="third")
+    assert [each.name for each in candidates(found, {})] == ["Git", "Git-vscode", "git-vscode-2"]
+
+
+def test_what_is_known_word_for_word_is_not_new() -> None:
+    known: dict[str, McpServer] = {"git": usable({"command": "x"})}
+    same, other = candidates(
+        [found_in("cursor", "git", command="x"), found_in("vscode", "git", command="y")], known
+    )
+    assert same.is_known
+    assert (other.is_known, other.name) == (False, "git-vscode")
+
+
+def test_secrets_that_are_written_out_are_flagged_and_references_are_not() -> None:
+    settings = {
+        "command": "x",
+        "args": ["--api-key", "abcdef123456"],
+        "env": {"GITHUB_TOKEN": TOKEN, "OTHER_TOKEN": "${OTHER_TOKEN}", "MODE": "fast", "PLAIN": TOKEN},
+        "headers": {"Authorization": "Bearer abcdefgh", "X": "${A}"},
+    }
+    assert literal_secrets(settings) == ("env.GITHUB_TOKEN", "env.PLAIN", "headers.Authorization", "args")
+    assert literal_secrets({"url": "https://me:password@x.example"}) == ("url",)
+    assert literal_secrets({"command": "npx", "args": ["-y", "@org/server", "--port", "80"]}) == ()
+
+
+def test_secrets_can_be_left_behind_as_references() -> None:
+    settings = {"env": {"A_TOKEN": TOKEN}, "headers": {"Authorization": f"Bearer {TOKEN}"}, "args": [TOKEN]}
+    changed, variables = referring("my-server", settings)
+    assert changed == {
+        "env": {"A_TOKEN": "${A_TOKEN}"},
+        "headers": {"Authorization": "Bearer ${MY_SERVER_AUTHORIZATION}"},
+        "args": [TOKEN],
+    }
+    assert variables == ("A_TOKEN", "MY_SERVER_AUTHORIZATION")
+    assert settings["env"] == {"A_TOKEN": TOKEN}
+
+
+@given(st.text())
+def test_every_name_becomes_one_a_server_can_have(text: str) -> None:
+    from toolfold.config.servers import Mcp
+
+    name = own_name(text)
+    assert name in Mcp.model_validate({"servers": {name: {"command": "x"}}}).servers
+    assert "." not in name
+
+
+@given(st.text(alphabet=st.sampled_from("${}ab:-1/ ")) | st.text())
+def test_what_is_meant_as_it_stands_comes_out_as_it_stands(text: str) -> None:
+    remarks: list[str] = []
+    assert resolve(Variables().translated(text, remarks), {}) == text
+    assert remarks == []
+
+
+@given(st.text(alphabet=st.sampled_from("${}AB:-")), st.sampled_from(["none", "shell", "editor"]))
+def test_whatever_is_translated_can_be_looked_up(text: str, style: Any) -> None:
+    try:
+        mine = Variables(style).translated(text, [], is_value=True)
+    except NotUsable:
+        return
+    names = re.findall("[A-Za-z_]+", mine)
+    resolve(mine, dict.fromkeys(names, "x"))
+
+
+@given(st.text(alphabet=st.sampled_from('"\\/*,{}[]:a1 \n')))
+def test_taking_comments_away_never_fails(text: str) -> None:
+    assert len(without_comments(text)) <= len(text)
+
+
+@given(JSON_VALUES)
+def test_json_without_comments_is_left_as_it_is(value: Any) -> None:
+    text = json.dumps(value)
+    assert repr(json.loads(without_comments(text))) == repr(json.loads(text))
+
+
+@given(JSON_VALUES)
+def test_comments_and_last_commas_change_nothing(value: Any) -> None:
+    plain = json.dumps({"it": value}, indent=1)
+    commented = plain.replace("\n", " // a comment, with a comma,\n").replace("\n}", ", /* } */\n}")
+    assert repr(parse(commented, Path("x.json"))) == repr(parse(plain, Path("x.json")))
+
+
+@given(
+    st.text(alphabet=st.sampled_from("[]{}=\"'\n#:-&*!|> a1.\\")), st.sampled_from(["json", "toml", "yaml"])
+)
+def test_any_text_is_a_map_or_an_error_a_person_can_read(text: str, ending: str) -> None:
+    try:
+        held = parse(text, Path(f"x.{ending}"))
+    except ConfigError:
+        return
+    assert isinstance(held, dict)
+
+
+@given(JSON_VALUES, st.sampled_from(sorted(CLIENTS)))
+def test_any_entry_is_usable_or_told_of(
+    tmp_path_factory: pytest.TempPathFactory, value: Any, client: Client
+) -> None:
+    key = {"codex": "mcp_servers", "goose": "extensions", "vscode": "servers"}.get(client, "mcpServers")
+    file = tmp_path_factory.mktemp("any") / "mcp.json"
+    file.write_text(json.dumps({key: {"it": value}, "inputs": value}))
+    told = read(Place(client, "user", file), home=Path("/home"), project=Path("/project"))
+    assert len(told.found) + len(told.unusable) == 1
+    for each in told.found:
+        usable(each.settings)
+        literal_secrets(each.settings)
+        referring("it", each.settings)
