@@ -1,0 +1,205 @@
+"""What a server offers becomes tools that the rest of the house knows how to treat."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from toolfold.config.servers import McpServer, usable
+from toolfold.model import CallContext, Content, Effect, Json, Source, Tool
+from toolfold.registry import Registry
+from toolfold.sources.mcp.faults import Rejected
+from toolfold.sources.mcp.naming import Names
+from toolfold.sources.mcp.offers import Listing, Offer, read_offer
+from toolfold.sources.mcp.tools import extras_of, tools_of
+
+SETTINGS = usable({"command": "serve", "max_call_seconds": 60})
+CONTEXT = CallContext(session_id="s")
+
+
+def offer(name: str = "read", **said: Any) -> Offer:
+    return read_offer({"name": name, "description": f"Does {name}.", **said})
+
+
+async def unanswered(offer: Offer, args: Json, context: CallContext) -> Content:
+    raise AssertionError("nobody calls it")
+
+
+def made(*offers: Offer, settings: McpServer = SETTINGS, server: str = "files") -> list[Tool]:
+    return tools_of(server, settings, offers, Names([server]), unanswered)
+
+
+def named(tools: Iterable[Tool]) -> list[str]:
+    return [tool.own_name for tool in tools]
+
+
+def test_an_offer_becomes_a_tool_with_all_that_its_server_said() -> None:
+    schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+    (tool,) = made(offer(title="Read a file", inputSchema=schema))
+    assert (tool.name, tool.original_name, tool.toolset) == (
+        "mcp_files_read",
+        "mcp__files__read",
+        "mcp-files",
+    )
+    assert (tool.title, tool.description, tool.parameters) == ("Read a file", "Does read.", schema)
+    assert (tool.source, tool.server, tool.own_name) == (Source("mcp", "files"), "files", "read")
+    assert tool.is_async
+    assert tool.timeout == 65
+
+
+def test_a_call_reaches_the_server_by_the_name_the_server_knows() -> None:
+    asked: list[tuple[str, Json, str]] = []
+
+    async def call(offer: Offer, args: Json, context: CallContext) -> Content:
+        asked.append((offer.name, args, context.session_id))
+        return Content(value="done")
+
+    odd = offer("notes/read.all")
+    (tool,) = tools_of("files", SETTINGS, [odd], Names(["files"]), call)
+    assert asyncio.run(tool.handler({"limit": 1}, CONTEXT)) == Content(value="done")
+    assert asked == [("notes/read.all", {"limit": 1}, "s")]
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "taken"),
+    [
+        (["*"], [], ["read", "read_all", "write"]),
+        (["read*"], [], ["read", "read_all"]),
+        (["*"], ["*_all", "write"], ["read"]),
+        (["read", "write"], ["write"], ["read"]),
+        (["READ*"], [], []),
+        ([], [], []),
+    ],
+)
+def test_globs_say_which_tools_are_taken(include: list[str], exclude: list[str], taken: list[str]) -> None:
+    settings = usable({"command": "serve", "include": include, "exclude": exclude})
+    offers = [offer("read"), offer("read_all"), offer("write")]
+    assert named(made(*offers, settings=settings)) == taken
+
+
+@pytest.mark.parametrize(
+    ("annotations", "effects", "parallel"),
+    [
+        ({}, set(), False),
+        ({"readOnlyHint": True}, {Effect.READ}, True),
+        ({"readOnlyHint": True, "openWorldHint": True}, {Effect.READ, Effect.NETWORK}, True),
+        ({"readOnlyHint": True, "destructiveHint": True}, {Effect.WRITE, Effect.DESTRUCTIVE}, False),
+        ({"readOnlyHint": "yes"}, set(), False),
+        ({"readOnlyHint": False}, {Effect.WRITE, Effect.DESTRUCTIVE}, False),
+        ({"destructiveHint": False}, {Effect.WRITE}, False),
+    ],
+)
+def test_a_tools_hints_are_its_effects_and_only_what_reads_runs_beside_others(
+    annotations: Json, effects: set[Effect], parallel: bool
+) -> None:
+    (tool,) = made(offer(annotations=annotations))
+    assert tool.effects == frozenset(effects)
+    assert tool.parallel is parallel
+
+
+def test_a_tool_that_cannot_be_used_costs_the_others_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    broken = offer("broken", inputSchema={"type": "object", "properties": ["path"]})
+    with caplog.at_level(logging.WARNING):
+        assert named(made(broken, offer("read"))) == ["read"]
+    assert "mcp_files_broken" in caplog.text
+
+
+LISTING = Listing(offers=(offer("read"),), has_resources=True, has_prompts=True)
+EXTRAS = ["list_resources", "read_resource", "list_prompts", "get_prompt"]
+
+
+class Server:
+    """Answers what is not about tools, from a table."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers, self.asked = answers, list[tuple[str, Json]]()
+
+    async def ask(self, method: str, params: Json, context: CallContext) -> Any:
+        self.asked.append((method, params))
+        answer = self.answers.get(method.replace("/", "_"))
+        if answer is None:
+            raise Rejected("files", "does not know the method.")
+        return answer
+
+
+def extras(server: Server, listing: Listing = LISTING, settings: McpServer = SETTINGS) -> dict[str, Tool]:
+    tools = extras_of("files", settings, listing, Names(["files"]), server.ask)
+    return {tool.own_name: tool for tool in tools}
+
+
+def answered(tool: Tool, args: Json) -> Any:
+    content = asyncio.run(tool.handler(args, CONTEXT))
+    assert isinstance(content, Content)
+    return content.value
+
+
+def test_resources_and_prompts_are_tools_where_a_server_has_them() -> None:
+    assert list(extras(Server())) == EXTRAS
+    assert list(extras(Server(), Listing())) == []
+    assert list(extras(Server(), Listing(has_prompts=True))) == EXTRAS[2:]
+    without = usable({"command": "serve", "resources": False, "prompts": False})
+    assert list(extras(Server(), settings=without)) == []
+
+
+def test_a_servers_own_tool_stands_before_ours_of_the_same_name() -> None:
+    listing = Listing(offers=(offer("read_resource"),), has_resources=True)
+    assert list(extras(Server(), listing)) == ["list_resources"]
+
+
+def test_all_of_a_server_can_be_registered_together() -> None:
+    tools = [*made(*LISTING.offers), *extras(Server()).values()]
+    registry = Registry()
+    registry.replace_toolset("mcp-files", tools)
+    assert {tool.name for tool in tools} == set(registry.snapshot())
+    assert len(registry.snapshot()) == 5
+
+
+def test_resources_are_listed_with_their_patterns_and_page_by_page() -> None:
+    server = Server(
+        resources_list={
+            "resources": [
+                {"uri": "file:///a", "name": "a", "title": "A", "size": 3, "mimeType": "text/plain"}
+            ],
+            "nextCursor": "2",
+        },
+        resources_templates_list={"resourceTemplates": [{"uriTemplate": "file:///{name}", "name": "any"}]},
+    )
+    listed = extras(server)["list_resources"]
+    assert answered(listed, {}) == {
+        "resources": [{"uri": "file:///a", "name": "A", "type": "text/plain", "bytes": 3}],
+        "templates": [{"uri": "file:///{name}", "name": "any"}],
+        "next_cursor": "2",
+    }
+    assert "templates" not in answered(listed, {"cursor": "2"})
+    assert server.asked[-1] == ("resources/list", {"cursor": "2"})
+
+
+def test_a_server_without_patterns_of_addresses_still_lists_its_resources() -> None:
+    server = Server(resources_list={"resources": [{"uri": "file:///a", "name": "a"}]})
+    assert answered(extras(server)["list_resources"], {}) == {
+        "resources": [{"uri": "file:///a", "name": "a"}]
+    }
+
+
+def test_a_resource_is_read_by_its_address() -> None:
+    server = Server(resources_read={"contents": [{"uri": "file:///a", "text": "hello"}]})
+    assert answered(extras(server)["read_resource"], {"uri": "file:///a"}) == "hello"
+    assert server.asked == [("resources/read", {"uri": "file:///a"})]
+
+
+def test_prompts_are_listed_and_filled_in() -> None:
+    server = Server(
+        prompts_list={"prompts": [{"name": "review", "arguments": [{"name": "code", "required": True}]}]},
+        prompts_get={"messages": [{"role": "user", "content": {"type": "text", "text": "Review x."}}]},
+    )
+    tools = extras(server)
+    assert answered(tools["list_prompts"], {}) == {
+        "prompts": [{"name": "review", "arguments": [{"name": "code", "required": True}]}]
+    }
+    wanted = {"name": "review", "arguments": {"code": "x"}}
+    assert answered(tools["get_prompt"], wanted) == {"messages": [{"role": "user", "text": "Review x."}]}
+    assert server.asked[-1] == ("prompts/get", wanted)
