@@ -1,0 +1,207 @@
+"""The lock file: what each server's tools were when somebody accepted them.
+
+One JSON file that people can read, compare and commit, beside the file that declares the server. The same
+pins give the same bytes, whoever writes them. A tool's hash decides; its definition is kept beside it to show
+what has changed. A file that cannot be read is an error: taken for an empty one, it would accept everything.
+Decides nothing itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from toolfold.config.atomic import locked, replace
+from toolfold.config.settings import Config
+from toolfold.errors import ConfigError
+from toolfold.model import Json, read_json
+from toolfold.sources.mcp.offers import Offer, read_offer
+
+LOCK_FILE = "toolfold.lock"
+VERSION = 1
+LARGEST_FILE = 64_000_000  # bytes
+LARGEST_DEFINITION = 100_000  # characters of JSON; a longer one is kept as its hash alone
+
+_NOTE = "Written by toolfold. What each MCP server's tools were when they were accepted."
+_REPAIR = "restore it from version control, or delete it to have every server's tools pinned anew"
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """One tool as it was accepted."""
+
+    fingerprint: str
+    offer: Offer | None = None
+    """The whole of it, unless it was too long to keep."""
+
+
+Pins = Mapping[str, Pin]
+_Blocks = dict[str, dict[str, Pin]]
+_NOTHING: Pins = MappingProxyType({})
+
+
+def lock_file(config: Config, server: str) -> Path:
+    """Where a server is pinned: with the project if its file declares the server, else with the user's."""
+    declared = config.origins.get(f"mcp.servers.{server}", "")
+    project = config.paths.project_file
+    if project is not None and declared.startswith(f"project file {project}:"):
+        return project.parent / LOCK_FILE
+    return config.paths.config_dir / LOCK_FILE
+
+
+def fingerprint(offer: Offer) -> str:
+    """What a tool is known by: equal for equal JSON. 1 and 1.0 are one number, 1 and true are not."""
+    text = json.dumps(_counted(offer.plain()), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _counted(value: Any) -> Any:
+    """With every whole number written as one."""
+    if isinstance(value, Mapping):
+        return {key: _counted(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_counted(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+class Lock:
+    """One lock file, read anew whenever it has changed. Safe for several threads and processes."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._guard = threading.Lock()
+        self._seen: tuple[int, ...] | None = None
+        self._blocks: _Blocks = {}
+
+    def pins(self, server: str) -> Pins | None:
+        """The accepted tools of a server; None if nobody has accepted it yet. Raises ConfigError."""
+        with self._guard:
+            found = self._read().get(server)
+            return None if found is None else MappingProxyType(found)
+
+    def begin(self, server: str, offers: Iterable[Offer]) -> Pins:
+        """Pin a server that has no pins yet. Where it has some by now, those stand."""
+
+        def begun(blocks: _Blocks) -> None:
+            if server not in blocks:
+                blocks[server] = _pinned(offers)
+
+        return self._change(begun).get(server, _NOTHING)
+
+    def accept(self, server: str, offers: Iterable[Offer]) -> None:
+        """Pin these as they are now, beside what is pinned already."""
+
+        def accepted(blocks: _Blocks) -> None:
+            blocks[server] = {**blocks.get(server, {}), **_pinned(offers)}
+
+        self._change(accepted)
+
+    def forget(self, server: str) -> bool:
+        """Remove all of a server. False if it was not pinned."""
+        if self.pins(server) is None:
+            return False
+        self._change(lambda blocks: blocks.pop(server, None))
+        return True
+
+    def _change(self, change: Callable[[_Blocks], object]) -> _Blocks:
+        with self._guard, locked(self.file.parent):
+            before = self._read()
+            after = {server: dict(pins) for server, pins in before.items()}
+            change(after)
+            if after != before:
+                replace(self.file, written(after))
+            return after
+
+    def _read(self) -> _Blocks:
+        try:
+            state = self.file.stat()
+            seen = (state.st_mtime_ns, state.st_size, state.st_ino)
+            if seen != self._seen:
+                self._blocks = _understood(self._content(), self.file)
+                self._seen = seen
+        except FileNotFoundError:
+            self._blocks, self._seen = {}, None
+        except OSError as error:
+            raise _broken(f"cannot be read: {error.strerror}", self.file) from None
+        return self._blocks
+
+    def _content(self) -> bytes:
+        with self.file.open("rb") as stream:
+            content = stream.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise _broken(f"is larger than {LARGEST_FILE:,} bytes", self.file)
+        return content
+
+
+def written(blocks: Mapping[str, Pins]) -> bytes:
+    """The file's bytes. In ASCII, so that a character nobody sees is seen in a review."""
+    servers = {
+        server: {"tools": {name: _plain(pin) for name, pin in pins.items()}}
+        for server, pins in blocks.items()
+    }
+    content = {"note": _NOTE, "version": VERSION, "servers": servers}
+    return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=True).encode() + b"\n"
+
+
+def _plain(pin: Pin) -> Json:
+    said: Json = {"hash": pin.fingerprint}
+    if pin.offer is not None:
+        said["definition"] = pin.offer.plain()
+    return said
+
+
+def _pinned(offers: Iterable[Offer]) -> dict[str, Pin]:
+    return {offer.name: Pin(fingerprint(offer), _kept(offer)) for offer in offers}
+
+
+def _kept(offer: Offer) -> Offer | None:
+    return offer if len(json.dumps(offer.plain())) <= LARGEST_DEFINITION else None
+
+
+def _understood(content: bytes, file: Path) -> _Blocks:
+    try:
+        found = read_json(content.decode(), keys_once=True)
+    except (ValueError, RecursionError):
+        raise _broken("is no JSON, or a merge has left its marks in it", file) from None
+    if not isinstance(found, dict) or not isinstance(found.get("servers"), dict):
+        raise _broken("has no `servers`", file)
+    if found.get("version") != VERSION:
+        raise ConfigError(
+            f"the lock file has version {found.get('version')!r}; this is a toolfold for version {VERSION}",
+            file=str(file),
+            hint="use the toolfold that wrote it, or a newer one",
+        )
+    return {server: _block(server, block, file) for server, block in found["servers"].items()}
+
+
+def _block(server: str, block: Any, file: Path) -> dict[str, Pin]:
+    tools = block.get("tools") if isinstance(block, dict) else None
+    if not isinstance(tools, dict):
+        raise _broken(f"has no `tools` for the server {server!r}", file)
+    return {name: _pin(server, name, pin, file) for name, pin in tools.items()}
+
+
+def _pin(server: str, name: str, pin: Any, file: Path) -> Pin:
+    known = pin.get("hash") if isinstance(pin, dict) else None
+    if not isinstance(known, str) or not known.startswith("sha256:"):
+        raise _broken(f"has no hash for {name!r} of the server {server!r}", file)
+    if "definition" not in pin:
+        return Pin(known)
+    try:
+        offer = read_offer(pin["definition"])
+    except ValueError as error:
+        raise _broken(f"has an unusable definition of the server {server!r}: {error}", file) from None
+    if offer.name != name or fingerprint(offer) != known:
+        # What a person compared and what is let through must be one and the same.
+        raise _broken(f"has a hash for {name!r} of the server {server!r} that is not its definition's", file)
+    return Pin(known, offer)
+
+
+def _broken(problem: str, file: Path) -> ConfigError:
+    return ConfigError(f"the lock file {problem}", file=str(file), hint=_REPAIR)

@@ -1,0 +1,25 @@
+"""What the scanner reports. Plain data; knows no rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["hidden", "addressed", "encoded", "address", "annotation", "shadow"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One reason to look twice, in words for a person."""
+
+    kind: Kind
+    where: str
+    """The part of the tool it stands in, such as `description` or `inputSchema.properties.path`."""
+    excerpt: str
+    """The passage, with characters nobody sees written out."""
+    why: str
+    grave: bool = True
+    """Whether the tool should wait for a person; otherwise it is only told of."""
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.why}" + (f" ({self.excerpt})" if self.excerpt else "")

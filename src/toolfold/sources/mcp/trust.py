@@ -1,0 +1,218 @@
+"""Which of a server's tools may be used: those that are what somebody accepted.
+
+Adding a server is the first approval, so its first listing is pinned as it is, except for what the scanner
+flags. From then on a tool that is new or has changed is held until a person accepts it (`pin`), told of
+(`warn`) or let through (`off`). Asked again at every call, because a list may be older than the lock. Knows
+no connection and asks nobody.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+from toolfold.config.settings import Config
+from toolfold.errors import shown
+from toolfold.sources.mcp.lock import Lock, Pins, fingerprint, lock_file
+from toolfold.sources.mcp.offers import Offer
+from toolfold.sources.mcp.scan import Finding, legible, scan_offer
+
+Policy = Literal["pin", "warn", "off"]
+Why = Literal["new", "changed", "flagged"]
+
+MOST_COMPARED = 400  # lines; beyond them a comparison by place would take too long
+
+_SENTENCES = re.compile(r"(?<=[.!?:;。！？])[^\S\n]+|\n")
+_PLAIN_KEY = re.compile(r"[$\w-]{1,200}", re.ASCII)
+_ORDER = ("name", "title", "description", "annotations", "inputSchema", "outputSchema")
+_SAID = {"new": "is new", "changed": "has changed", "flagged": "is suspicious"}
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A tool that waits for a person."""
+
+    offer: Offer
+    before: Offer | None
+    """As it was accepted, where that is known."""
+    why: Why
+    findings: tuple[Finding, ...] = ()
+
+    def __str__(self) -> str:
+        reasons = "".join(f"; {finding}" for finding in self.findings[:3])
+        return f"{shown(legible(self.offer.name), 80)!r} {_SAID[self.why]}{reasons}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sifted:
+    """A server's tools, parted."""
+
+    accepted: tuple[Offer, ...] = ()
+    held: tuple[Held, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class Trust:
+    """What was accepted of every server. Safe for several threads."""
+
+    def __init__(self, lock_of: Callable[[str], Path]) -> None:
+        self._lock_of = lock_of
+        self._guard = threading.Lock()
+        self._locks: dict[Path, Lock] = {}
+        self._offered: dict[str, tuple[Offer, ...]] = {}
+
+    @classmethod
+    def of(cls, config: Config) -> Trust:
+        """With the lock files where the servers are declared."""
+        return cls(lambda server: lock_file(config, server))
+
+    def sift(self, server: str, policy: Policy, offers: Iterable[Offer]) -> Sifted:
+        """Part what may be used from what is held. Pins a server that is listed for the first time.
+
+        Raises ConfigError where the lock file cannot be used: then nothing of the server may be.
+        """
+        offers = tuple(offers)
+        if policy == "off":
+            return self._remembered(server, Sifted(offers))
+        lock, others = self._lock(server), self._others(server)
+        pins = lock.pins(server)
+        unknown = offers if pins is None else [each for each in offers if _differs(each, pins)]
+        found = {each.name: scan_offer(each, server, others) for each in unknown}
+        if pins is None:
+            pins = lock.begin(server, [each for each in offers if not _grave(found[each.name])])
+        return self._remembered(server, _parted(server, policy, offers, pins, found))
+
+    def allows(self, server: str, policy: Policy, offer: Offer) -> Held | None:
+        """None if the tool may be called as it is now; otherwise why it may not. Raises ConfigError."""
+        if policy != "pin":
+            return None
+        pins = self._lock(server).pins(server) or {}
+        return _held(offer, pins, scan_offer(offer, server, {})) if _differs(offer, pins) else None
+
+    def accept(self, server: str, offers: Iterable[Offer]) -> None:
+        """A person has looked at these and wants them."""
+        self._lock(server).accept(server, offers)
+
+    def forget(self, server: str) -> bool:
+        """The server is gone; added again, it is a new one. False if it was not known."""
+        with self._guard:
+            self._offered.pop(server, None)
+        return self._lock(server).forget(server)
+
+    def _lock(self, server: str) -> Lock:
+        file = self._lock_of(server)
+        with self._guard:
+            return self._locks.setdefault(file, Lock(file))
+
+    def _others(self, server: str) -> Mapping[str, tuple[Offer, ...]]:
+        with self._guard:
+            return {name: offers for name, offers in self._offered.items() if name != server}
+
+    def _remembered(self, server: str, sifted: Sifted) -> Sifted:
+        with self._guard:
+            self._offered[server] = sifted.accepted
+        return sifted
+
+
+def _parted(
+    server: str, policy: Policy, offers: Sequence[Offer], pins: Pins, found: Mapping[str, tuple[Finding, ...]]
+) -> Sifted:
+    held = [_held(each, pins, found.get(each.name, ())) for each in offers if _differs(each, pins)]
+    waiting = {each.offer.name for each in held}
+    accepted = [each for each in offers if each.name not in waiting]
+    warnings = [_told(server, each.name, note) for each in accepted for note in found.get(each.name, ())]
+    if policy == "warn":
+        return Sifted(tuple(offers), (), (*(f"{server}: {each}" for each in held), *warnings))
+    return Sifted(tuple(accepted), tuple(held), tuple(warnings))
+
+
+def _told(server: str, name: str, finding: Finding) -> str:
+    return f"{server}: {shown(legible(name), 80)!r}: {finding}"
+
+
+def _differs(offer: Offer, pins: Pins) -> bool:
+    pin = pins.get(offer.name)
+    return pin is None or pin.fingerprint != fingerprint(offer)
+
+
+def _held(offer: Offer, pins: Pins, findings: tuple[Finding, ...]) -> Held:
+    pin = pins.get(offer.name)
+    if pin is not None:
+        return Held(offer, pin.offer, "changed", findings)
+    return Held(offer, None, "flagged" if _grave(findings) else "new", findings)
+
+
+def _grave(findings: Iterable[Finding]) -> bool:
+    return any(finding.grave for finding in findings)
+
+
+def difference(before: Offer | None, after: Offer) -> tuple[str, ...]:
+    """What a person must see to decide, one line each: `- ` was, `+ ` is now, the rest says where.
+
+    Nothing is left out, and nothing in it can move a terminal's cursor or hide.
+    """
+    old = dict(_leaves(before)) if before else {}
+    new = dict(_leaves(after))
+    lines: list[str] = []
+    for path in sorted({*old, *new}, key=_place):
+        if old.get(path) != new.get(path):
+            lines += _changes(path, old.get(path), new.get(path))
+    return tuple(lines)
+
+
+def _place(path: str) -> tuple[int, str]:
+    first = re.split(r"[.\[]", path, maxsplit=1)[0]
+    return (_ORDER.index(first) if first in _ORDER else len(_ORDER)), path
+
+
+def _leaves(offer: Offer) -> Iterator[tuple[str, str]]:
+    """Each value that holds no other, as text under its path."""
+    waiting: list[tuple[str, Any]] = [(key, value) for key, value in offer.plain().items()]
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, Mapping) and value:
+            waiting += [(f"{path}{_step(key)}", each) for key, each in value.items()]
+        elif isinstance(value, list) and any(isinstance(each, (Mapping, list)) for each in value):
+            waiting += [(f"{path}[{place}]", each) for place, each in enumerate(value)]
+        else:
+            yield path, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _step(key: str) -> str:
+    """One key of a path; quoted where it could be taken for several."""
+    return f".{key}" if _PLAIN_KEY.fullmatch(key) else f"[{json.dumps(key, ensure_ascii=False)}]"
+
+
+def _changes(path: str, old: str | None, new: str | None) -> list[str]:
+    said = legible(path)
+    was, now = _sentences(old), _sentences(new)
+    if was == now:
+        return [f"  {said}: only its blanks and line breaks have changed"]
+    if len(was) <= 1 and len(now) <= 1:
+        return [f"- {said}: {each}" for each in was] + [f"+ {said}: {each}" for each in now]
+    return [f"  {said}:", *_compared(was, now)]
+
+
+def _sentences(text: str | None) -> list[str]:
+    """Text is compared by sentences: one that was slipped into a long paragraph stands out."""
+    if text is None:
+        return []
+    return [part for line in _SENTENCES.split(legible(text)) if (part := line.strip())] or ["(empty)"]
+
+
+def _compared(was: list[str], now: list[str]) -> Iterator[str]:
+    if len(was) + len(now) <= MOST_COMPARED:
+        yield from (line for line in difflib.ndiff(was, now) if not line.startswith("?"))
+        return
+    gone, come = Counter(was) - Counter(now), Counter(now) - Counter(was)
+    if not gone and not come:
+        yield "  (the same sentences in another order)"
+    yield from chain((f"- {line}" for line in gone), (f"+ {line}" for line in come))
