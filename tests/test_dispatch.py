@@ -23,7 +23,18 @@ from toolfold.dispatch import Dispatch
 from toolfold.errors import CallError, InvalidArguments, Refused
 from toolfold.hooks import POST, PRE, Hooks
 from toolfold.loops import Loops
-from toolfold.model import ApprovalRequest, Approver, CallContext, Effect, Json, Tool, ToolCall, ToolResult
+from toolfold.model import (
+    ApprovalRequest,
+    Approver,
+    CallContext,
+    Content,
+    Effect,
+    Json,
+    Media,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
 from toolfold.redaction import HIDDEN, Redaction
 from toolfold.registry import Registry
 from toolfold.results import Results
@@ -761,6 +772,112 @@ async def test_a_result_that_fits_writes_nothing(line: Line) -> None:
     result = await line.call()
     assert result.stored is None
     assert not line.folder.exists()
+
+
+# -- results that are more than one value ---------------------------------------------------------------
+
+IMAGE = Media(kind="image", mime_type="image/png", data=b"png", label="image 1")
+SOUND = Media(kind="audio", mime_type="audio/mpeg", data=b"mp3", label="audio 1")
+PAPER = Media(kind="file", mime_type="application/pdf", data=b"%PDF", label="file 1")
+
+
+async def test_images_stand_beside_the_text_and_the_answer_of_the_source_is_kept(line: Line) -> None:
+    source = {"content": []}
+    line.recording(answer=Content(value="see image 1", blocks=(IMAGE,), raw=source))
+    result = await line.call()
+    assert json.loads(result.text) == {"result": "see image 1"}
+    assert (result.ok, result.value, result.media) == (True, "see image 1", (IMAGE,))
+    assert result.raw is source
+    assert not line.folder.exists()
+
+
+async def test_files_and_sounds_are_kept_where_the_session_can_read_them(line: Line) -> None:
+    line.recording(answer=Content(value={"pages": 2}, blocks=(PAPER, IMAGE, SOUND)))
+    result = await line.call()
+    told = json.loads(result.text)
+    assert told["result"] == {"pages": 2}
+    assert [(each["file"], each["type"]) for each in told["files"]] == [
+        ("file 1", "application/pdf"),
+        ("audio 1", "audio/mpeg"),
+    ]
+    paper, sound = (Path(each["stored"]) for each in told["files"])
+    assert (paper.read_bytes(), sound.read_bytes()) == (b"%PDF", b"mp3")
+    assert (paper.suffix, sound.suffix, paper.parent) == (".pdf", ".mp3", line.folder / "session-1")
+    assert stat.S_IMODE(paper.stat().st_mode) == 0o600
+    assert result.media == (IMAGE, SOUND)
+
+
+async def test_a_file_that_cannot_be_kept_is_told_of(line: Line) -> None:
+    line.folder.write_text("no folder")
+    line.recording(answer=Content(value="done", blocks=(PAPER,)))
+    told = json.loads((await line.call()).text)
+    assert told["result"] == "done"
+    assert told["files"] == [{"file": "file 1", "type": "application/pdf", "note": "it could not be kept"}]
+
+
+async def test_a_tool_that_says_it_failed_has_failed(line: Line) -> None:
+    line.recording(answer=Content(value="no such page", blocks=(IMAGE,), is_error=True))
+    assert await line.error() == "no such page"
+    assert (await line.call()).media == (IMAGE,)
+
+
+async def test_a_failure_told_as_a_value_reaches_the_model_as_it_is(line: Line) -> None:
+    line.recording(answer=Content(value={"code": 404}, is_error=True))
+    result = await line.call()
+    assert json.loads(result.text) == {"error": {"code": 404}}
+    assert result.error == '{"code":404}'
+
+
+async def test_a_secret_in_what_a_failing_tool_says_is_hidden(line: Line) -> None:
+    line.recording(answer=Content(value=f"login with {SECRET} failed", is_error=True))
+    assert await line.error() == f"login with {HIDDEN} failed"
+
+
+async def test_a_failure_too_large_for_the_model_is_still_told_as_one(line: Line) -> None:
+    line.max_chars = 5_000
+    line.recording(answer=Content(value="far too much. " * 1_000, is_error=True))
+    result = await line.call()
+    told = json.loads(result.text)
+    assert told["error"] == result.error
+    assert result.stored is not None
+    assert told["stored"] == str(result.stored)
+    assert len(result.text) < 5_000
+
+
+async def test_a_hook_that_changes_a_result_takes_the_answer_of_the_source_with_it(line: Line) -> None:
+    line.recording(answer=Content(value="a word", blocks=(IMAGE,), raw="a word"))
+
+    def quieter(_tool: Tool, _args: Json, result: ToolResult, _context: CallContext) -> ToolResult:
+        return replace(result, text='{"result": "***"}')
+
+    line.hooks.add(POST, quieter)
+    result = await line.call()
+    assert json.loads(result.text) == {"result": "***"}
+    assert (result.media, result.raw) == ((IMAGE,), None)
+
+
+async def test_a_hook_that_takes_an_image_away_has_taken_it(line: Line) -> None:
+    line.recording(answer=Content(value="a word", blocks=(IMAGE,), raw="a word"))
+
+    def blind(_tool: Tool, _args: Json, result: ToolResult, _context: CallContext) -> ToolResult:
+        return replace(result, media=())
+
+    line.hooks.add(POST, blind)
+    result = await line.call()
+    assert (result.media, result.raw) == ((), None)
+
+
+async def test_a_hook_may_answer_with_content(line: Line) -> None:
+    line.recording()
+    line.hooks.add(POST, lambda *_: Content(value="not today", is_error=True))
+    assert await line.error() == "not today"
+
+
+async def test_a_hook_that_looks_and_changes_nothing_leaves_media_and_source(line: Line) -> None:
+    line.recording(answer=Content(value="a word", blocks=(IMAGE,), raw="a word"))
+    line.hooks.add(POST, lambda _tool, _args, result, _context: result)
+    result = await line.call()
+    assert (result.media, result.raw) == ((IMAGE,), "a word")
 
 
 # -- side by side ---------------------------------------------------------------------------------------

@@ -397,6 +397,27 @@ def test_each_session_has_a_folder_of_its_own(results: Results) -> None:
     assert [path.parent.name for path in stored if path] == ["one", "two"]
 
 
+@pytest.mark.parametrize(
+    ("mime", "suffix"),
+    [
+        ("application/pdf", ".pdf"),
+        ("audio/mpeg", ".mp3"),
+        ("image/svg+xml; charset=utf-8", ".svg"),
+        ("audio/x-wav", ".wav"),
+        ("../../etc/passwd", ".bin"),
+        ("text/" + "x" * 500, ".bin"),
+        ("", ".bin"),
+    ],
+)
+def test_a_file_that_comes_with_a_result_is_kept_byte_for_byte(
+    results: Results, folder: Path, mime: str, suffix: str
+) -> None:
+    path = results.kept(b"\x00\xff", name="tool", mime_type=mime, session_id=SESSION)
+    assert path is not None
+    assert (path.read_bytes(), path.suffix, path.parent) == (b"\x00\xff", suffix, folder / SESSION)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
 def test_two_large_results_of_one_tool_do_not_overwrite_each_other(results: Results) -> None:
     first, second = bounded(results, "a" * 5000)[1], bounded(results, "b" * 5000)[1]
     assert first is not None

@@ -23,7 +23,17 @@ from toolfold.approval.station import Approval
 from toolfold.errors import CallError, ToolFailed, said
 from toolfold.hooks import Hooks
 from toolfold.loops import Escaped, Loops, OutOfTime
-from toolfold.model import CallContext, Handler, Json, Tool, ToolCall, ToolResult, encodable
+from toolfold.model import (
+    CallContext,
+    Content,
+    Handler,
+    Json,
+    Media,
+    Tool,
+    ToolCall,
+    ToolResult,
+    encodable,
+)
 from toolfold.redaction import Redaction
 from toolfold.results import Results, render
 from toolfold.turn import Turn, unwrap
@@ -117,7 +127,7 @@ class Dispatch:
             log.info("tool %r raised", tool.name, exc_info=True)
             cause = error.original if isinstance(error, Escaped) else error
             return self._failed(call, f"Tool execution failed: {type(cause).__name__}: {said(cause)}")
-        return self._success(turn, tool, call.id, value, context)
+        return self._result(turn, tool, call.id, value, context)
 
     async def _bounded(self, tool: Tool, args: Json, context: CallContext) -> Any:
         """The handler's answer, within its time."""
@@ -139,19 +149,60 @@ class Dispatch:
     ) -> ToolResult:
         def reshape(so_far: ToolResult, wanted: Any) -> ToolResult:
             if not isinstance(wanted, ToolResult):
-                return self._success(turn, tool, so_far.call_id, wanted, context)
-            shaped = self._success(turn, tool, so_far.call_id, wanted.text, context)
-            stored = shaped.stored or wanted.stored
-            return replace(shaped, value=wanted.value, error=wanted.error, stored=stored)
+                return self._result(turn, tool, so_far.call_id, wanted, context)
+            shaped = self._result(turn, tool, so_far.call_id, wanted.text, context)
+            return replace(
+                shaped,
+                value=wanted.value,
+                error=wanted.error,
+                stored=shaped.stored or wanted.stored,
+                media=wanted.media,
+                raw=wanted.raw if _says_the_same(wanted, so_far) else None,
+            )
 
         return await self.hooks.after(tool, args, result, context, reshape)
 
-    def _success(self, turn: Turn, tool: Tool, call_id: str, value: Any, context: CallContext) -> ToolResult:
+    def _result(self, turn: Turn, tool: Tool, call_id: str, value: Any, context: CallContext) -> ToolResult:
+        content = value if isinstance(value, Content) else Content(value=value)
+        told = {"error": content.value} if content.is_error else content.value
+        if files := self._files(tool, content.blocks, context):
+            told = {**(told if content.is_error else {"result": told}), "files": files}
         reader = READER if READER in turn.granted and READER not in turn.unavailable else None
         text, stored = self.results.bounded(
-            render(value), name=tool.name, session_id=context.session_id, reader=reader
+            render(told), name=tool.name, session_id=context.session_id, reader=reader
         )
-        return ToolResult(call_id=call_id, name=tool.name, text=text, value=value, stored=stored)
+        result = ToolResult(
+            call_id=call_id,
+            name=tool.name,
+            text=text,
+            value=content.value,
+            stored=stored,
+            media=tuple(each for each in content.blocks if each.kind != "file"),
+            raw=content.raw,
+        )
+        return self._own_failure(result, content) if content.is_error else result
+
+    def _files(self, tool: Tool, blocks: Sequence[Media], context: CallContext) -> list[Json]:
+        """What came with a result and few models take is kept where the session can read it."""
+        files: list[Json] = []
+        for each in blocks:
+            if each.kind == "image":
+                continue
+            path = self.results.kept(
+                each.data, name=tool.name, mime_type=each.mime_type, session_id=context.session_id
+            )
+            where = {"stored": str(path)} if path else {"note": "it could not be kept"}
+            files.append({"file": each.label, "type": each.mime_type, **where})
+        return files
+
+    def _own_failure(self, result: ToolResult, content: Content) -> ToolResult:
+        """A result that says itself that the tool failed. Its words are heard like those of an exception."""
+        message = content.value if isinstance(content.value, str) else render(content.value)
+        error = encodable(self.redact(message))
+        if result.stored:  # head and tail alone would not say that it failed
+            return replace(result, text=render({"error": error, "stored": str(result.stored)}), error=error)
+        text = render({"error": error}) if self.redact.finds_any(result.text) else result.text
+        return replace(result, text=text, error=error)
 
     def _failure(self, call: ToolCall, error: CallError) -> ToolResult:
         """What the model is told of an error that was written for it."""
@@ -165,6 +216,10 @@ class Dispatch:
     def _failed(self, call: ToolCall, message: str) -> ToolResult:
         message = encodable(self.redact(message))
         return ToolResult(call_id=call.id, name=call.name, text=render({"error": message}), error=message)
+
+
+def _says_the_same(one: ToolResult, other: ToolResult) -> bool:
+    return (one.text, one.error, one.media) == (other.text, other.error, other.media)
 
 
 def _may_share(turn: Turn, call: ToolCall) -> bool:

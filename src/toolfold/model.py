@@ -294,6 +294,10 @@ class ToolResult:
     milliseconds: float = 0.0
     stored: Path | None = None
     """Where the whole of a result lies that was too large for the model."""
+    media: tuple[Media, ...] = ()
+    """The images and sounds that belong to it; the text says what each is called."""
+    raw: Any = field(default=None, repr=False)
+    """The answer as its source gave it, unbounded; nothing where a hook has changed the result."""
 
     @property
     def ok(self) -> bool:

@@ -33,6 +33,8 @@ DEEPEST_INDENTED = 20
 _LARGEST_INTEGER = 14_000  # bits; Python refuses to write much longer ones in decimal
 _LINE = 1_500
 _ESCAPE = re.compile(r"\\r\\n|\\.")  # pairs, so that the n of an escaped backslash and an n is left alone
+_WORD = re.compile(r"[a-z0-9]{1,8}")
+_SUFFIXES = {"audio/mpeg": "mp3", "application/gzip": "gz", "text/plain": "txt", "image/jpeg": "jpg"}
 _HALF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -73,6 +75,14 @@ class Results:
         frame = _frame(len(text), whole.count("\n") + 1, stored, problem, reader)
         return json.dumps(self._excerpt(whole, frame), ensure_ascii=False), stored
 
+    def kept(self, data: bytes, *, name: str, mime_type: str, session_id: str) -> Path | None:
+        """Where a file lies that came with a result, or nothing if it could not be kept."""
+        try:
+            return _new_file(self.folder(session_id), name, _suffix(mime_type), data[:LARGEST_STORED])
+        except OSError as error:
+            log.warning("a file in a result of %r could not be kept: %s", name, error)
+            return None
+
     def prune(self) -> None:
         """Forget what sessions left behind longer ago than anyone will ask for it."""
         oldest = time.time() - KEPT_SECONDS
@@ -83,9 +93,7 @@ class Results:
 
     def _store(self, whole: str, folder: Path, name: str) -> tuple[Path | None, str]:
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            path = folder / f"{name[:40]}-{os.urandom(6).hex()}.txt"
-            _write(path, whole[:LARGEST_STORED])
+            path = _new_file(folder, name, "txt", whole[:LARGEST_STORED].encode())
         except OSError as error:
             log.warning("a large result of %r could not be kept: %s", name, error)
             return None, f"the rest could not be kept: {error.strerror}"
@@ -108,12 +116,26 @@ def _frame(characters: int, lines: int, stored: Path | None, problem: str, reade
     return {**answer, "stored": str(stored), "lines": lines, "note": f"read the rest with {how}{problem}"}
 
 
-def _write(path: Path, text: str) -> None:
+def _new_file(folder: Path, name: str, suffix: str, data: bytes) -> Path:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = folder / f"{name[:40]}-{os.urandom(6).hex()}.{suffix}"
+    _write(path, data)
+    return path
+
+
+def _suffix(mime_type: str) -> str:
+    """What a file of this type is usually called; foreign types only lend their own plain word."""
+    kind = mime_type.partition(";")[0].strip().lower()
+    word = kind.partition("/")[2].partition("+")[0].removeprefix("x-")
+    return _SUFFIXES.get(kind) or (word if _WORD.fullmatch(word) else "bin")
+
+
+def _write(path: Path, data: bytes) -> None:
     """Write a new file that only its owner can read, or leave none."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
     except OSError:
         path.unlink(missing_ok=True)
         raise
