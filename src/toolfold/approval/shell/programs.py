@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 
 from toolfold.approval.names import names
-from toolfold.approval.shell.runs import Run
 from toolfold.approval.shell.state import State
 from toolfold.approval.shell.words import GAP, Word, expression, gap
 
@@ -18,7 +16,6 @@ __all__ = [
     "SHELLS",
     "WRITING",
     "env_words",
-    "given_files",
     "program",
 ]
 
@@ -33,10 +30,6 @@ DELETING = names("rm rmdir unlink shred srm wipe truncate")
 SENDERS = names(
     "curl wget nc ncat netcat socat scp sftp rsync ftp http https aws gsutil gcloud az rclone mail mailx "
     "mutt sendmail gh ssh telnet openssl s3cmd"
-)
-FILTERS = names(
-    "cat head tail tac rev base64 base32 xxd gunzip zcat sed cut sort tee uniq bzcat xzcat openssl nl gzip "
-    "bunzip2 xz uudecode strings grep awk"
 )
 # Programs whose name a file pattern in the place of a command could be spelling.
 WORTH_HIDING = names(
@@ -86,14 +79,3 @@ def _words(text: str) -> list[Word]:
         return [Word(each) for each in shlex.split(text)]
     except ValueError:
         return [gap()]
-
-
-def given_files(run: Run, state: State) -> Run:
-    """A filter over a file that this command has written is given its text."""
-    if run.name not in FILTERS:
-        return run
-    for place, word in enumerate(run.argv[1:], start=1):
-        stream = state.files.get(state.path(word))
-        if stream is not None and not word.startswith("-"):
-            return replace(run, argv=run.argv[:place] + run.argv[place + 1 :], stdin=stream)
-    return run

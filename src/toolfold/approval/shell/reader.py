@@ -27,7 +27,6 @@ from toolfold.approval.shell.programs import (
     SHELLS,
     WRITING,
     env_words,
-    given_files,
     program,
 )
 from toolfold.approval.shell.runs import STANDARD_INPUT, Redirect, Run, Stream
@@ -243,7 +242,7 @@ class _Reader(Walk):
             printed = seen if printed is None or one.through else printed
         fetched.remember(run, state, self._confidential)
         if printed is None or run.name not in SEEN_THROUGH:
-            printed = with_marks(output(given_files(run, state)))
+            printed = with_marks(output(run, lambda word: state.files.get(state.path(word))))
         if self._confidential(run):
             printed = Stream(printed.text, printed.marks | {Mark.CONFIDENTIAL})
         return printed

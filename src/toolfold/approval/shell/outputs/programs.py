@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
 
+from toolfold.approval.names import names
 from toolfold.approval.shell.outputs import decoders, filters
 from toolfold.approval.shell.outputs.bounds import as_stream, unknown, whole
 from toolfold.approval.shell.outputs.escapes import formatted, hides, unescaped
@@ -35,19 +36,24 @@ def output(run: Run, files: Files = _no_files) -> Stream:
         return printer(run)
     if filtering := _FILTERS.get(run.name):
         return filtering(run, _taken(run, files))
-    return unknown(also=run.stdin)
+    named = _marks_of_named(run, files) if run.name in _CHOOSERS else frozenset()
+    return unknown(*named, also=run.stdin)
 
 
 def _taken(run: Run, files: Files) -> Stream:
     """What a filter reads: the files it is given, otherwise standard input."""
-    names = _file_operands(run)
-    if not names:
-        return run.stdin or unknown()
-    parts = [_content(run, name, files) for name in names]
-    marks = frozenset().union(*(part.marks for part in parts))
+    operands = _file_operands(run)
+    parts = [_content(run, name, files) for name in operands] or [run.stdin or unknown()]
+    marks = _marks_of_named(run, files).union(*(part.marks for part in parts))
     if any(part.text is None for part in parts):
         return Stream(None, marks)
     return as_stream("".join(part.text or "" for part in parts), marks)
+
+
+def _marks_of_named(run: Run, files: Files) -> frozenset[Mark]:
+    """Where the files come from that any of its words names, whatever else the words may mean."""
+    named = (files(word) for word in run.argv[1:] if word[:1] != "-")
+    return frozenset().union(*(stream.marks for stream in named if stream is not None))
 
 
 def _content(run: Run, name: Word, files: Files) -> Stream:
@@ -60,6 +66,8 @@ def _file_operands(run: Run) -> list[Word]:
     """The operands that are files, by how many operands of another kind the program takes first."""
     values = _VALUES.get(run.name, frozenset())
     skip = _FIRST.get(run.name, 0)
+    if run.name == "sed" and any(word.startswith(("--expression=", "--file=")) for word in run.argv[1:]):
+        skip = 0
     operands: list[Word] = []
     words = iter(run.argv[1:])
     for word in words:
@@ -96,9 +104,7 @@ _VALUES: Mapping[str, frozenset[str]] = MappingProxyType(
         "strings": frozenset({"-n", "-t", "-e"}),
     }
 )
-_FIRST: Mapping[str, int] = MappingProxyType(
-    {"tr": 99, "sed": 1, "openssl": 1, "grep": 1, "tee": 99, "dd": 99, "awk": 1}
-)
+_FIRST: Mapping[str, int] = MappingProxyType({"tr": 99, "sed": 1, "openssl": 1, "tee": 99, "dd": 99})
 
 
 def _echo(run: Run) -> Stream:
@@ -341,7 +347,8 @@ def _basenc(run: Run, taken: Stream) -> Stream:
 
 
 def _sed(run: Run, taken: Stream) -> Stream:
-    words = [word for word in run.argv[1:] if word not in ("-e", "-E", "-r")]
+    read = _file_operands(run)
+    words = [word for word in run.argv[1:] if word not in ("-e", "-E", "-r") and word not in read]
     if taken.text is None or len(words) != 1 or not words[0].known:
         return unknown(also=taken)
     text = filters.sed(taken.text, words[0])
@@ -359,6 +366,8 @@ def _opaque(_: Run, taken: Stream) -> Stream:
     return unknown(Mark.DECODED, also=taken)
 
 
+# What these print is part of what they read.
+_CHOOSERS = names("grep egrep fgrep zgrep rg awk gawk mawk nl paste fold fmt expand column shuf jq yq")
 _UNPACK = ("-d", "--decompress", "--uncompress", "--decode", "-D")
 
 _FILTERS: Mapping[str, Callable[[Run, Stream], Stream]] = MappingProxyType(
