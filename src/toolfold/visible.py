@@ -16,6 +16,7 @@ from toolfold.model import FrozenDict, FrozenList
 DEEPEST = 200
 MOST_PASSES = 4
 
+# A list of its own, beside those for commands: what is left out here for good may be no part of honest words.
 # Joiners and the mark that colours an emoji have their place between or behind what is not ASCII.
 _UNSEEN = re.compile(
     "["

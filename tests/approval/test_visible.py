@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolfold.approval.spoof import UNSEEN
 from toolfold.approval.visible import brief, visible
+from toolfold.visible import visible as without_the_unseen
 
 
 @pytest.mark.parametrize(
@@ -71,3 +73,13 @@ def test_a_long_text_says_how_much_of_it_is_not_shown() -> None:
     assert shown.endswith("b" * 500)
     assert "5,000 characters are not shown" in shown
     assert brief("short") == "short"
+
+
+def test_what_is_dropped_from_the_words_of_a_tool_or_warned_of_is_spelled_out_in_a_command() -> None:
+    unseen = [
+        character
+        for character in map(chr, (*range(0x10000), *range(0x1BC00, 0x1D200), *range(0xE0000, 0xE1000)))
+        if character != "\n" and (UNSEEN.match(character) or without_the_unseen(f"a{character}b") == "ab")
+    ]
+    assert len(unseen) > 8_000
+    assert [character for character in unseen if character in visible(character)] == []

@@ -11,6 +11,7 @@ from toolfold.approval.verdict import Effect, Kind
 __all__ = ["spoofed_text", "spoofed_words"]
 
 # Control characters (a tab and a line end are everyday), bidi controls, line separators, noncharacters.
+# Fewer than `visible` spells out: a warning is for what no honest command has, and emoji are honest.
 UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029\u200b\u2060-\u2064"
     "\ufeff\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180e\u3164\uffa0\ufdd0-\ufdef\ufff9-\ufffb\ud800-\udfff"

@@ -12,9 +12,11 @@ import unicodedata
 __all__ = ["brief", "visible"]
 
 _CONTROLS = {"\r": "CR", "\x1b": "ESC", "\0": "NUL", "\x08": "BS", "\x7f": "DEL", "\t": "TAB"}
+# Wider than what `spoof` warns of: to spell out what is harmless costs a person nothing.
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # They are letters or marks to Unicode, and nothing to the eye.
-_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u2800\u3164\uffa0")
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
+_VARIANTS = (range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))  # marks that choose another form of a letter
 # Not letters, and easily taken for the ASCII characters that mean something to a shell.
 _LIKE_SIGNS = frozenset("‐‑‒–—―−﹣－‘’‚‛′“”„‟″⁄∕⧸／∖⧵＼․‧∙ꞏ；：﹔﹕｜∣ǀ＆＄＞＜﹥﹤˃˂＊∗﹡～∼˜＃ǃ！＠")
 # Letters of other scripts that are drawn like Latin ones.
@@ -56,7 +58,7 @@ def _deceives(character: str) -> bool:
     if character in _LIKE_SIGNS or character in _BLANK:
         return True
     kind = unicodedata.category(character)
-    if kind in _INVISIBLE or kind in ("Zs", "Me") or 0xFE00 <= ord(character) <= 0xFE0F:
+    if kind in _INVISIBLE or kind in ("Zs", "Me") or any(ord(character) in each for each in _VARIANTS):
         return True
     return _is_ascii_in_disguise(character)
 
