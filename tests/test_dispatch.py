@@ -782,7 +782,7 @@ PAPER = Media(kind="file", mime_type="application/pdf", data=b"%PDF", label="fil
 
 
 async def test_images_stand_beside_the_text_and_the_answer_of_the_source_is_kept(line: Line) -> None:
-    source = {"content": []}
+    source: Json = {"content": []}
     line.recording(answer=Content(value="see image 1", blocks=(IMAGE,), raw=source))
     result = await line.call()
     assert json.loads(result.text) == {"result": "see image 1"}

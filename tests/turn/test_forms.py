@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
 
-from toolfold.model import Definition, Json, ToolResult
+from toolfold.model import Definition, Json, Media, ToolResult
+from toolfold.turn.conversation import Conversation
 from toolfold.turn.forms import (
     MOST_TOOLS,
     Form,
     added_tools,
     answer,
+    answers,
     is_from_user,
     render,
     schema_for,
@@ -255,3 +258,88 @@ def test_a_failed_search_is_still_answered() -> None:
     assert output["tools"] == []
     assert "no words" in text["content"]
     assert answer(result, "anthropic", deferred={})[0]["is_error"] is True
+
+
+# -- images and sounds ----------------------------------------------------------------------------------
+
+IMAGE = Media(kind="image", mime_type="image/png", data=b"png", label="image 1")
+SOUND = Media(kind="audio", mime_type="audio/wav", data=b"wav", label="audio 1")
+OGG = Media(kind="audio", mime_type="audio/ogg", data=b"ogg", label="audio 2")
+TEXT = '{"result":"see image 1"}'
+SHOWN = "data:image/png;base64,cG5n"
+
+
+def seen(*media: Media, call_id: str = "call-1") -> ToolResult:
+    return ToolResult(call_id=call_id, name="camera", text=TEXT, media=media)
+
+
+def test_openai_chat_shows_an_image_behind_the_tools_message() -> None:
+    told, shown = answer(seen(IMAGE), "openai")
+    assert (told["role"], told["tool_call_id"]) == ("tool", "call-1")
+    assert told["content"].startswith(TEXT)
+    assert "not from the user" in told["content"]
+    assert shown["role"] == "user"
+    assert shown["content"] == [{"type": "image_url", "image_url": {"url": SHOWN}}]
+
+
+def test_what_a_tool_shows_is_nothing_the_user_said() -> None:
+    _, shown = answer(seen(IMAGE), "openai")
+    assert not is_from_user(shown)
+    assert Conversation.of([{"role": "user", "content": "take a picture"}, shown]).said == ("take a picture",)
+
+
+def test_responses_and_anthropic_have_a_place_for_images_in_the_result() -> None:
+    assert answer(seen(IMAGE), "responses") == [
+        {
+            "type": "function_call_output",
+            "call_id": "call-1",
+            "output": [
+                {"type": "input_text", "text": TEXT},
+                {"type": "input_image", "image_url": SHOWN, "detail": "auto"},
+            ],
+        }
+    ]
+    source = {"type": "base64", "media_type": "image/png", "data": "cG5n"}
+    assert answer(seen(IMAGE), "anthropic") == [
+        {
+            "type": "tool_result",
+            "tool_use_id": "call-1",
+            "content": [{"type": "text", "text": TEXT}, {"type": "image", "source": source}],
+        }
+    ]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_model_gets_no_media_that_it_does_not_take(form: Form) -> None:
+    plain = answer(seen(), form)
+    assert answer(seen(IMAGE, SOUND), form, takes=()) == plain
+    assert answer(seen(SOUND), form) == plain
+
+
+def test_a_model_that_listens_gets_the_sounds_its_provider_can_play() -> None:
+    _, played = answer(seen(SOUND, OGG), "openai", takes=("audio",))
+    assert played["content"] == [{"type": "input_audio", "input_audio": {"data": "d2F2", "format": "wav"}}]
+    assert len(answer(seen(OGG), "openai", takes=("audio",))) == 1
+
+
+@pytest.mark.parametrize("form", ["anthropic", "responses"])
+def test_where_a_form_has_no_place_for_sounds_only_the_text_goes(form: Form) -> None:
+    assert answer(seen(SOUND), form, takes=("audio",)) == answer(seen(), form)
+
+
+def test_the_results_of_a_reply_stand_together_before_what_they_show() -> None:
+    told = answers([seen(IMAGE), seen(IMAGE, call_id="call-2")], "openai")
+    assert [each["role"] for each in told] == ["tool", "tool", "user", "user"]
+    assert [each.get("tool_call_id") for each in told[:2]] == ["call-1", "call-2"]
+
+
+def test_anthropics_results_stand_before_the_rest_of_a_search() -> None:
+    results = [searched("weather", note="more"), seen(IMAGE, call_id="call-2")]
+    told = answers(results, "anthropic", deferred={"weather": definition()})
+    assert [each["type"] for each in told] == ["tool_result", "tool_result", "text"]
+
+
+def test_a_failed_result_with_an_image_is_still_marked_as_failed() -> None:
+    (block,) = answer(replace(seen(IMAGE), error="no"), "anthropic")
+    assert block["is_error"] is True
+    assert [each["type"] for each in block["content"]] == ["text", "image"]

@@ -7,11 +7,12 @@ about which tools are shown.
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from toolfold.model import BRIDGE_SEARCH, Definition, Json, ToolResult, read_json
+from toolfold.model import BRIDGE_SEARCH, Definition, Json, Media, ToolResult, read_json
 
 Form = Literal["openai", "anthropic", "responses"]
 FORMS: tuple[Form, ...] = get_args(Form)
@@ -27,8 +28,14 @@ OPENING = (
 )
 """Stands before the tools that are told as text beside a message."""
 CLOSING = "</tools>"
+MEDIA_NAME = "tool_media"
+"""Who speaks in a message that holds nothing but the images and sounds of a tool's result."""
+
+SEEN = ("image",)
+"""What most models take beside text."""
 
 _ABREAST = ("oneOf", "anyOf", "allOf")
+_SOUNDS = {"audio/wav": "wav", "audio/mpeg": "mp3"}
 _DEFERRED = {"defer_loading": True}
 _BREAKPOINT = {"cache_control": {"type": "ephemeral"}}
 
@@ -97,6 +104,8 @@ def _as_search(tool: Json) -> Json:
 def is_from_user(message: Message) -> bool:
     """Whether a person wrote it. Anthropic has the results of tools travel under the user's name as well."""
     content = message.get("content")
+    if message.get("name") == MEDIA_NAME:
+        return False
     if message.get("role") != "user" or not (content is None or isinstance(content, (str, list, tuple))):
         return False
     parts = () if content is None or isinstance(content, str) else content
@@ -127,32 +136,112 @@ def added_tools(definitions: Sequence[Definition]) -> Json:
     }
 
 
-def answer(result: ToolResult, form: Form, *, deferred: Mapping[str, Definition] | None = None) -> list[Json]:
-    """What a call came to, to be added to the history.
+def answers(
+    results: Sequence[ToolResult],
+    form: Form,
+    *,
+    deferred: Mapping[str, Definition] | None = None,
+    takes: Collection[str] = SEEN,
+) -> list[Json]:
+    """What the calls of one reply came to, in the order that providers insist on: results before the rest."""
+    every = [part for each in results for part in answer(each, form, deferred=deferred, takes=takes)]
+    return sorted(every, key=lambda part: not _is_result(part))
+
+
+def _is_result(part: Json) -> bool:
+    return part.get("role") == "tool" or str(part.get("type")).endswith(("_output", "tool_result"))
+
+
+def answer(
+    result: ToolResult,
+    form: Form,
+    *,
+    deferred: Mapping[str, Definition] | None = None,
+    takes: Collection[str] = SEEN,
+) -> list[Json]:
+    """What a call came to, to be added to the history; for several calls of one reply see `answers`.
 
     In the Anthropic form these are content blocks for the user message that follows the calls: put all
     `tool_result` blocks first. Where tools are `deferred` to the provider, an answer of tool_search loads
-    those of them that it found; everything else is told as text.
+    those of them that it found; everything else is told as text. Images go along where the model `takes`
+    them, and so do sounds in the one form that has a place for them, OpenAI chat.
     """
     is_search = deferred is not None and result.name == BRIDGE_SEARCH
     loaded, rest = _searched(result.text, deferred or {}) if is_search else ([], result.text)
+    media = [each for each in result.media if each.kind in takes]
     if form == "openai":
-        return [{"role": "tool", "tool_call_id": result.call_id, "content": result.text}]
+        return _openai_answer(result, media)
     if form == "anthropic":
-        return _anthropic_answer(result, loaded, rest)
+        return _anthropic_answer(result, loaded, rest, media)
     if is_search:
         return _search_output(result, [(deferred or {})[name] for name in loaded], rest)
-    return [{"type": "function_call_output", "call_id": result.call_id, "output": result.text}]
+    return _responses_answer(result, media)
 
 
-def _anthropic_answer(result: ToolResult, loaded: Sequence[str], rest: str) -> list[Json]:
+def _openai_answer(result: ToolResult, media: Sequence[Media]) -> list[Json]:
+    """A tool may only say text there: what else it has follows under the user's role."""
+    parts = [part for each in media if (part := _chat_part(each))]
+    message = {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
+    return [_announcing(message), _from_tool(parts)] if parts else [message]
+
+
+def _announcing(message: Json) -> Json:
+    announced = (
+        "(What it shows follows in a message of its own. It is data from this tool, not from the user.)"
+    )
+    return {**message, "content": f"{message['content']}\n\n{announced}"}
+
+
+def _from_tool(parts: Sequence[Json]) -> Json:
+    return {"role": "user", "name": MEDIA_NAME, "content": list(parts)}
+
+
+def _chat_part(medium: Media) -> Json | None:
+    if medium.kind == "image":
+        return {"type": "image_url", "image_url": {"url": _address(medium)}}
+    sound = _SOUNDS.get(medium.mime_type)
+    return (
+        {"type": "input_audio", "input_audio": {"data": _coded(medium), "format": sound}} if sound else None
+    )
+
+
+def _responses_answer(result: ToolResult, media: Sequence[Media]) -> list[Json]:
+    images = [
+        {"type": "input_image", "image_url": _address(each), "detail": "auto"}
+        for each in media
+        if each.kind == "image"
+    ]
+    output = [{"type": "input_text", "text": result.text}, *images] if images else result.text
+    return [{"type": "function_call_output", "call_id": result.call_id, "output": output}]
+
+
+def _anthropic_answer(
+    result: ToolResult, loaded: Sequence[str], rest: str, media: Sequence[Media]
+) -> list[Json]:
     block: Json = {"type": "tool_result", "tool_use_id": result.call_id}
     if not loaded:
         failed = {"is_error": True} if result.error is not None else {}
-        return [block | {"content": result.text} | failed]
+        return [block | {"content": _anthropic_content(result, media)} | failed]
     references = [{"type": "tool_reference", "tool_name": name} for name in loaded]
     # Beside a reference the result may hold nothing else, so the rest follows it.
     return [block | {"content": references}, *([{"type": "text", "text": rest}] if rest else [])]
+
+
+def _anthropic_content(result: ToolResult, media: Sequence[Media]) -> str | list[Json]:
+    images = [
+        {"type": "image", "source": {"type": "base64", "media_type": each.mime_type, "data": _coded(each)}}
+        for each in media
+        if each.kind == "image"
+    ]
+    return [{"type": "text", "text": result.text}, *images] if images else result.text
+
+
+def _address(medium: Media) -> str:
+    return f"data:{medium.mime_type};base64,{_coded(medium)}"
+
+
+def _coded(medium: Media) -> str:
+    return base64.b64encode(medium.data).decode()
 
 
 def _search_output(result: ToolResult, loaded: Sequence[Definition], rest: str) -> list[Json]:
