@@ -66,6 +66,31 @@ class Person:
         return self.answer
 
 
+class Unprintable:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [("yes", "'yes'"), (None, "None"), (1, "1"), ("once", "'once'"), (Unprintable(), "a Un")],
+)
+async def test_an_answer_of_another_kind_is_a_no_and_the_log_says_what_to_return(
+    loops: Loops, caplog: pytest.LogCaptureFixture, said: Any, named: str
+) -> None:
+    assert not await run(approval(Person(said), loops))
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+    assert f"the approver returned {named}" in record.message
+    assert "it must return True, False or a toolfold.Answer (Answer.ONCE, " in record.message
+
+
+@pytest.mark.parametrize("said", [True, False, Answer.ONCE, Answer.DENY])
+async def test_an_answer_is_nothing_to_log(loops: Loops, caplog: pytest.LogCaptureFixture, said: Any) -> None:
+    assert await run(approval(Person(said), loops)) == (said in (True, Answer.ONCE))
+    assert caplog.records == []
+
+
 async def test_the_question_names_the_command_the_part_and_the_reason(loops: Loops) -> None:
     person = Person(True)
     assert await run(approval(person, loops))

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from toolfold.approval.chain import Decision, Station
+from toolfold.errors import shown
 from toolfold.loops import MOST_ASKED, Loops, OutOfTime
 from toolfold.model import Answer, ApprovalRequest, Approver
 
@@ -45,11 +46,23 @@ async def ask(approver: Approver | None, request: ApprovalRequest, loops: Loops,
 
 def _heard(said: object, request: ApprovalRequest) -> Decision:
     answer = Answer.ONCE if said is True else said
+    if not isinstance(said, (bool, Answer)):
+        log.error("%s", _not_an_answer(said, request.tool.name))
     if not isinstance(answer, Answer) or answer is Answer.DENY:
         return Decision(False, Station.PERSON, "the person asked said no", Answer.DENY)
     if answer not in request.answers:
         return Decision(False, Station.PERSON, f"the answer {answer.value!r} was not one of those offered")
     return Decision(True, Station.PERSON, "the person asked agreed", answer)
+
+
+def _not_an_answer(said: object, tool: str) -> str:
+    """What somebody who wrote an approver must know; words such as "yes" are easily taken for an answer."""
+    what = shown(repr(said), 80) if type(said) in (str, int, type(None)) else f"a {type(said).__name__}"
+    known = ", ".join(f"Answer.{each.name}" for each in Answer)
+    return (
+        f"the approver returned {what} when it was asked about {tool!r}, which counts as a no:"
+        f" it must return True, False or a toolfold.Answer ({known})"
+    )
 
 
 class Questions:
