@@ -44,6 +44,8 @@ from toolfold.retrieval.synonyms import Synonyms
 from toolfold.scope import Scope, Toolset, Toolsets
 from toolfold.session import Grounds, Session
 from toolfold.sources import PluginFolder, SourceReport, load_builtin, load_plugins
+from toolfold.sources.mcp.people import Elicit, People, Sampler
+from toolfold.sources.mcp.pool import McpServers
 from toolfold.sources.report import LOADED
 from toolfold.tools import Services
 from toolfold.tools.terminal import SOURCE as TERMINAL
@@ -65,12 +67,15 @@ def open_runtime(
     approver: Approver | None = None,
     reviewer: Reviewer | None = None,
     progress: Progress | None = None,
+    elicit: Elicit | None = None,
+    sampler: Sampler | None = None,
 ) -> Runtime:
     """Build a runtime from its configuration: close it, or use it in a `with` statement.
 
     `approver` is asked about what a person must see, and `reviewer` is the model that `approval.mode: smart`
     asks before, in place of the configured one. `progress` is told how many tools have been read, and of how
-    many, while an index is built.
+    many, while an index is built. `elicit` answers what MCP servers ask of a person, and `sampler` what they
+    ask of a model; without them they are told no.
     """
     config = config or load()
     loops = Loops()
@@ -100,7 +105,12 @@ def open_runtime(
     )
     toolsets += _own_toolsets(config, Toolsets(registry.snapshot(), toolsets))
     retriever = _retriever(config, progress)
-    return Runtime(config, registry, dispatch, retriever, toolsets, [*reports, *plugged], terminal=terminal)
+    mcp = McpServers(config, registry, people=People(elicit=elicit, sampler=sampler, loops=loops))
+    mcp.open()
+    mcp.settle()
+    return Runtime(
+        config, registry, dispatch, retriever, toolsets, [*reports, *plugged], terminal=terminal, mcp=mcp
+    )
 
 
 class Runtime:
@@ -116,9 +126,11 @@ class Runtime:
         reports: Iterable[SourceReport],
         *,
         terminal: Resident,
+        mcp: McpServers,
     ) -> None:
         self.config = config
         self.terminal = terminal
+        self.mcp = mcp
         self.hooks = dispatch.hooks
         self.approval: Approval = dispatch.approval
         self.sources = tuple(reports)
@@ -234,6 +246,7 @@ class Runtime:
 
     def close(self) -> None:
         """End what this runtime started. Sessions opened from it must not be used afterwards."""
+        self.mcp.close()
         self.retriever.close()
         self.terminal.close()
         self._dispatch.loops.close()

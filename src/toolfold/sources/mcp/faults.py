@@ -5,6 +5,7 @@
         ├── NotStarted     it could not be started or reached; nothing was run
         ├── NoAnswer       it did not answer in time; the call may have run
         ├── Lost           it ended or the connection broke while it was asked; the call may have run
+        ├── Unsent         the connection was gone before the call was sent; nothing was run
         ├── Garbled        it answered with what is no answer
         ├── TooLarge       it answered with more than is taken
         ├── Resting        it failed too often and is left alone for a while; nothing was run
@@ -24,6 +25,8 @@ class ServerFailed(CallError):
     """One server failed. `server` names it, `advice` says what to do next."""
 
     kind = "failed"
+    may_have_run = False
+    """Whether the call may have taken effect: then it is never repeated by itself."""
 
     def __init__(self, server: str, problem: str, *, advice: str = "") -> None:
         text = f"MCP server {server!r} {shown(problem, 1_000)}"
@@ -41,24 +44,34 @@ class NoAnswer(ServerFailed):
     """It did not answer in time. Whether the call took effect is unknown."""
 
     kind = "no-answer"
+    may_have_run = True
 
 
 class Lost(ServerFailed):
     """It ended, or the connection broke. Whether the call took effect is unknown."""
 
     kind = "lost"
+    may_have_run = True
+
+
+class Unsent(ServerFailed):
+    """The connection turned out to be gone before the call was sent. Nothing was run."""
+
+    kind = "unsent"
 
 
 class Garbled(ServerFailed):
     """It sent what is no answer."""
 
     kind = "garbled"
+    may_have_run = True
 
 
 class TooLarge(ServerFailed):
     """It sent more than is taken."""
 
     kind = "too-large"
+    may_have_run = True
 
 
 class Resting(ServerFailed):

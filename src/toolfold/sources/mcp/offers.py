@@ -30,7 +30,7 @@ class Offer:
     name: str
     title: str = ""
     description: str = ""
-    input_schema: FrozenDict = _EMPTY
+    input_schema: FrozenDict = field(default_factory=lambda: _EMPTY)
     output_schema: FrozenDict | None = None
     annotations: FrozenDict = field(default_factory=FrozenDict)
 
@@ -47,8 +47,9 @@ class Offer:
 
     @property
     def fingerprint(self) -> str:
-        """The same for the same words and schemas, whatever the order of their keys."""
-        text = json.dumps(self.plain(), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        """The same for the same words and schemas, whatever the order of keys and the spelling of numbers."""
+        plain = _spelled_once(self.plain())
+        text = json.dumps(plain, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -122,6 +123,15 @@ def read_offer(tool: Mapping[str, Any]) -> Offer:
 def _schema(schema: Mapping[str, Any] | None) -> FrozenDict:
     frozen: FrozenDict = freeze(dict(schema or _EMPTY))
     return frozen if frozen.get("type") == "object" else FrozenDict({**frozen, "type": "object"})
+
+
+def _spelled_once(value: Any) -> Any:
+    """With each number written one way: JSON knows no difference between 1, 1.0 and 1e0."""
+    if isinstance(value, Mapping):
+        return {key: _spelled_once(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_spelled_once(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _text(value: Any) -> str:

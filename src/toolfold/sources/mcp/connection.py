@@ -1,0 +1,462 @@
+"""One live connection to a server: opened, asked, and known to be gone the moment it is.
+
+Over the official client, which speaks every revision of the protocol; around it stand the limits that it
+does not have. Everything here runs in one loop. A connection is never mended: its supervisor opens another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from toolfold.config.servers import McpServer
+from toolfold.errors import said, shown
+from toolfold.model import Json
+from toolfold.sources.mcp import child as children
+from toolfold.sources.mcp.faults import (
+    Garbled,
+    Lost,
+    NeedsLogin,
+    NoAnswer,
+    NotStarted,
+    Rejected,
+    ServerFailed,
+    TooLarge,
+    Unsent,
+)
+from toolfold.sources.mcp.offers import MOST_TOOLS, Listing, read_offers
+from toolfold.sources.mcp.wire import FAULT, Wire
+
+MOST_PAGES = 100
+CLOSE_SECONDS = 8.0
+SETTLE_SECONDS = 1.0
+PROBE_SECONDS = 3.0
+"""How long a server may think about a question from a newer protocol before it is taken for an older one."""
+
+Progress = Callable[[float, float | None, str | None], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wiring:
+    """What a connection is given by its surroundings."""
+
+    environment: Mapping[str, str]
+    """The variables of the child, decided."""
+    headers: Mapping[str, str]
+    log: children.ServerLog
+    auth: Any = None
+    elicit: Any = None
+    sample: Any = None
+    roots: Any = None
+    on_change: Callable[[str], None]
+    """Told that a list of the server's is not what it was: `tools`, `resources` or `prompts`."""
+    is_asking: Callable[[], bool] = bool
+    """Whether a person is being asked for the server just now."""
+    on_log: Any = None
+    legacy: bool = False
+    """Known to speak an older revision, so that it is not asked for the newest."""
+
+
+class Connection:
+    """Open one with `connect`."""
+
+    def __init__(self, server: str, settings: McpServer, wiring: Wiring) -> None:
+        self.server, self.settings, self._wiring = server, settings, wiring
+        self._client: Any = None
+        self._child: children.Child | None = None
+        loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[None] = loop.create_future()
+        self._was_ready = False
+        self._leave = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._heard = time.monotonic()
+        self._over = asyncio.Event()
+
+    @property
+    def alive(self) -> bool:
+        return self._client is not None and not self._over.is_set()
+
+    @property
+    def gone(self) -> asyncio.Task[None]:
+        """Done when the connection is."""
+        assert self._task is not None  # noqa: S101 - it is opened before it is handed out
+        return self._task
+
+    @property
+    def idle_seconds(self) -> float:
+        """Since the server was last heard."""
+        return time.monotonic() - self._heard
+
+    @property
+    def is_legacy(self) -> bool:
+        """Whether it speaks a revision from before the newest."""
+        return not self._is_modern
+
+    @property
+    def protocol(self) -> str:
+        return str(self._client.protocol_version) if self._client else ""
+
+    async def open(self, seconds: float) -> None:
+        """Start it and shake hands. Raises NotStarted, NeedsLogin or Lost, and leaves nothing behind."""
+        self._task = asyncio.create_task(self._live(), name=f"mcp {self.server}")
+        self._task.add_done_callback(_looked_at)
+        try:
+            await asyncio.wait({self._task, self._ready}, timeout=seconds, return_when="FIRST_COMPLETED")
+            if self._ready.done() and not self._ready.cancelled():
+                self._ready.result()
+                return
+            if self._task.done():
+                raise await self._why(self._task.exception(), NotStarted)
+            advice = "Look at `toolfold mcp logs` for it, or raise its connect_timeout_seconds."
+            raise NotStarted(self.server, f"did not get ready within {seconds:g} s.", advice=advice)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """End it. Never raises, and takes a bounded time."""
+        self._leave.set()
+        if self._task is None:
+            return
+        _, pending = await asyncio.wait({self._task}, timeout=CLOSE_SECONDS if self._client else 0.05)
+        if pending:
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=CLOSE_SECONDS)
+        if self._child is not None:
+            await self._child.close(0.0)
+
+    async def listed(self, seconds: float) -> Listing:
+        """All its tools, page by page, and what else it offers."""
+        from mcp_types import Implementation
+
+        async with self._within(seconds, "to list its tools"):
+            tools: list[Json] = []
+            problems: list[str] = []
+            capabilities = self._client.server_capabilities
+            if capabilities.tools is not None or self._is_silent_about(capabilities):
+                tools, problems = await self._pages()
+        offers, odd = read_offers(tools)
+        info: Implementation | None = self._client.server_info
+        return Listing(
+            offers=offers,
+            instructions=shown(self._client.instructions or "", 20_000),
+            has_resources=capabilities.resources is not None,
+            has_prompts=capabilities.prompts is not None,
+            protocol=self.protocol,
+            version=shown(f"{info.name} {info.version}", 200) if info else "",
+            problems=(*problems, *odd),
+        )
+
+    def _is_silent_about(self, capabilities: Any) -> bool:
+        return not any((capabilities.tools, capabilities.resources, capabilities.prompts))
+
+    async def _pages(self) -> tuple[list[Json], list[str]]:
+        tools: list[Json] = []
+        cursors: set[str] = set()
+        cursor: str | None = None
+        for _ in range(MOST_PAGES):
+            page = await self._client.list_tools(cursor=cursor, cache_mode="refresh")
+            tools += (each.model_dump(by_alias=True, exclude_none=True, mode="json") for each in page.tools)
+            cursor = page.next_cursor
+            if cursor is None:
+                return tools, []
+            if cursor in cursors or len(tools) > MOST_TOOLS:
+                break
+            cursors.add(cursor)
+        return tools, ["its list of tools has no end; what came first is used"]
+
+    async def call(
+        self, tool: str, args: Json, *, progress: Progress | None = None, meta: Json | None = None
+    ) -> Any:
+        """Call a tool. Progress gives it more time, up to the longest a call may take."""
+        settings = self.settings
+        patience = _Patience(settings.call_timeout_seconds, settings.max_call_seconds, self._wiring.is_asking)
+
+        async def heard(done: float, total: float | None, message: str | None) -> None:
+            patience.heard()
+            if progress is not None:
+                await progress(done, total, message)
+
+        work = self._client.call_tool(tool, args, progress_callback=heard, meta=meta)
+        return await self._answer(work, patience, f"a call of {tool!r}")
+
+    async def ask(self, method: str, params: Json, seconds: float) -> Any:
+        """One of the other things a server can be asked."""
+        client = self._client
+        asks: Mapping[str, Callable[[], Awaitable[Any]]] = {
+            "resources/list": lambda: client.list_resources(
+                cursor=params.get("cursor"), cache_mode="refresh"
+            ),
+            "resources/templates/list": lambda: client.list_resource_templates(
+                cursor=params.get("cursor"), cache_mode="refresh"
+            ),
+            "resources/read": lambda: client.read_resource(params["uri"], cache_mode="refresh"),
+            "prompts/list": lambda: client.list_prompts(cursor=params.get("cursor"), cache_mode="refresh"),
+            "prompts/get": lambda: client.get_prompt(params["name"], params.get("arguments") or None),
+            "completion/complete": lambda: client.complete(**params),
+        }
+        return await self._answer(asks[method](), _Patience(seconds, seconds), method)
+
+    async def sign(self, seconds: float) -> None:
+        """A sign of life. Raises where there is none."""
+        session = self._client.session
+        if self._is_modern:
+            work = self._client.list_tools(cache_mode="bypass")
+        else:
+            from mcp_types import EmptyResult, PingRequest
+
+            work = session.send_request(PingRequest(), EmptyResult)
+        try:
+            await self._answer(work, _Patience(seconds, seconds), "a keepalive")
+        except (Rejected, Garbled):
+            return  # it answered: that is all that was asked
+
+    @property
+    def _is_modern(self) -> bool:
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+        return self.protocol in MODERN_PROTOCOL_VERSIONS
+
+    async def _live(self) -> None:
+        """From the first byte to the last, in one task, as the client's own scopes want it."""
+        try:
+            async with self._transport() as transport, self._client_over(transport) as client:
+                self._client = client
+                if not self._ready.done():
+                    self._ready.set_result(None)
+                    self._was_ready = True
+                watching = asyncio.create_task(self._watch(client)) if self._is_modern else None
+                try:
+                    await self._until_left()
+                finally:
+                    if watching:
+                        watching.cancel()
+        finally:
+            self._client = None
+
+    async def _until_left(self) -> None:
+        """Until somebody wants it closed, or the server is gone."""
+        leaving = asyncio.create_task(self._leave.wait())
+        ending = asyncio.create_task(self._over.wait())
+        try:
+            await asyncio.wait({leaving, ending}, return_when="FIRST_COMPLETED")
+        finally:
+            leaving.cancel()
+            ending.cancel()
+
+    async def _watch(self, client: Any) -> None:
+        """Listen for changes where the newest revision has a subscription for them."""
+        with contextlib.suppress(
+            Exception
+        ):  # a server need not offer it; keepalive and calls find out the rest
+            wanted = {
+                "tools_list_changed": True,
+                "prompts_list_changed": True,
+                "resources_list_changed": True,
+            }
+            async with client.listen(**wanted) as events:
+                async for event in events:
+                    self._wiring.on_change(_what_changed(type(event).__name__))
+
+    @asynccontextmanager
+    async def _transport(self) -> AsyncIterator[Any]:
+        if self.settings.way != "stdio":
+            from toolfold.sources.mcp.web import web_transport
+
+            async with web_transport(self.settings, self._wiring, self._over) as transport:
+                yield transport
+            return
+        self._child = await children.start(
+            self.server,
+            self.settings.command,
+            self.settings.args,
+            environment=self._wiring.environment,
+            cwd=self.settings.cwd,
+            log=self._wiring.log,
+        )
+        try:
+            yield Wire(self._child, self._wiring.log.note, self._over).transport()
+        finally:
+            grace = children.GRACE_SECONDS if self._was_ready else 0.0
+            await asyncio.shield(self._child.close(grace))
+
+    @asynccontextmanager
+    async def _client_over(self, transport: Any) -> AsyncIterator[Any]:
+        from mcp import Client
+        from mcp_types import Implementation
+
+        client = Client(
+            transport,
+            mode="legacy" if self._wiring.legacy else "auto",
+            client_info=Implementation(name="toolfold", version=version("toolfold")),
+            elicitation_callback=self._wiring.elicit,
+            sampling_callback=self._wiring.sample,
+            list_roots_callback=self._wiring.roots,
+            logging_callback=self._wiring.on_log,
+            message_handler=self._hear,
+        )
+        async with client:
+            yield client
+
+    async def _hear(self, message: Any) -> None:
+        self._heard = time.monotonic()
+        if what := _what_changed(type(message).__name__):
+            self._wiring.on_change(what)
+
+    async def _answer(self, work: Any, patience: _Patience, what: str) -> Any:
+        """The answer to a request, in time, or the fault that kept it away."""
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(_looked_at)
+        try:
+            while not task.done():
+                waiting = {task, self.gone}
+                await asyncio.wait(waiting, timeout=patience.left, return_when="FIRST_COMPLETED")
+                if self.gone.done() and not task.done():
+                    await asyncio.wait({task}, timeout=0.1)
+                    break
+                if patience.is_over:
+                    break
+        except asyncio.CancelledError:
+            await self._give_up(task)
+            raise
+        if not task.done():
+            await self._give_up(task)
+            if self.gone.done():
+                raise await self._why(None, Lost)
+            raise NoAnswer(
+                self.server, f"did not answer {what} within {patience.spent:.1f} s.", advice=_UNKNOWN
+            )
+        if task.cancelled():
+            raise await self._why(None, Lost)
+        if error := task.exception():
+            raise await self._why(error, Lost)
+        self._heard = time.monotonic()
+        return task.result()
+
+    async def _give_up(self, task: asyncio.Future[Any]) -> None:
+        """Stop waiting; the client tells the server so. It gets a moment for it, no more."""
+        task.cancel()
+        await asyncio.wait({task}, timeout=SETTLE_SECONDS)
+
+    @asynccontextmanager
+    async def _within(self, seconds: float, what: str) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError:
+            raise NotStarted(self.server, f"took longer than {seconds:g} s {what}.", advice=_LOGS) from None
+        except Exception as error:
+            raise await self._why(error, NotStarted) from None
+
+    async def _why(self, error: BaseException | None, otherwise: type[ServerFailed]) -> ServerFailed:
+        """What went wrong, in our words."""
+        fault = _first(error)
+        if isinstance(fault, ServerFailed):
+            return fault
+        if isinstance(fault, OSError) and self._child is None and otherwise is NotStarted:
+            return NotStarted(self.server, f"could not be reached: {_in_words(fault)}", advice=_ADDRESS)
+        if (told := _told(self.server, fault, self._over.is_set())) is not None:
+            return told
+        is_ours = self._over.is_set() and not isinstance(fault, RuntimeError)  # or the SDK says more
+        how = await self._child.ended(0.5) if self._child and is_ours else _in_words(fault)
+        if otherwise is NotStarted:
+            return NotStarted(self.server, f"could not be started: {how}", advice=_LOGS)
+        return Lost(self.server, f"was lost: {how}", advice=_UNKNOWN)
+
+
+_LOGS = "`toolfold mcp logs` shows what it wrote."
+_ADDRESS = "Look whether it runs and whether its url is right."
+_UNKNOWN = "The call may or may not have taken effect; look before you repeat it."
+
+
+class _Patience:
+    """How long an answer is waited for: anew with each sign of progress, but not for ever."""
+
+    def __init__(self, idle: float, longest: float, is_excused: Callable[[], bool] = bool) -> None:
+        self._idle, self._longest = min(idle, longest), longest
+        self._is_excused = is_excused
+        self._began = self._last = time.monotonic()
+
+    def heard(self) -> None:
+        self._last = time.monotonic()
+
+    @property
+    def left(self) -> float:
+        until = min(self._last + self._idle, self._began + self._longest)
+        return max(0.0, until - time.monotonic())
+
+    @property
+    def is_over(self) -> bool:
+        if self.left <= 0 and self._is_excused():
+            self.heard()  # it waits for a person, as we do
+        return self.left <= 0
+
+    @property
+    def spent(self) -> float:
+        return time.monotonic() - self._began
+
+
+def _first(error: BaseException | None) -> BaseException | None:
+    """The cause inside what task groups make of it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _told(server: str, error: BaseException | None, is_over: bool) -> ServerFailed | None:
+    """What the protocol, the network or our own wire says of a failed request; None for a lost connection."""
+    from mcp import MCPError
+    from mcp_types import CONNECTION_CLOSED, PARSE_ERROR
+    from pydantic import ValidationError
+
+    if isinstance(error, ValidationError):
+        return Garbled(server, "sent an answer that does not follow the protocol.", advice=_UNKNOWN)
+    if isinstance(error, RuntimeError) and "structured content" in said(error):
+        return Garbled(server, "answered with what its own output schema does not allow.", advice=_UNKNOWN)
+    if not isinstance(error, MCPError) or (error.code == CONNECTION_CLOSED and is_over):
+        return None
+    data = error.data if isinstance(error.data, dict) else {}
+    kind = data.get(FAULT)
+    if kind == "garbled":
+        return Garbled(server, f"{error.message}.", advice=_UNKNOWN)
+    if kind == "too-large":
+        return TooLarge(server, f"{error.message}.", advice="Ask for less at once. " + _UNKNOWN)
+    if kind == "login":
+        return NeedsLogin(server, error.message, advice=f"Run `toolfold mcp login {server}`.")
+    if kind in ("unsent", "session"):
+        return Unsent(server, f"could not be reached: {error.message}", advice=_ADDRESS)
+    if kind == "lost":
+        return Lost(server, f"was lost: {error.message}.", advice=_UNKNOWN)
+    if error.code == PARSE_ERROR and "parse" in error.message.lower():
+        return Garbled(server, "sent an answer that is not well-formed.", advice=_UNKNOWN)
+    return Rejected(server, f"answered: {shown(error.message, 2_000)}")
+
+
+def _in_words(error: BaseException | None) -> str:
+    if error is None:
+        return "the connection was closed."
+    return f"{type(error).__name__}: {shown(said(error), 300) or 'no more is known'}."
+
+
+def _what_changed(notice: str) -> str:
+    kinds = {
+        "ToolList": "tools",
+        "ToolsList": "tools",
+        "Prompt": "prompts",
+        "ResourceList": "resources",
+        "ResourcesList": "resources",
+    }
+    return next(
+        (kind for start, kind in kinds.items() if notice.startswith(start) and "Changed" in notice), ""
+    )
+
+
+def _looked_at(task: asyncio.Future[Any]) -> None:
+    if not task.cancelled():
+        task.exception()

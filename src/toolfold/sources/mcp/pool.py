@@ -1,0 +1,300 @@
+"""All MCP servers of a runtime: which there are, how they fare, and their tools in the registry.
+
+They live in a loop and a thread of their own, so that none of them can hold up a session and no session's
+end can end them. Tools that were listed before are there at once; a server is started when it is needed.
+What a server lists passes through trust before it becomes a tool, and again before it is called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import threading
+from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from toolfold.config import Config
+from toolfold.config.servers import McpServer
+from toolfold.errors import ConfigError
+from toolfold.model import MCP_PREFIX, CallContext, Content, Json, Tool
+from toolfold.redaction import Redaction
+from toolfold.registry import Registry
+from toolfold.sources.mcp.child import ServerLog
+from toolfold.sources.mcp.connection import Wiring
+from toolfold.sources.mcp.content import content_of
+from toolfold.sources.mcp.faults import NotStarted, ServerFailed, Withheld
+from toolfold.sources.mcp.kept import Kept
+from toolfold.sources.mcp.naming import Names
+from toolfold.sources.mcp.offers import Listing, Offer
+from toolfold.sources.mcp.people import People
+from toolfold.sources.mcp.references import child_environment, resolve, secret_values
+from toolfold.sources.mcp.scan import neutralised, scan_text
+from toolfold.sources.mcp.supervisor import State, Supervised
+from toolfold.sources.mcp.tools import extras_of, tools_of
+from toolfold.sources.mcp.trust import Held, Trust
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+CLOSE_SECONDS = 10.0
+STALE_SECONDS = 24 * 3600.0
+"""After how long a kept listing is asked for anew although nobody has called the server."""
+
+
+class McpServers:
+    """Every server of the configuration that is switched on."""
+
+    def __init__(
+        self, config: Config, registry: Registry, *, trust: Trust | None = None, people: People | None = None
+    ) -> None:
+        self._config, self._registry = config, registry
+        self._settings = {
+            name: each for name, each in config.mcp.servers.items() if config.mcp.enabled and each.enabled
+        }
+        self.trust = trust or Trust.of(config)
+        self._people = people or People()
+        self._names = Names(self._settings)
+        self._kept = Kept(config.paths.cache_dir / "mcp")
+        self._loop = _Loop()
+        self._servers = {name: self._supervised(name, each) for name, each in self._settings.items()}
+        self._held: dict[str, tuple[Held, ...]] = {}
+        self._starting: list[concurrent.futures.Future[Any]] = []
+        self._closed = False
+
+    @property
+    def servers(self) -> Mapping[str, Supervised]:
+        return self._servers
+
+    def open(self) -> None:
+        """Bring the tools that are known, and start the servers that are not. Waits for none of them."""
+        for name, settings in self._settings.items():
+            found = self._kept.read(name, settings)
+            if found is not None:
+                self._servers[name].remember(found[0])
+                self._publish(name, found[0])
+            if found is None or found[1] > STALE_SECONDS:
+                start = self._start(name)
+                if found is None and not self._kept.failed_before(name, settings):
+                    self._starting.append(start)
+
+    def settle(self, seconds: float | None = None) -> None:
+        """Wait until new servers have listed their tools or failed to, but no longer than this."""
+        wait = self._config.mcp.wait_seconds if seconds is None else seconds
+        concurrent.futures.wait(self._starting, timeout=wait)
+        self._starting = [each for each in self._starting if not each.done()]
+
+    def states(self) -> list[State]:
+        """How each server fares."""
+        return [
+            replace(each.state, held=len(self._held.get(name, ()))) for name, each in self._servers.items()
+        ]
+
+    def listing(self, server: str) -> Listing | None:
+        """What a server offers, as far as anybody knows."""
+        return self._servers[server].listing
+
+    def held(self, server: str) -> tuple[Held, ...]:
+        """What waits for a person's word."""
+        return self._held.get(server, ())
+
+    async def call(self, server: str, tool: str, args: Json, context: CallContext) -> Any:
+        """Call a tool of a server and give its answer as the protocol has it."""
+        supervised = self._servers[server]
+        return await self._there(supervised.call(tool, args, progress=_progress(context)))
+
+    async def ask(self, server: str, method: str, **params: Any) -> Any:
+        """Ask a server for its resources or prompts."""
+        return await self._there(self._servers[server].ask(method, params))
+
+    def listed_now(self, server: str, seconds: float | None = None) -> Listing:
+        """Ask a server for its tools, whatever is known. Raises ServerFailed."""
+        limit = seconds or 2 * self._settings[server].connect_timeout_seconds
+        return self._wait(self._servers[server].refresh(), server, limit)
+
+    def restart(self, server: str) -> None:
+        """Begin anew with a server. Raises ServerFailed."""
+        limit = 2 * self._settings[server].connect_timeout_seconds
+        self._wait(self._servers[server].restart(), server, limit)
+
+    def reviewed(self, server: str) -> None:
+        """Somebody has looked at what was held: bring what was accepted."""
+        if (listing := self._servers[server].listing) is not None:
+            self._publish(server, listing)
+
+    def close(self) -> None:
+        """End every server. Takes a bounded time."""
+        self._closed = True
+        if self._loop.started:
+            self._loop.submit(self._close()).result(CLOSE_SECONDS + 5)
+            self._loop.close()
+
+    async def _close(self) -> None:
+        ending = [asyncio.create_task(each.close()) for each in self._servers.values()]
+        if ending:
+            await asyncio.wait(ending, timeout=CLOSE_SECONDS)
+
+    def _supervised(self, name: str, settings: McpServer) -> Supervised:
+        return Supervised(name, settings, wiring=self._wiring, publish=self._listed)
+
+    def _start(self, name: str) -> concurrent.futures.Future[Any]:
+        future = self._loop.submit(self._servers[name].connection())
+        future.add_done_callback(lambda done: self._started(name, done))
+        return future
+
+    def _started(self, name: str, start: concurrent.futures.Future[Any]) -> None:
+        error = None if start.cancelled() else start.exception()
+        if isinstance(error, ServerFailed):
+            self._kept.note_failure(name, self._settings[name])
+        elif error is not None:
+            log.error("starting MCP server %r failed", name, exc_info=error)
+
+    async def _wiring(self, server: Supervised) -> Wiring:
+        settings, known = server.settings, self._config.environment
+        in_thread = asyncio.get_running_loop().run_in_executor
+        environment = await in_thread(None, lambda: child_environment(settings, known))
+        headers = {name: resolve(value, known) for name, value in settings.headers.items()}
+        hidden = await in_thread(None, lambda: secret_values(settings, known))
+        file = self._config.paths.state_dir / "mcp" / "logs" / f"{server.name}.log"
+        redact = Redaction((*self._config.secret_values(), *hidden))
+        voice = self._people.voice(server.name, settings)
+        return Wiring(
+            environment=environment,
+            headers=headers,
+            log=ServerLog(file, redact),
+            auth=self._auth(server),
+            elicit=voice.elicitation,
+            sample=voice.sampling,
+            is_asking=lambda: voice.waiting,
+            on_change=server.changed,
+            legacy=server.is_legacy,
+        )
+
+    def _auth(self, server: Supervised) -> Any:
+        if server.settings.way == "stdio" or "authorization" in map(str.lower, server.settings.headers):
+            return None
+        return None
+
+    def _listed(self, name: str, listing: Listing) -> None:
+        """A server said what it offers."""
+        self._kept.write(name, self._settings[name], listing)
+        self._publish(name, listing)
+
+    def _publish(self, name: str, listing: Listing) -> None:
+        """Make tools of what may be used. A lock that cannot be read means that nothing may be."""
+        try:
+            sifted = self.trust.sift(name, self._settings[name].trust, listing.offers)
+        except ConfigError as error:
+            log.error("MCP server %r is not used: %s", name, error)
+            self._registry.replace_toolset(MCP_PREFIX + name, ())
+            return
+        self._held[name] = sifted.held
+        for warning in (*listing.problems, *sifted.warnings):
+            log.warning("MCP server %r: %s", name, warning)
+        if not self._closed:
+            self._registry.replace_toolset(MCP_PREFIX + name, self._tools(name, listing, sifted.accepted))
+
+    def _tools(self, name: str, listing: Listing, accepted: Iterable[Offer]) -> list[Tool]:
+        settings = self._settings[name]
+
+        async def call(offer: Offer, args: Json, context: CallContext) -> Content:
+            self._require_allowed(name, offer)
+            return content_of(await self.call(name, offer.name, args, context), name, mark=_marked)
+
+        async def ask(method: str, params: Json, _context: CallContext) -> Any:
+            return await self.ask(name, method, **params)
+
+        tools = tools_of(name, settings, accepted, self._names, call)
+        return [*tools, *extras_of(name, settings, listing, self._names, ask, mark=_marked)]
+
+    def _require_allowed(self, server: str, offer: Offer) -> None:
+        """Once more at the moment of the call: the server may have changed the tool since the turn began."""
+        listing = self._servers[server].listing
+        now = next((each for each in listing.offers if each.name == offer.name), offer) if listing else offer
+        policy = self._settings[server].trust
+        for each in (offer, now) if now is not offer else (offer,):
+            if held := self.trust.allows(server, policy, each):
+                advice = "A person can look at it with `toolfold mcp review`."
+                raise Withheld(server, f"has a tool that waits for review: {held}.", advice=advice)
+
+    async def _there(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run work in the servers' own loop, from whatever loop this is."""
+        return await asyncio.wrap_future(self._loop.submit(work))
+
+    def _wait(self, work: Coroutine[Any, Any, T], server: str, seconds: float) -> T:
+        future = self._loop.submit(work)
+        try:
+            return future.result(seconds)
+        except concurrent.futures.TimeoutError:
+            future.cancel()
+            raise NotStarted(server, f"did not answer within {seconds:g} s.") from None
+
+
+class _Loop:
+    """A loop in a thread of its own, started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def started(self) -> bool:
+        return self._loop is not None
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._running())
+
+    def close(self) -> None:
+        with self._lock:
+            loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(CLOSE_SECONDS)
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                # The SDK tells its own log of every odd message; the servers' logs have them already.
+                logging.getLogger("mcp").addHandler(logging.NullHandler())
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._run, name="toolfold-mcp", daemon=True)
+                self._thread.start()
+            return self._loop
+
+    def _run(self) -> None:
+        loop = self._loop
+        assert loop is not None  # noqa: S101 - set before the thread is started
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            if left:
+                loop.run_until_complete(asyncio.wait(left, timeout=2.0))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()
+
+
+def _marked(text: str) -> str:
+    """A server's words, with what addresses the model told apart."""
+    findings = scan_text(text)
+    return neutralised(text, findings) if findings else text
+
+
+def _progress(context: CallContext) -> Any:
+    told = getattr(context, "progress", None)
+    if told is None:
+        return None
+
+    async def progress(done: float, total: float | None, message: str | None) -> None:
+        with contextlib.suppress(Exception):  # whoever is told must not end the call
+            told(done, total, message)
+
+    return progress

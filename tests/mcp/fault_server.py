@@ -1,0 +1,237 @@
+"""A small MCP server over stdio that does one thing wrong, on purpose. Standard library only: it starts fast.
+
+    python fault_server.py [--tools N] [--fault NAME] [--revision 2025-11-25]
+
+The tools are `echo`, which gives its `text` back, and `tool_2` … `tool_N`. The fault shows when `echo` is
+called with the text `now`, or at the moment its name says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+
+def send(message: dict[str, Any]) -> None:
+    write(json.dumps(message).encode() + b"\n")
+
+
+def write(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def answer(id_: Any, result: dict[str, Any]) -> None:
+    send({"jsonrpc": "2.0", "id": id_, "result": result})
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": words}]}
+
+
+def tool(name: str) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+    return {"name": name, "description": f"Gives back the text it is given ({name}).", "inputSchema": schema}
+
+
+class Server:
+    def __init__(self, fault: str, tools: int, revision: str) -> None:
+        self.fault, self.tools, self.revision = fault, tools, revision
+        self.cancelled: list[Any] = []
+        self.calls = 0
+
+    def run(self) -> None:
+        if self.fault == "crash-at-start":
+            print("no database", file=sys.stderr)
+            raise SystemExit(3)
+        if self.fault == "silent-at-start":
+            time.sleep(3600)
+        if self.fault == "banner":
+            write(b"Welcome to the server!\n")
+        if self.fault == "grandchild":
+            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+        if self.fault == "escaped-grandchild":
+            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], start_new_session=True)
+        for line in sys.stdin.buffer:
+            self.hear(json.loads(line))
+        if self.fault == "deaf-to-closing":
+            time.sleep(3600)
+
+    def hear(self, message: dict[str, Any]) -> None:
+        method, id_ = message.get("method"), message.get("id")
+        if method == "initialize":
+            self.initialize(id_)
+        elif method == "tools/list":
+            self.list(id_, message.get("params") or {})
+        elif method == "tools/call":
+            self.call(id_, message["params"])
+        elif method == "ping":
+            if self.fault != "hang-wholly" or not self.calls:
+                answer(id_, {})
+        elif method == "notifications/cancelled":
+            self.cancelled.append(message["params"]["requestId"])
+            print("was told that it is cancelled", file=sys.stderr, flush=True)
+        elif id_ is not None:
+            send({"jsonrpc": "2.0", "id": id_, "error": {"code": -32601, "message": f"no method {method}"}})
+
+    def initialize(self, id_: Any) -> None:
+        if self.fault == "crash-at-hello":
+            raise SystemExit(4)
+        if self.fault == "silent-at-hello":
+            time.sleep(3600)
+        answer(
+            id_,
+            {
+                "protocolVersion": self.revision if self.fault != "odd-revision" else "1066-10-14",
+                "capabilities": {"tools": {"listChanged": True}},
+                "serverInfo": {"name": f"fault-{self.fault or 'none'}", "version": "1"},
+            },
+        )
+
+    def list(self, id_: Any, params: dict[str, Any]) -> None:
+        names = ["echo", *(f"tool_{number}" for number in range(2, self.tools + 1))]
+        if self.fault == "crash-at-list":
+            raise SystemExit(5)
+        if self.fault == "silent-at-list":
+            time.sleep(3600)
+        if self.fault == "endless-list":
+            cursor = int(params.get("cursor") or 0)
+            answer(id_, {"tools": [tool(f"page_{cursor}")], "nextCursor": str(cursor + 1)})
+            return
+        if self.fault == "looping-list":
+            answer(id_, {"tools": [tool("echo")], "nextCursor": "again"})
+            return
+        if self.fault == "same-name-twice":
+            answer(id_, {"tools": [tool("echo"), {**tool("echo"), "description": "another"}]})
+            return
+        if self.fault == "nameless-tool":
+            answer(
+                id_, {"tools": [tool("echo"), {"description": "nameless", "inputSchema": {"type": "object"}}]}
+            )
+            return
+        if self.fault == "changing-list" and self.calls:
+            names.append("arrived_late")
+        answer(id_, {"tools": [tool(name) for name in names]})
+
+    def call(self, id_: Any, params: dict[str, Any]) -> None:
+        self.calls += 1
+        said = (params.get("arguments") or {}).get("text", "")
+        wrong = getattr(self, f"do_{self.fault.replace('-', '_')}", None)
+        if said == "now" and wrong is not None:
+            wrong(id_, params)
+        else:
+            answer(id_, text(said))
+
+    def do_hang(self, id_: Any, params: Any) -> None:
+        """Never answers this call, and hears everything else."""
+
+    def do_hang_wholly(self, id_: Any, params: Any) -> None:
+        time.sleep(3600)
+
+    def do_crash(self, id_: Any, params: Any) -> None:
+        print("out of cheese", file=sys.stderr, flush=True)
+        os._exit(7)
+
+    def do_close_output(self, id_: Any, params: Any) -> None:
+        os.close(1)
+        time.sleep(3600)
+
+    def do_broken_frame(self, id_: Any, params: Any) -> None:
+        write(b'{"jsonrpc": "2.0", "id": %d, "result": {"content": [}\n' % id_)
+
+    def do_half_a_frame(self, id_: Any, params: Any) -> None:
+        write(b'{"jsonrpc": "2.0", "id": %d, "resu\n' % id_)
+
+    def do_noise(self, id_: Any, params: Any) -> None:
+        write(b"Traceback (most recent call last): something\n")
+
+    def do_noise_then_answer(self, id_: Any, params: Any) -> None:
+        write(b"DEBUG thinking\n")
+        answer(id_, text("after the noise"))
+
+    def do_bad_utf8(self, id_: Any, params: Any) -> None:
+        write(b"\xff\xfe\xfd not text \xc3\x28\n")
+
+    def do_bad_utf8_inside(self, id_: Any, params: Any) -> None:
+        frame = json.dumps({"jsonrpc": "2.0", "id": id_, "result": text("caf@")}).encode()
+        write(frame.replace(b"@", b"\xe9") + b"\n")
+
+    def do_wrong_id(self, id_: Any, params: Any) -> None:
+        answer(id_ + 1_000, text("to nobody"))
+
+    def do_no_result(self, id_: Any, params: Any) -> None:
+        send({"jsonrpc": "2.0", "id": id_})
+
+    def do_wrong_shape(self, id_: Any, params: Any) -> None:
+        answer(id_, {"content": "not a list"})
+
+    def do_error(self, id_: Any, params: Any) -> None:
+        send({"jsonrpc": "2.0", "id": id_, "error": {"code": -32000, "message": "the disk is full"}})
+
+    def do_is_error(self, id_: Any, params: Any) -> None:
+        answer(id_, {"isError": True, "content": [{"type": "text", "text": "no such city"}]})
+
+    def do_huge(self, id_: Any, params: Any) -> None:
+        answer(id_, text("x" * 20_000_000))
+
+    def do_huge_without_end(self, id_: Any, params: Any) -> None:
+        write(b'{"jsonrpc": "2.0", "id": %d, "result": {"content": [{"type": "text", "text": "' % id_)
+        for _ in range(400):
+            write(b"x" * 1_000_000)
+        write(b'"}]}}\n')
+
+    def do_flood(self, id_: Any, params: Any) -> None:
+        notice = {
+            "jsonrpc": "2.0",
+            "method": "notifications/message",
+            "params": {"level": "info", "data": "x"},
+        }
+        write((json.dumps(notice).encode() + b"\n") * 50_000)
+        answer(id_, text("after the flood"))
+
+    def do_progress(self, id_: Any, params: Any) -> None:
+        token = params["_meta"]["progressToken"]
+        for step in range(1, 9):
+            notice = {"progressToken": token, "progress": step, "total": 8, "message": f"step {step}"}
+            send({"jsonrpc": "2.0", "method": "notifications/progress", "params": notice})
+            time.sleep(0.25)
+        answer(id_, text("done"))
+
+    def do_changing_list(self, id_: Any, params: Any) -> None:
+        send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        answer(id_, text("changed"))
+
+    def do_twice(self, id_: Any, params: Any) -> None:
+        answer(id_, text("first"))
+        answer(id_, text("second"))
+
+    def do_asks_back(self, id_: Any, params: Any) -> None:
+        asked = {
+            "message": "Your name?",
+            "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}},
+        }
+        send({"jsonrpc": "2.0", "id": "back-1", "method": "elicitation/create", "params": asked})
+        for line in sys.stdin.buffer:
+            reply = json.loads(line)
+            if reply.get("id") == "back-1":
+                answer(id_, text(json.dumps(reply.get("result") or reply.get("error"))))
+                return
+            self.hear(reply)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("--fault", default="")
+    options.add_argument("--tools", type=int, default=1)
+    options.add_argument("--revision", default="2025-11-25")
+    given = options.parse_args()
+    Server(given.fault, given.tools, given.revision).run()
+
+
+if __name__ == "__main__":
+    main()
