@@ -119,6 +119,15 @@ def test_the_same_name_on_two_servers_means_both() -> None:
     assert named("create_issue", *tools) == [tool.name for tool in tools]
 
 
+@pytest.mark.parametrize("name", ["mcp_git_hub_create_issue_ab12cd34ef56", "mcp_git.hub_create_issue"])
+def test_a_servers_tool_is_known_by_its_own_name_whatever_it_is_called_here(name: str) -> None:
+    tool = replace(made(name, server="git.hub"), original_name="mcp__git.hub__create_issue")
+    for written in ("create_issue", "mcp__git.hub__create_issue", name):
+        assert named(f"use {written} now", tool) == [name]
+    post = replace(made("mcp_s_x", server="s"), original_name="mcp__s__post")
+    assert named("use post now", post) == []
+
+
 def test_the_name_its_author_gave_a_tool_is_known_too() -> None:
     tool = replace(made("files_read_text"), original_name="files/read.text")
     assert named("use files/read.text.", tool) == ["files_read_text"]

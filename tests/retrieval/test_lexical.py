@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.retrieval.catalog import made
-from toolfold.model import Tool, freeze
+from toolfold.model import Source, Tool, freeze
 from toolfold.retrieval.lexical import Lexical, read
 from toolfold.retrieval.text import Words
 
@@ -270,3 +270,10 @@ def test_any_sequence_of_changes_ends_where_a_fresh_index_begins(
         assert index.matched(query, kept) == fresh.matched(query, range(len(kept)))
         if len(kept) == 6:
             assert changed == pytest.approx(again, rel=1e-5)
+
+
+def test_of_a_servers_tool_the_name_that_its_author_chose_is_read() -> None:
+    tool = replace(made("mcp_git_hub_open_x1y2", server="git.hub"), original_name="mcp__git.hub__open_issue")
+    assert (read(tool)["name"], read(tool)["server"]) == ("open_issue", "git.hub")
+    catalog = replace(tool, source=Source("catalog", "git.hub"))
+    assert read(catalog)["name"] == "mcp__git.hub__open_issue"

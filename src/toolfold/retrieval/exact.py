@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from toolfold.model import Tool
+from toolfold.model import MCP_SOURCE, Tool
 from toolfold.retrieval.text import COMMON
 
 LONGEST = 1_000_000
@@ -189,6 +189,8 @@ def _spellings(tool: Tool) -> set[str]:
     for server in (tool.source.name, tool.toolset.removeprefix("mcp-")):
         if server and server in name and (own := _own_part(name, server)) and _sets_apart(own):
             spellings.add(own)
+    if tool.source.kind == MCP_SOURCE and _sets_apart(tool.own_name):
+        spellings.add(tool.own_name)
     return spellings
 
 

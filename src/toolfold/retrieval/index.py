@@ -263,7 +263,7 @@ def _places(of: Mapping[int, Any]) -> Places:
 def embedded_text(tool: Tool) -> str:
     """What an embedding model reads of a tool."""
     words = (tool.title, *tool.synonyms) if tool.title else tool.synonyms
-    return tool_text(tool.original_name or tool.name, tool.description, tool.parameters, tool.server, words)
+    return tool_text(tool.own_name, tool.description, tool.parameters, tool.server, words)
 
 
 def checksum(tool: Tool) -> bytes:

@@ -49,7 +49,7 @@ def read(tool: Tool) -> Mapping[str, str]:
     """What a tool says in each field."""
     parameters = Parameters.of(tool.parameters)
     return {
-        "name": tool.original_name or tool.name,
+        "name": tool.own_name,
         "title": tool.title,
         "synonyms": " ".join(tool.synonyms),
         "description": tool.description,
@@ -62,7 +62,7 @@ def read(tool: Tool) -> Mapping[str, str]:
 
 def own_name(tool: Tool) -> str:
     """The tool's name without its server's, which all its neighbours share."""
-    name = tool.original_name or tool.name
+    name = tool.own_name
     return name.removeprefix("mcp_").removeprefix(tool.server) or name
 
 
