@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.conftest import Opened
 from toolfold.approval.allowlist import KEY, AllowList
@@ -220,3 +223,60 @@ class TestWhoMayLoosen:
         config = opened().config
         assert config.approval.deny == ("git push", "tool:wipe")
         assert config.approval.mode == "off"
+
+
+class TestTheListInTheFile:
+    WRITTEN = (
+        "command_allowlist:  # mine\n"
+        "  # for the build\n"
+        "  - rm -rf build\n"
+        '  - "rm -rf dist"   # and this\n'
+        "\n"
+        "  # later\n"
+        "  - rm x\n"
+        "log_level: info\n"
+    )
+
+    def test_taking_a_line_back_leaves_all_others_as_they_are_written(self, file: Path) -> None:
+        file.write_text(self.WRITTEN)
+        assert AllowList(("rm -rf dist",), file=file).remove("rm -rf dist")
+        assert file.read_text() == self.WRITTEN.replace('  - "rm -rf dist"   # and this\n', "")
+
+    def test_a_new_line_joins_the_others(self, file: Path) -> None:
+        file.write_text(self.WRITTEN)
+        AllowList(file=file).add("rm -rf 'a b'")
+        assert file.read_text() == self.WRITTEN.replace("  - rm x\n", "  - rm x\n  - \"rm -rf 'a b'\"\n")
+
+    def test_a_list_in_one_line_stays_in_one_line(self, file: Path) -> None:
+        file.write_text("command_allowlist: [rm a, rm b]  # mine\n")
+        AllowList(file=file).remove("rm a")
+        assert file.read_text() == 'command_allowlist: ["rm b"]  # mine\n'
+
+    def test_a_list_that_is_also_used_elsewhere_is_not_changed_there(self, file: Path) -> None:
+        file.write_text("tools:\n  disabled: &a\n  - x\n  - y\ncommand_allowlist: *a\n")
+        AllowList(file=file).remove("x")
+        assert written_value(file, "tools.disabled") == ["x", "y"]
+        assert written_value(file, KEY) == ["y"]
+
+    @given(
+        before=st.lists(st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1)),
+        after=st.lists(st.sampled_from(["rm a", "5", "- b", "null", "c # d", 'e"f', "g: h", ""])),
+        shared=st.lists(st.sampled_from(["rm a", "5", "- b", "null", "c # d", 'e"f', "g: h"]), min_size=1),
+        data=st.data(),
+    )
+    def test_whatever_is_taken_and_added_the_file_says_just_that(
+        self,
+        tmp_path_factory: pytest.TempPathFactory,
+        before: list[str],
+        after: list[str],
+        shared: list[str],
+        data: st.DataObject,
+    ) -> None:
+        file = tmp_path_factory.mktemp("list") / "config.yaml"
+        old = data.draw(st.permutations([*before, *shared]))
+        quoted = "".join(f"  - {json.dumps(each)}  # {number}\n" for number, each in enumerate(old))
+        file.write_text(f"command_allowlist:\n{quoted}log_level: info\n")
+        wanted = data.draw(st.permutations([*shared, *(each for each in after if each)]))
+        set_value(file, KEY, wanted)
+        assert written_value(file, KEY) == wanted
+        assert written_value(file, "log_level") == "info"

@@ -14,6 +14,7 @@ from toolfold.config.describe import KeyPath
 from toolfold.config.document import Place, compose
 
 _BARE = re.compile(r"(?:[A-Za-z]|\.{0,2}/|~/)[\w./~:@+-]*(?<!:)", re.ASCII)
+_DASH = re.compile(" *- +")
 _WORDS_WITH_MEANING = frozenset({"null", "true", "false"})
 
 
@@ -95,6 +96,8 @@ def _replaced(text: str, pair: tuple[Any, Any], value: Any) -> str:
     new = " " + render(value)
     if _is_empty(node):
         return text[:colon] + new + text[colon:]
+    if not _is_alias(pair) and (kept := _with_items(text, node, value)) is not None:
+        return kept
     start, end = node.start_mark.index, _end(text, pair)
     if node.id != "scalar" and not node.flow_style:
         # The block below the key goes; what stands between them (a comment) stays.
@@ -103,13 +106,47 @@ def _replaced(text: str, pair: tuple[Any, Any], value: Any) -> str:
     return text[:start] + (new if text[start - 1] == ":" else new[1:]) + text[end:]
 
 
+def _with_items(text: str, node: Any, value: Any) -> str | None:
+    """A block list that keeps the lines of the items that stay; None where none does or can."""
+    if node.id != "sequence" or node.flow_style or not isinstance(value, list):
+        return None
+    lines = [_line_of_item(text, item) for item in node.value]
+    wanted, dropped = list(value), list[tuple[int, int]]()
+    for item, line in zip(node.value, lines, strict=True):
+        if line is None:
+            return None
+        if wanted and item.value == wanted[0]:
+            wanted.pop(0)
+        else:
+            dropped.append(line)
+    if len(dropped) == len(lines) or lines[-1] is None:
+        return None
+    end, indent = lines[-1][1], " " * node.start_mark.column
+    text = text[:end] + "".join(f"\n{indent}- {render(each)}" for each in wanted) + text[end:]
+    for start, stop in reversed(dropped):
+        text = text[:start] + text[stop + 1 :]
+    return text
+
+
+def _line_of_item(text: str, item: Any) -> tuple[int, int] | None:
+    """Where the line begins and ends that holds an item and nothing else; None for what is not so simple."""
+    start, end = item.start_mark.index, _node_end(text, item)
+    begin = _line_start(text, start)
+    simple = item.id == "scalar" and _DASH.fullmatch(text, begin, start) and "\n" not in text[start:end]
+    return (begin, _line_end(text, end)) if simple else None
+
+
 def _end(text: str, pair: tuple[Any, Any]) -> int:
     """Where the value's own text ends: YAML lets a block reach over the comments that follow it."""
     key, node = pair
-    is_alias = node.start_mark.index < key.start_mark.index
-    if is_alias or _is_empty(node):
+    if _is_alias(pair) or _is_empty(node):
         return _after_colon(text, key)
     return _node_end(text, node)
+
+
+def _is_alias(pair: tuple[Any, Any]) -> bool:
+    key, node = pair
+    return bool(node.start_mark.index < key.start_mark.index)
 
 
 def _node_end(text: str, node: Any) -> int:
