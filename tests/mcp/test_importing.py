@@ -25,6 +25,7 @@ from toolfold.sources.mcp.importing import (
     own_name,
     read,
     referring,
+    veiled,
 )
 from toolfold.sources.mcp.importing.documents import parse, read_document, without_comments
 from toolfold.sources.mcp.importing.found import Client, NotUsable, Scope
@@ -479,6 +480,21 @@ def test_secrets_that_are_written_out_are_flagged_and_references_are_not() -> No
     assert literal_secrets(settings) == ("env.GITHUB_TOKEN", "env.PLAIN", "headers.Authorization", "args")
     assert literal_secrets({"url": "https://me:password@x.example"}) == ("url",)
     assert literal_secrets({"command": "npx", "args": ["-y", "@org/server", "--port", "80"]}) == ()
+
+
+def test_what_is_shown_holds_no_secret_and_every_reference() -> None:
+    settings = {
+        "command": "x",
+        "args": ["--api-key", "abcdef123456", "--token=${T}", TOKEN, "--port", "80"],
+        "env": {"A_TOKEN": TOKEN, "B_TOKEN": "${B}", "DSN": "postgres://me:password@${HOST}/db"},
+        "headers": {"Authorization": "Bearer ${C}", "authorization": "Basic ${C}abc"},
+    }
+    shown = veiled(settings)
+    assert shown["args"] == ["--api-key", "[redacted]", "--token=${T}", "[redacted]", "--port", "80"]
+    assert shown["env"] == {"A_TOKEN": "[redacted]", "B_TOKEN": "${B}", "DSN": "[redacted]"}
+    assert shown["headers"] == {"Authorization": "Bearer ${C}", "authorization": "[redacted]"}
+    assert veiled({"url": "https://me:password@x.example"})["url"] == "https://me:[redacted]@x.example"
+    assert veiled({"url": "https://x.example"}) == {"url": "https://x.example"}
 
 
 def test_secrets_can_be_left_behind_as_references() -> None:

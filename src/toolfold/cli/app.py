@@ -33,6 +33,7 @@ COMMANDS = {
     "env": "See where commands can run, try a place out, open a shell there.",
     "eval": "Measure how well tools are found, on your own data.",
     "explain": "See what a model is shown for a message, and why.",
+    "mcp": "Put MCP servers behind Toolfold: add, import, test and review them.",
     "plugins": "List plugins, and trust a project's.",
     "search": "Find the tools for a message, and see why.",
     "tools": "List, inspect and switch tools.",

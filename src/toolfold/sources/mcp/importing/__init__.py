@@ -9,7 +9,7 @@ from toolfold.sources.mcp.importing.candidates import Candidate, candidates, own
 from toolfold.sources.mcp.importing.clients import CLIENTS, guessed, read
 from toolfold.sources.mcp.importing.found import Answer, Found, Place, Unusable
 from toolfold.sources.mcp.importing.places import existing
-from toolfold.sources.mcp.importing.secrets import literal_secrets, referring
+from toolfold.sources.mcp.importing.secrets import literal_secrets, referring, veiled
 
 __all__ = [
     "CLIENTS",
@@ -25,4 +25,5 @@ __all__ = [
     "own_name",
     "read",
     "referring",
+    "veiled",
 ]

@@ -6,15 +6,15 @@ Decides by names and by the shapes of well-known tokens; a secret that looks lik
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from toolfold.model import Json
-from toolfold.redaction import Redaction
+from toolfold.redaction import HIDDEN, Redaction
 from toolfold.sources.mcp.importing.variables import variable_name
 
-_REFERENCE = re.compile(r"(?<!\$)\$\{")
-_SCHEME = re.compile(r"((?:Bearer|Basic|Token)\s+)?(.*)", re.IGNORECASE | re.DOTALL)
+_REFERENCE = re.compile(r"(?<!\$)\$\{[^{}]*\}")
+_SCHEME = re.compile(r"(?:Bearer|Basic|Token)\s+", re.IGNORECASE)
 _MOST = 2_000
 
 
@@ -35,11 +35,34 @@ def referring(server: str, settings: Mapping[str, Any]) -> tuple[Json, tuple[str
         if not name:
             continue
         variable = variable_name(name if section == "env" else f"{server}_{name}")
-        scheme = _SCHEME.fullmatch(changed[section][name])
-        before = (scheme[1] or "") if scheme and section == "headers" else ""
+        scheme = _SCHEME.match(changed[section][name])
+        before = scheme[0] if scheme and section == "headers" else ""
         changed[section] = {**changed[section], name: f"{before}${{{variable}}}"}
         variables.append(variable)
     return changed, tuple(variables)
+
+
+def veiled(settings: Mapping[str, Any]) -> Json:
+    """The settings as anybody may see them: what is secret is not there, references are."""
+    changed = dict(settings)
+    for key in literal_secrets(settings):
+        section, _, name = key.partition(".")
+        if name:
+            changed[section] = {**changed[section], name: HIDDEN}
+    changed["args"] = _veiled_words(settings.get("args", ()))
+    changed["url"] = Redaction()(url) if _looks_secret(url := str(settings.get("url", ""))) else url
+    return {key: value for key, value in changed.items() if value or key not in ("args", "url")}
+
+
+def _veiled_words(args: Iterable[Any]) -> list[str]:
+    """The arguments; `--api-key` says of the next one what it is."""
+    before, words = "", []
+    for each in map(str, args):
+        is_named = before.startswith("-") and not each.startswith("-")
+        named = f"{before.lstrip('-')}={each}" if is_named else each
+        words.append(HIDDEN if _looks_secret(each) or _looks_secret(named) else each)
+        before = each
+    return words
 
 
 def _secrets(settings: Mapping[str, Any]) -> Iterator[str]:
@@ -47,27 +70,19 @@ def _secrets(settings: Mapping[str, Any]) -> Iterator[str]:
         for name, value in settings.get(section, {}).items():
             if isinstance(value, str) and _is_literal_secret(name, value):
                 yield f"{section}.{name}"
-    if any(_looks_secret(each) for each in _words(settings.get("args", ()))):
+    args = [str(each) for each in settings.get("args", ())]
+    if _veiled_words(args) != args:
         yield "args"
     if _looks_secret(str(settings.get("url", ""))):
         yield "url"
 
 
-def _words(args: Any) -> Iterator[str]:
-    """Each argument, and each with the one before it: `--api-key` says what the next one is."""
-    before = ""
-    for each in args:
-        yield str(each)
-        if before.startswith("-") and not str(each).startswith("-"):
-            yield f"{before.lstrip('-')}={each}"
-        before = str(each)
-
-
 def _is_literal_secret(name: str, value: str) -> bool:
-    if _REFERENCE.search(value):
-        return False
-    return _looks_secret(f"{name}={value}") or (name.lower() == "authorization" and bool(value.strip()))
+    written_out = _REFERENCE.sub("", value).strip()
+    says_who = name.lower() == "authorization" and bool(_SCHEME.sub("", f"{written_out} ", count=1).strip())
+    return says_who or _looks_secret(f"{name}={value}")
 
 
 def _looks_secret(text: str) -> bool:
-    return not _REFERENCE.search(text) and Redaction().finds_any(text[:_MOST])
+    """Whether there is a secret beside the references."""
+    return Redaction().finds_any(_REFERENCE.sub("", text)[:_MOST])

@@ -1,0 +1,170 @@
+"""`toolfold mcp add`: a server on the command line, shown, asked about, written down and tried."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from toolfold.cli.app import FAILED, Invocation
+from toolfold.cli.servers import (
+    agreed,
+    changing,
+    describe,
+    keep_private,
+    key_of,
+    probed,
+    project_option,
+    settings_file,
+    show_tools,
+    yes_option,
+)
+from toolfold.cli.show import out, plain, warn
+
+
+class _WithCommand(click.Command):
+    """The server's own command line ends ours: its options are never taken for ours."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        place = _second_word(args, _options_with_values(self)) if "--" not in args else None
+        if place is None or _is_url(args[place]):
+            return super().parse_args(ctx, args)
+        return super().parse_args(ctx, [*args[:place], "--", *args[place:]])
+
+
+def _options_with_values(command: click.Command) -> set[str]:
+    options = (each for each in command.params if isinstance(each, click.Option))
+    return {name for option in options if not option.is_flag for name in option.opts}
+
+
+def _is_url(word: str) -> bool:
+    return word.startswith(("http://", "https://"))
+
+
+def _second_word(args: Sequence[str], with_values: set[str]) -> int | None:
+    """Where the second word stands that is neither an option nor an option's value."""
+    words, place = 0, 0
+    while place < len(args):
+        if args[place] in with_values:
+            place += 1
+        elif not args[place].startswith("-"):
+            words += 1
+            if words == 2:
+                return place
+        place += 1
+    return None
+
+
+@click.command("add", cls=_WithCommand)
+@click.argument("name")
+@click.argument("target", nargs=-1, required=True, metavar="URL | COMMAND [ARGUMENT]...")
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="A variable it is given; ${NAME} refers.")
+@click.option("--pass-env", multiple=True, metavar="NAME", help="A variable of yours it is given.")
+@click.option(
+    "--header", multiple=True, metavar="NAME:VALUE", help="A header of every request; ${NAME} refers."
+)
+@click.option("--cwd", type=click.Path(file_okay=False, path_type=Path), help="The folder it starts in.")
+@click.option("--transport", type=click.Choice(["http", "sse"]), help="How an address is reached.")
+@click.option("--include", multiple=True, metavar="GLOB", help="Use only these of its tools.")
+@click.option("--exclude", multiple=True, metavar="GLOB", help="Leave these of its tools out.")
+@click.option("--trust", type=click.Choice(["pin", "warn", "off"]), help="What becomes of changed tools.")
+@click.option("--test/--no-test", default=True, help="Start it afterwards and show its tools.")
+@project_option
+@yes_option
+@click.pass_obj
+def add(
+    invocation: Invocation,
+    /,
+    name: str,
+    target: tuple[str, ...],
+    test: bool,
+    in_project: bool,
+    yes: bool,
+    **how: Any,
+) -> int:
+    """Add a server: the address of one that runs, or the command that starts one.
+
+    You see what would be run and are asked; that is the approval of its tools as they are now.
+    """
+    from toolfold.config import set_value
+    from toolfold.sources.mcp.importing import literal_secrets
+
+    settings = _settings(target, how)
+    file = settings_file(invocation, in_project)
+    _require_free(invocation, name, file)
+    describe(name, settings)
+    secrets = literal_secrets(settings)
+    for key in secrets:
+        warn(f"{key} is written out; a reference such as ${{NAME}} keeps it out of the file")
+    if in_project and secrets:
+        raise click.ClickException("a project's file is no place for secrets. Use references.")
+    if not agreed("Add it?", yes):
+        out("nothing was added.")
+        return FAILED
+    if secrets:
+        keep_private(file)
+    with changing(invocation, file):
+        set_value(file, key_of(name), settings)
+    out(f"added to {plain(str(file))}")
+    return _tried(invocation, name) if test else 0
+
+
+def _settings(target: Sequence[str], how: dict[str, Any]) -> dict[str, Any]:
+    """What the words of the command line say, as a file would."""
+    first = target[0]
+    is_url = _is_url(first)
+    if is_url and len(target) > 1:
+        raise click.UsageError("an address stands alone; what follows it is not understood")
+    said: dict[str, Any] = {"url": first} if is_url else {"command": first, "args": list(target[1:])}
+    said["env"] = dict(_pair(each, "=", "--env") for each in how["env"])
+    said["headers"] = dict(_pair(each, ":", "--header") for each in how["header"])
+    said |= {key: list(how[key]) for key in ("pass_env", "include", "exclude")}
+    said |= {key: how[key] for key in ("transport", "trust")}
+    said["cwd"] = str(Path(how["cwd"]).absolute()) if how["cwd"] else None
+    settings = {key: value for key, value in said.items() if value}
+    _require_usable(settings)
+    return settings
+
+
+def _pair(text: str, sign: str, option: str) -> tuple[str, str]:
+    name, found, value = text.partition(sign)
+    if not found or not name.strip():
+        raise click.UsageError(f"{option} is written NAME{sign}VALUE, not {text!r}")
+    return name.strip(), value.strip() if sign == ":" else value
+
+
+def _require_usable(settings: dict[str, Any]) -> None:
+    from pydantic import ValidationError
+
+    from toolfold.config.servers import usable
+
+    try:
+        usable(settings)
+    except ValidationError as error:
+        raise click.UsageError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+
+
+def _require_free(invocation: Invocation, name: str, file: Path) -> None:
+    from toolfold.config import written_value
+    from toolfold.sources.mcp.importing import own_name
+
+    if own_name(name) != name:
+        raise click.UsageError(f"{name!r} cannot be the name of a server. Try {own_name(name)!r}.")
+    if name in invocation.config().mcp.servers or written_value(file, key_of(name)) is not None:
+        raise click.ClickException(
+            f"there is a server {name!r} already. Take another name, or: toolfold mcp remove {name}"
+        )
+
+
+def _tried(invocation: Invocation, name: str) -> int:
+    config = invocation.config()
+    if name not in config.mcp.servers:  # the project it stands in is not trusted
+        return 0
+    (probe,) = probed(config, [name])
+    if probe.problem:
+        warn(f"{probe.problem}\nIt stays in the file. Mend it there and try again: toolfold mcp test {name}")
+        return FAILED
+    show_tools(probe)
+    return 0
