@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,8 @@ from toolfold.environments.modal import Modal, ModalSandbox
 
 Options = dict[str, str]
 Made = Modal | Daytona
-LEASE = 3
+LEASE = 4
+PATIENCE = 30.0
 TOKENS = {
     "modal": {"MODAL_TOKEN_ID": "ak-test", "MODAL_TOKEN_SECRET": "as-test"},
     "daytona": {"DAYTONA_API_KEY": "dtn-test"},
@@ -39,6 +41,7 @@ class Clouds:
     def __init__(self) -> None:
         self._urls: dict[str, str] = {}
         self._folders: dict[str, Path] = {}
+        self._servers: dict[str, subprocess.Popen[str]] = {}
         self._stopping = contextlib.ExitStack()
 
     def url(self, name: str) -> str:
@@ -51,6 +54,15 @@ class Clouds:
         """The sandboxes that were made there with these options and run, each with its limits."""
         notes = (json.loads(note.read_text()) for note in self._folders[name].glob("*.json"))
         return [note for note in notes if options["home"] in note["home"]]
+
+    @contextmanager
+    def silent(self, name: str) -> Iterator[None]:
+        """As where a network swallows everything: connections stay open, and nobody answers."""
+        self._servers[name].send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._servers[name].send_signal(signal.SIGCONT)
 
     def close(self) -> None:
         self._stopping.close()
@@ -65,12 +77,21 @@ class Clouds:
             stdout=subprocess.PIPE,
             text=True,
         )
+        self._servers[name] = server
         assert server.stdin is not None
         assert server.stdout is not None
         self._stopping.callback(server.stdout.close)
-        self._stopping.callback(server.wait)
+        self._stopping.callback(_ended, server)
         self._stopping.callback(server.stdin.close)
         return server.stdout.readline().strip()
+
+
+def _ended(server: subprocess.Popen[str]) -> None:
+    try:
+        server.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
 
 
 CLOUDS = Clouds()
@@ -111,8 +132,6 @@ def without_credentials(name: str, options: Mapping[str, str]) -> Made:
 @contextmanager
 def sandbox(name: str, tmp_path: Path) -> Iterator[Options]:
     """What it takes to have a sandbox that nobody else finds. It ends with its server."""
-    if not os.environ.get("TOOLFOLD_TEST_CLOUDS"):
-        pytest.skip("set TOOLFOLD_TEST_CLOUDS=1 to try modal and daytona; one of them may hang")
     if not importlib.util.find_spec(name):
         pytest.skip(f"the package `{name}` is not installed: pip install 'toolfold[{name}]'")
     yield {

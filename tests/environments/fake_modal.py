@@ -8,7 +8,6 @@ does. Like the real one, it leaves a program's input open when a client goes.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -151,6 +150,7 @@ class Router:
     def __init__(self, sandboxes: Sandboxes) -> None:
         self._sandboxes = sandboxes
         self._programs: dict[str, Program] = {}
+        self._taken: dict[str, int] = {}
 
     def service(self) -> Service:
         methods: dict[str, _Method] = {
@@ -176,8 +176,11 @@ class Router:
     async def write(
         self, request: router_pb2.TaskExecStdinWriteRequest
     ) -> router_pb2.TaskExecStdinWriteResponse:
+        """Once, however often it is sent: each time it says where it belongs."""
         program = self._program(request)
-        await program.write(request.data)
+        taken = self._taken.get(request.exec_id, 0)
+        self._taken[request.exec_id] = max(taken, request.offset + len(request.data))
+        await program.write(request.data[max(0, taken - request.offset) :])
         if request.eof:
             program.close_input()
         return router_pb2.TaskExecStdinWriteResponse()
@@ -226,8 +229,6 @@ async def serve(folder: str) -> None:
     await asyncio.to_thread(sys.stdin.read)
     await sandboxes.close()
     server.close()
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(server.wait_closed(), 1)
     os._exit(0)  # whoever is still connected is of no interest
 
 

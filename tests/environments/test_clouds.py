@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.environments.clouds import CLOUDS, MAKERS, TOKENS, Made, Options, sandbox
-from tests.environments.test_contract import FOREVER, asleep_somewhere, gone_everywhere, until
+from tests.environments.test_contract import FOREVER, PATIENCE, asleep_somewhere, gone_everywhere, until
 from toolfold.environments import Environment
 from toolfold.errors import EnvironmentFailed
 
@@ -88,6 +88,39 @@ async def test_a_lost_one_is_said_and_the_next_command_has_another(
         with pytest.raises(EnvironmentFailed, match="The next command"):
             await running
         assert (await environment.run("echo on")).output == "on\n"
+
+
+async def test_a_server_that_falls_silent_is_said_and_the_next_command_works(
+    name: str, options: Options, token: str
+) -> None:
+    async with Environment(make(name, options)) as environment:
+        running = asyncio.create_task(environment.run(f"export MARK={token}; {FOREVER}"))
+        await asleep_somewhere(token)
+        with CLOUDS.silent(name):
+            async with asyncio.timeout(PATIENCE):
+                with pytest.raises(EnvironmentFailed, match=r"nothing answers there any more\. The next"):
+                    await running
+        assert (await environment.run("echo on")).output == "on\n"
+    await gone_everywhere(token)
+
+
+async def test_a_silent_server_keeps_nobody_waiting(
+    name: str, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {"PROBE_SECONDS", "FIND_SECONDS", "CLOSE_SECONDS", "START_SECONDS", "USE_SECONDS"}
+    module = sys.modules[type(make(name, options)).__module__]
+    for limit in limits & vars(module).keys():
+        monkeypatch.setattr(module, limit, 0.3)
+    async with Environment(make(name, options)) as environment:
+        await environment.run("true")
+        with CLOUDS.silent(name):
+            async with asyncio.timeout(PATIENCE):
+                assert not (await make(name, options).check()).available
+                with pytest.raises(EnvironmentFailed, match="it does not answer"):
+                    await environment.run("true")
+                async with Environment(make(name, options)) as other:
+                    with pytest.raises(EnvironmentFailed, match=r"it does not answer\. Is the network there"):
+                        await other.run("true")
 
 
 async def test_a_long_command_in_the_background_is_no_trouble(name: str, options: Options) -> None:

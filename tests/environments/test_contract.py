@@ -69,6 +69,11 @@ class TestACommand:
         done = await environment.run("exec sh -c 'echo other; exit 9'")
         assert (done.code, done.output) == (9, "other\n")
 
+    async def test_a_command_that_closes_its_output_runs_to_its_end(self, environment: Environment) -> None:
+        done = await environment.run("exec sh -c 'sleep 0.5; echo made >file; exit 9' >/dev/null 2>&1")
+        assert (done.code, done.output) == (9, "")
+        assert (await environment.run("cat file")).output == "made\n"
+
     async def test_what_is_no_shell_text_is_an_exit_code(self, environment: Environment) -> None:
         done = await environment.run("if")
         assert done.code == 2
@@ -153,6 +158,13 @@ class TestItsEnd:
         assert (done.timed_out, done.code) == (True, None)
         assert done.output.startswith("before\n")
         assert (await environment.run("echo still here")).output == "still here\n"
+
+    async def test_a_time_limit_holds_for_a_command_that_has_closed_its_output(
+        self, environment: Environment, token: str
+    ) -> None:
+        done = await environment.run(f"export MARK={token}; exec {FOREVER} >/dev/null 2>&1", seconds=0.5)
+        assert traces(token) == []
+        assert (done.timed_out, done.code) == (True, None)
 
     async def test_a_cancelled_command_leaves_no_process(self, environment: Environment, token: str) -> None:
         running = asyncio.create_task(environment.run(self.STUBBORN.format(token=token, forever=FOREVER)))
@@ -483,6 +495,24 @@ class TestABackgroundProcess:
         await written(environment, found, "got this")
         assert (await environment.processes.kill(name)).state == "ended"
         assert traces(token) == []
+
+
+async def test_what_is_written_at_once_arrives_once_and_whole(site: Site) -> None:
+    backend = site.backend()
+    await backend.open()
+    channel = await backend.spawn(["cat"], env={}, pty=None)
+    lines = [b"%d %s\n" % (n, b"x" * 50) for n in range(200)]
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(*map(channel.write, lines))
+            await channel.close_input()
+            heard = b""
+            while data := await channel.read():
+                heard += data
+    finally:
+        await channel.close()
+        await backend.close()
+    assert sorted(heard.splitlines(keepends=True)) == sorted(lines)
 
 
 async def test_a_place_says_whether_it_can_be_used(site: Site) -> None:

@@ -8,13 +8,21 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.environments.places import folders, local, traces
-from tests.environments.test_contract import FOREVER, asleep_somewhere, until
-from toolfold.environments import Environment
+from tests.environments.places import folders, leased, local, traces
+from tests.environments.test_contract import (
+    FOREVER,
+    PATIENCE,
+    asleep_somewhere,
+    gone_everywhere,
+    until,
+)
+from toolfold.environments import Channel, Environment, Size
+from toolfold.environments.local import Local
 from toolfold.errors import EnvironmentFailed
 
 
@@ -47,13 +55,74 @@ async def test_a_silent_client_counts_as_gone(options: dict[str, str], token: st
         await client.wait()
 
 
+def guards(options: dict[str, str]) -> list[int]:
+    return [int(each.partition(":")[0]) for each in traces(options["notes"]) if "shell/guard" in each]
+
+
+async def test_a_place_that_falls_silent_is_said_long_before_the_time_limit(
+    options: dict[str, str], token: str
+) -> None:
+    async with Environment(leased(options)) as environment:
+        command = asyncio.create_task(environment.run(f"export MARK={token}; {FOREVER}"))
+        await asleep_somewhere(token)
+        stopped = guards(options)
+        for each in stopped:
+            os.kill(each, signal.SIGSTOP)
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(EnvironmentFailed, match=r"nothing answers there any more\. Try again"):
+                await command
+        for each in stopped:
+            os.kill(each, signal.SIGCONT)
+        assert (await environment.run("echo on")).output == "on\n"
+    await gone_everywhere(token)
+
+
+class Deaf(Local):
+    """A place that takes nothing any more, once it is told so."""
+
+    deaf = False
+
+    async def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], pty: Size | None) -> Channel:
+        channel = await super().spawn(argv, env=env, pty=pty)
+        write, close_input = channel.write, channel.close_input
+
+        async def stuck() -> None:
+            if self.deaf:
+                await asyncio.Event().wait()
+
+        async def writing(data: bytes) -> None:
+            await stuck()
+            await write(data)
+
+        async def closing() -> None:
+            await stuck()
+            await close_input()
+
+        channel.write, channel.close_input = writing, closing  # type: ignore[method-assign]
+        return channel
+
+
+async def test_an_order_that_nobody_takes_is_not_waited_for(
+    options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ANSWER_SECONDS", "ENDING_SECONDS", "START_SECONDS", "PARTING_SECONDS"):
+        monkeypatch.setattr(f"toolfold.environments.guard.{name}", 0.2)
+    backend = Deaf(home=Path(options["home"]), notes=Path(options["notes"]), environment=os.environ)
+    environment = Environment(backend)
+    await environment.open()
+    backend.deaf = True
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(EnvironmentFailed):
+            await environment.processes.all()
+        await environment.close()
+
+
 async def test_a_killed_guard_is_replaced(options: dict[str, str], token: str) -> None:
     async with Environment(local(options)) as environment:
         await environment.run("cd /usr; export KEPT=1")
-        for trace in traces(options["notes"]):
-            if "shell/guard" in trace:
-                with contextlib.suppress(ProcessLookupError):  # one may end with the other
-                    os.kill(int(trace.partition(":")[0]), signal.SIGKILL)
+        for each in guards(options):
+            with contextlib.suppress(ProcessLookupError):  # one may end with the other
+                os.kill(each, signal.SIGKILL)
         done = await environment.run(f"pwd; echo $KEPT; export MARK={token}; {FOREVER}", seconds=1)
         assert done.timed_out
         assert done.output == "/usr\n1\n"

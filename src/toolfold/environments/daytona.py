@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from toolfold.environments.backend import Backend, Channel, Readiness, Size
 from toolfold.environments.typed import Typed
+from toolfold.environments.within import within
 from toolfold.errors import EnvironmentFailed
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 PROBE_SECONDS = 5.0
 FIND_SECONDS = 30.0
 CREATE_SECONDS = 900.0
+USE_SECONDS = 60.0
 CLOSE_SECONDS = 20.0
 ACTIVE_SECONDS = 120.0
 """How often the sandbox is told that it is in use."""
@@ -107,16 +109,15 @@ class Daytona(Backend):
             return Readiness(False, "the package `daytona` is not installed", _INSTALL)
         client = None
         try:
-            async with asyncio.timeout(PROBE_SECONDS):
-                client = self._connected()
-                await self._found(client)
+            client = self._connected()
+            await within(PROBE_SECONDS, self._found(client))
         except TimeoutError:
             return Readiness(False, "Daytona does not answer", "Is the network there?")
         except Exception as error:
             return Readiness(False, _said(error), _why(error))
         finally:
             if client:
-                await client.close()
+                await _closed(client)
         return Readiness(True)
 
     async def open(self) -> None:
@@ -136,7 +137,7 @@ class Daytona(Backend):
             raise EnvironmentFailed("daytona is closed.", advice="Open it again.")
         typed = Typed(terminal=pty is not None)
         try:
-            line = await _Line.open(self._sandbox, typed, env, pty or Size())
+            line = await within(USE_SECONDS, _Line.open(self._sandbox, typed, env, pty or Size()))
             await typed.begin(line, self.folder, argv)
         except Exception as error:
             problem = f"daytona cannot start a program: {_said(error)}."
@@ -146,24 +147,22 @@ class Daytona(Backend):
     async def close(self) -> None:
         if self._staying:
             self._staying.cancel()
-            await asyncio.wait({self._staying})
         client, self._client = self._client, None
         sandbox, self._sandbox = self._sandbox, None
         with contextlib.suppress(Exception):  # it may be gone already, or out of reach
-            async with asyncio.timeout(CLOSE_SECONDS):
-                if sandbox and not self.lasting:
-                    await sandbox.delete()
+            if sandbox and not self.lasting:
+                await within(CLOSE_SECONDS, sandbox.delete())
         if client:
-            await client.close()
+            await _closed(client)
 
     async def remove(self) -> None:
         """Delete the sandbox, with all that is in it."""
         client = self._connected()
         try:
             if sandbox := await self._found(client):
-                await sandbox.delete()
+                await within(CLOSE_SECONDS, sandbox.delete())
         finally:
-            await client.close()
+            await _closed(client)
 
     def _connected(self) -> daytona.AsyncDaytona:
         import daytona
@@ -182,25 +181,27 @@ class Daytona(Backend):
     async def _usable(self, client: daytona.AsyncDaytona) -> daytona.AsyncSandbox:
         import daytona
 
-        sandbox = await self._found(client)
-        if sandbox is None:
-            try:
-                sandbox = await client.create(self._params(), timeout=CREATE_SECONDS)
-            except daytona.DaytonaConflictError:  # another client was faster
-                sandbox = await client.get(self._name)
+        sandbox = await self._found(client) or await self._created(client)
         if sandbox.state != daytona.SandboxState.STARTED:
-            await self._started(sandbox)
-        self._home = self._wanted.home or await sandbox.get_work_dir()
+            await within(CREATE_SECONDS, self._started(sandbox))
+        self._home = self._wanted.home or await within(USE_SECONDS, sandbox.get_work_dir())
         folders = {"home": shlex.quote(self._home), "notes": shlex.quote(self.folder)}
-        await sandbox.process.exec(_TIDY.format(**folders))
+        await within(USE_SECONDS, sandbox.process.exec(_TIDY.format(**folders)))
         return sandbox
+
+    async def _created(self, client: daytona.AsyncDaytona) -> daytona.AsyncSandbox:
+        import daytona
+
+        try:
+            return await within(CREATE_SECONDS, client.create(self._params(), timeout=CREATE_SECONDS))
+        except daytona.DaytonaConflictError:  # another client was faster
+            return await within(FIND_SECONDS, client.get(self._name))
 
     async def _found(self, client: daytona.AsyncDaytona) -> daytona.AsyncSandbox | None:
         import daytona
 
         try:
-            async with asyncio.timeout(FIND_SECONDS):
-                sandbox = await client.get(self._name)
+            sandbox = await within(FIND_SECONDS, client.get(self._name))
         except daytona.DaytonaNotFoundError:
             return None
         gone = (daytona.SandboxState.DESTROYED, daytona.SandboxState.DESTROYING)
@@ -235,7 +236,7 @@ class Daytona(Backend):
         while self._sandbox:
             await asyncio.sleep(ACTIVE_SECONDS)
             with contextlib.suppress(Exception):
-                await self._sandbox.refresh_activity()
+                await within(USE_SECONDS, self._sandbox.refresh_activity())
 
 
 class _Line:
@@ -273,6 +274,11 @@ class _Line:
 
     async def hang_up(self) -> None:
         await self._handle.disconnect()
+
+
+async def _closed(client: daytona.AsyncDaytona) -> None:
+    with contextlib.suppress(Exception):
+        await within(CLOSE_SECONDS, client.close())
 
 
 def _said(error: Exception) -> str:

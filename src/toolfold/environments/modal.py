@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from toolfold.environments.backend import Backend, Channel, Readiness, Size
+from toolfold.environments.within import heard, within
 from toolfold.errors import EnvironmentFailed
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 PROBE_SECONDS = 5.0
 FIND_SECONDS = 30.0
 CREATE_SECONDS = 900.0
+START_SECONDS = 60.0
 CLOSE_SECONDS = 20.0
 LAST_WORDS_SECONDS = 1.0
 LEASE_SECONDS = 60
@@ -109,8 +111,7 @@ class Modal(Backend):
         if not importlib.util.find_spec("modal"):
             return Readiness(False, "the package `modal` is not installed", _INSTALL)
         try:
-            async with asyncio.timeout(PROBE_SECONDS):
-                await (await _client()).hello.aio()
+            await within(PROBE_SECONDS, _greeted())
         except TimeoutError:
             return Readiness(False, "Modal does not answer", "Is the network there?")
         except Exception as error:
@@ -121,8 +122,7 @@ class Modal(Backend):
         if not importlib.util.find_spec("modal"):
             raise EnvironmentFailed("The package `modal` is not installed.", advice=_INSTALL)
         try:
-            async with asyncio.timeout(CREATE_SECONDS):
-                self._sandbox = await self._found() or await self._created()
+            self._sandbox = await self._found() or await within(CREATE_SECONDS, self._created())
         except Exception as error:
             raise EnvironmentFailed(
                 f"Modal has no sandbox for us: {_said(error)}.", advice=_why(error)
@@ -130,7 +130,7 @@ class Modal(Backend):
 
     async def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], pty: Size | None) -> Channel:
         try:
-            program = await self._started(argv, env, terminal=pty is not None)
+            program = await within(START_SECONDS, self._started(argv, env, terminal=pty is not None))
         except Exception as error:
             raise EnvironmentFailed(
                 f"modal cannot start a program: {_said(error)}.", advice=self.advice
@@ -142,32 +142,41 @@ class Modal(Backend):
         if sandbox is None:
             return
         with contextlib.suppress(Exception):  # it may be gone already, or out of reach
-            async with asyncio.timeout(CLOSE_SECONDS):
-                if not self.lasting:
-                    await sandbox.terminate.aio()
-                await sandbox.detach.aio()
+            await within(CLOSE_SECONDS, self._left(sandbox))
 
     async def remove(self) -> None:
         """End the sandbox, with all that is in it."""
         with contextlib.suppress(Exception):
             if sandbox := await self._found():
-                await sandbox.terminate.aio()
+                await within(CLOSE_SECONDS, sandbox.terminate.aio())
 
     async def resize(self, env: Mapping[str, str], size: Size) -> None:
         """Change the size of the terminal of a program that was started with these variables."""
         mark = " ".join(f"{name}={value}" for name, value in env.items())
         words = ("sh", "-c", _RESIZE, mark, str(size.rows), str(size.columns))
         with contextlib.suppress(Exception):  # it has ended
-            await (await self._started(words, {}, terminal=False)).wait.aio()
+            await within(START_SECONDS, self._run(words))
+
+    async def _run(self, words: Sequence[str]) -> None:
+        await (await self._started(words, {}, terminal=False)).wait.aio()
+
+    async def _left(self, sandbox: modal.Sandbox) -> None:
+        if not self.lasting:
+            await sandbox.terminate.aio()
+        await sandbox.detach.aio()
 
     async def _found(self) -> modal.Sandbox | None:
         import modal
 
         try:
-            async with asyncio.timeout(FIND_SECONDS):
-                return await modal.Sandbox.from_name.aio(self._app, self._name, client=await _client())
+            return await within(FIND_SECONDS, self._named())
         except modal.exception.NotFoundError:
             return None
+
+    async def _named(self) -> modal.Sandbox:
+        import modal
+
+        return await modal.Sandbox.from_name.aio(self._app, self._name, client=await _client())
 
     async def _created(self) -> modal.Sandbox:
         import modal
@@ -175,10 +184,11 @@ class Modal(Backend):
         wanted = self._wanted
         image = modal.Image.from_registry(wanted.image) if wanted.image else modal.Image.debian_slim()
         client = await _client()
+        lookup = modal.App.lookup.aio(self._app, create_if_missing=True, client=client)
         try:
             sandbox = await modal.Sandbox.create.aio(
                 *("sleep", "infinity"),
-                app=await modal.App.lookup.aio(self._app, create_if_missing=True, client=client),
+                app=await within(FIND_SECONDS, lookup),
                 name=self._name,
                 tags={"made-by": "toolfold", "home": wanted.home},
                 image=image,
@@ -231,6 +241,7 @@ class _Program:
         self._output: AsyncIterator[bytes] = program.stdout.__aiter__()
         self._complaint = b""
         self._lost: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._giving = asyncio.Lock()
         self._work: set[asyncio.Future[Any]] = set()
         self._listening = self._working(self._listen())
 
@@ -245,15 +256,22 @@ class _Program:
 
     async def write(self, data: bytes) -> None:
         left = memoryview(data)
-        with contextlib.suppress(Exception):  # nobody reads it any more
-            while left:
-                await _give(self._program, bytes(left[:_PIECE]))
-                left = left[_PIECE:]
+        while left and await self._given(bytes(left[:_PIECE])):
+            left = left[_PIECE:]
 
     async def close_input(self) -> None:
         if not self._terminal:
-            with contextlib.suppress(Exception):
-                await _give(self._program, b"", end=True)
+            await self._given(b"", end=True)
+
+    async def _given(self, data: bytes, *, end: bool = False) -> bool:
+        """False where nobody reads it any more. Whoever gives it may be cancelled meanwhile, it goes on."""
+        giving = self._working(self._give(data, end=end))
+        await asyncio.wait({giving})
+        return not giving.cancelled() and giving.exception() is None
+
+    async def _give(self, data: bytes, *, end: bool) -> None:
+        async with self._giving:  # what is added while the SDK sends would be lost, or sent twice
+            await _give(self._program, data, end=end)
 
     async def wait(self) -> int:
         ending = self._working(self._program.wait.aio())
@@ -266,8 +284,7 @@ class _Program:
         except Exception as error:
             self._lose(error)
             return self._lost.result()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(self._listening), LAST_WORDS_SECONDS)
+        await asyncio.wait({self._listening}, timeout=LAST_WORDS_SECONDS)
         return code
 
     def resize(self, size: Size) -> None:
@@ -284,8 +301,7 @@ class _Program:
         if self._work:
             await asyncio.wait(self._work, timeout=LAST_WORDS_SECONDS)
         with contextlib.suppress(Exception):
-            async with asyncio.timeout(LAST_WORDS_SECONDS):
-                await self._program.stdout.aclose.aio()
+            await within(LAST_WORDS_SECONDS, self._program.stdout.aclose.aio())
 
     async def _listen(self) -> None:
         with contextlib.suppress(Exception):
@@ -301,6 +317,7 @@ class _Program:
         task: asyncio.Future[Any] = asyncio.ensure_future(work)
         self._work.add(task)
         task.add_done_callback(self._work.discard)
+        task.add_done_callback(heard)
         return task
 
 
@@ -308,6 +325,10 @@ async def _client() -> modal.Client:
     import modal
 
     return await modal.Client.from_env.aio()
+
+
+async def _greeted() -> None:
+    await (await _client()).hello.aio()
 
 
 async def _give(

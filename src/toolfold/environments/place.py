@@ -80,7 +80,7 @@ class Place:
         argv = await self.program(guard, command, ending.mark)
         terminal = command.pty is not None
         entry = self.backend.entry(guard.means.tasks, lasting=False, terminal=terminal)
-        return await self._running([*entry, *argv], ending, command.pty)
+        return await self._running(guard, [*entry, *argv], ending, command.pty)
 
     async def program(self, guard: Guard, command: Command, mark: str) -> list[str]:
         """The program that runs a command where its task is.
@@ -120,7 +120,7 @@ class Place:
         """Run a program of ours, outside of any inner room. Its exit code and all that it wrote."""
         guard, ending = await self.guard(), Ending()
         argv = [guard.means.shell, "-c", _OWN + text, "sh", ending.mark, *arguments]
-        return await self.collected(await self._running(argv, ending, None), given, within)
+        return await self.collected(await self._running(guard, argv, ending), given, within)
 
     async def collected(self, running: Running, given: bytes, within: float) -> tuple[int, bytes]:
         """Feed a program, and all that it wrote once it has ended by itself. Raises EnvironmentFailed."""
@@ -141,7 +141,7 @@ class Place:
     async def exit_code(self, running: Running) -> int:
         """How a command ended that has not said so itself: it was killed, or became another program."""
         code = await running.exit_code()
-        if self._guard is None or not await self._guard.answers():
+        if running.silent or self._guard is None or not await self._guard.answers():
             raise self._lost(running.complaint())
         await self.end(running.run)  # perhaps it was only its client that was killed
         return code
@@ -165,6 +165,8 @@ class Place:
 
     async def end(self, run: str) -> bool:
         """End a command of ours. False where that cannot be told, or it would not go."""
+        if self._silent:  # all of ours ends there by itself
+            return False
         try:
             return await self.ask(lambda guard: guard.end(run))
         except EnvironmentFailed:
@@ -175,7 +177,13 @@ class Place:
         for _ in range(2):
             with contextlib.suppress(GuardLost):
                 return await question(await self.guard())
+            if self._silent:
+                break
         raise self._lost("its guard does not answer")
+
+    @property
+    def _silent(self) -> bool:
+        return self._guard is not None and self._guard.silence.done()
 
     async def close(self) -> None:
         """End what runs in the foreground, and let go of the place."""
@@ -202,7 +210,7 @@ class Place:
         text = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self._variables.items())
         ending = Ending()
         argv = [guard.means.shell, "-c", _OWN + _KEEP, "sh", ending.mark, guard.means.given("variables")]
-        await self.collected(await self._running(argv, ending, None), text.encode(), OWN_SECONDS)
+        await self.collected(await self._running(guard, argv, ending), text.encode(), OWN_SECONDS)
 
     async def _text(self, guard: Guard, text: str) -> str:
         data = text.encode(errors="surrogateescape")
@@ -212,14 +220,16 @@ class Place:
         await self.own(_KEEP_TEXT, note, given=data)
         return f"@{note}"
 
-    async def _running(self, argv: Sequence[str], ending: Ending, pty: Size | None) -> Running:
+    async def _running(
+        self, guard: Guard, argv: Sequence[str], ending: Ending, pty: Size | None = None
+    ) -> Running:
         run = str(next(self._numbers))
         try:
             channel = await self._spawn(argv, f"{self._client}.{run}.", pty)
         except asyncio.CancelledError:  # it may have been started nevertheless
             await self.see_to(self.end(run))
             raise
-        return Running(run, channel, ending)
+        return Running(run, channel, ending, guard.silence)
 
     async def _spawn(self, argv: Sequence[str], run: str, pty: Size | None) -> Channel:
         try:

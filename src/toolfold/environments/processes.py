@@ -24,6 +24,7 @@ from toolfold.errors import CallError, EnvironmentFailed, did_you_mean, nearest,
 
 LOOK_SECONDS = 0.25
 WRITE_SECONDS = 10.0
+CLOSE_SECONDS = 10.0
 MOST_WATCHED = 1 << 20
 """How many new bytes of a log are looked through at once; of more, the last."""
 MOST_LINES = 5
@@ -180,7 +181,7 @@ class Processes:
         """Stop watching them. They run on."""
         if self._watching:
             self._watching.cancel()
-            await asyncio.wait({self._watching})
+            await asyncio.wait({self._watching}, timeout=CLOSE_SECONDS)
 
     async def _launch(self, process: Process, command: Command) -> None:
         guard = await self._place.guard()

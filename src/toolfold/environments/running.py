@@ -7,7 +7,6 @@ for as long as it likes.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -15,14 +14,21 @@ from toolfold.environments.backend import Channel, Size
 from toolfold.environments.ending import Ended, Ending
 
 LINGER_SECONDS = 0.2
-"""How long we wait for the rest of the output of a shell that is gone without a word."""
+"""How long we wait for the client of a shell that has said that it goes."""
+QUIET_SECONDS = 2.0
+"""After how long without more of it the output of a shell that is gone without a word is taken to be over."""
+LOST = 255
 
 
 class Running:
     """A command in the foreground."""
 
-    def __init__(self, run: str, channel: Channel, ending: Ending) -> None:
+    def __init__(
+        self, run: str, channel: Channel, ending: Ending, silence: asyncio.Future[None] | None = None
+    ) -> None:
+        """`silence` is done where nothing is to be expected from the place any more."""
         self.run = run
+        self._silence = silence or asyncio.get_running_loop().create_future()
         self._channel, self._ending = channel, ending
         self._reading: asyncio.Future[bytes] | None = None
         self._exit = asyncio.ensure_future(channel.wait())
@@ -56,12 +62,19 @@ class Running:
         """How it ended, by its own word; None where it has not said so, or not yet."""
         return self._ending.seen
 
+    @property
+    def silent(self) -> bool:
+        """Whether its place has not been heard for so long that it is ended there."""
+        return self._silence.done()
+
     async def exit_code(self) -> int:
-        """What its client says."""
-        return await asyncio.shield(self._exit)
+        """What its client says, as soon as it does; 255 where it will not."""
+        await asyncio.wait({self._exit, self._silence}, return_when=asyncio.FIRST_COMPLETED)
+        return self._exit.result() if self._exit.done() and not self._exit.cancelled() else LOST
 
     def complaint(self) -> str:
-        return self._channel.complaint()
+        silent = "nothing answers there any more" if self.silent else ""
+        return self._channel.complaint() or silent
 
     async def close(self) -> None:
         """Let go of it."""
@@ -74,10 +87,10 @@ class Running:
 
     async def _next(self) -> bytes:
         self._reading = self._reading or asyncio.ensure_future(self._channel.read())
-        first: set[asyncio.Future[Any]] = {self._reading, self._exit}
+        first: set[asyncio.Future[Any]] = {self._reading, self._exit, self._silence}
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         if not self._reading.done():
-            await asyncio.wait({self._reading}, timeout=LINGER_SECONDS)
+            await asyncio.wait({self._reading}, timeout=0 if self.silent else QUIET_SECONDS)
         reading, self._reading = self._reading, None
         if reading.done():
             return reading.result()
@@ -86,12 +99,13 @@ class Running:
 
 
 async def conversation(running: Running, given: bytes, take: Callable[[bytes], object]) -> None:
-    """Feed a command and take all that it writes."""
+    """Feed a command and take all that it writes, until it is over: it may close its output before."""
     feeding = asyncio.create_task(running.feed(given))
     try:
         while data := await running.read():
             take(data)
+        if running.ended is None:
+            await running.exit_code()
     finally:
         feeding.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await feeding
+        await asyncio.wait({feeding})

@@ -69,7 +69,8 @@ class Sandbox(Local):
             )
         probe = Client.start(["bwrap", *_OUTSIDE, "--unshare-net", "true"], env=self._environment, cwd="/")
         try:
-            code = await asyncio.wait_for(probe.wait(), PROBE_SECONDS)
+            async with asyncio.timeout(PROBE_SECONDS):
+                code = await probe.wait()
             reason = probe.complaint()
         except TimeoutError:
             code, reason = 1, "bubblewrap does not answer"

@@ -41,7 +41,8 @@ class _Unexpected(Exception):
 async def looked_at(check: Callable[[], Awaitable[Readiness]]) -> Readiness:
     """Whether a backend can be used. One that does not say in time, or fails to say, cannot."""
     try:
-        return await asyncio.wait_for(check(), CHECK_SECONDS)
+        async with asyncio.timeout(CHECK_SECONDS):
+            return await check()
     except TimeoutError:
         return Readiness(False, f"it does not answer within {CHECK_SECONDS:g} s", "Is it running?")
     except EnvironmentFailed as error:
@@ -66,7 +67,8 @@ async def _timed(what: str, work: Awaitable[None]) -> Outcome:
     began = time.perf_counter()
     problem = advice = ""
     try:
-        await asyncio.wait_for(work, TRIAL_SECONDS)
+        async with asyncio.timeout(TRIAL_SECONDS):
+            await work
     except TimeoutError:
         problem, advice = f"it took longer than {TRIAL_SECONDS:g} s", SLOW
     except EnvironmentFailed as error:

@@ -16,9 +16,11 @@ from typing import Any, Protocol
 
 from toolfold.environments.backend import Size
 from toolfold.environments.scripts import with_arguments
+from toolfold.environments.within import heard, within
 from toolfold.errors import EnvironmentFailed
 
 READY_SECONDS = 30.0
+PARTING_SECONDS = 5.0
 PIECE = 1 << 15
 MOST_PIECES = 8
 """How many pieces of input may be on their way."""
@@ -98,14 +100,13 @@ class Typed:
         arguments = (self._mark, *argv) if self._terminal else (self._mark, folder, *argv)
         text = with_arguments("terminal" if self._terminal else "pipe", *arguments).encode()
         try:
-            # In one line of what every shell understands, short enough for a terminal that is not raw yet.
-            await line.send(_TYPED.format(mark=self._mark, size=len(text)).encode())
             async with asyncio.timeout(READY_SECONDS):
+                # One line of what every shell understands, short enough for a terminal that is not raw yet.
+                await line.send(_TYPED.format(mark=self._mark, size=len(text)).encode())
                 if not await self._ready:
                     raise ConnectionError(self._complaint)
-            await line.send(text[:PIECE])
-            for first in range(PIECE, len(text), PIECE):
-                await line.send(text[first : first + PIECE])
+                for first in range(0, len(text), PIECE):
+                    await line.send(text[first : first + PIECE])
         except BaseException as error:
             await self.close()
             if isinstance(error, TimeoutError):
@@ -164,13 +165,17 @@ class Typed:
 
     async def close(self) -> None:
         if self._line:
-            await self._leave()
-            await self._line.hang_up()
+            with contextlib.suppress(TimeoutError):
+                await within(PARTING_SECONDS, self._part(self._line))
         for work in self._work:
             work.cancel()
         if self._work:
-            await asyncio.wait(self._work)
+            await asyncio.wait(self._work, timeout=PARTING_SECONDS)
         self._end(255, "")
+
+    async def _part(self, line: Line) -> None:
+        await self._leave()
+        await _quietly(line.hang_up())
 
     async def _hear(self, word: str) -> None:
         what, _, rest = word.partition(" ")
@@ -218,6 +223,7 @@ class Typed:
         task: asyncio.Future[Any] = asyncio.ensure_future(work)
         self._work.add(task)
         task.add_done_callback(self._work.discard)
+        task.add_done_callback(heard)
 
 
 _TYPED = (

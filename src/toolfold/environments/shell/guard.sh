@@ -188,7 +188,7 @@ script=$(command -v script) && script --version 2>/dev/null | grep -qF util-linu
 echo "ready $tasks $(command -v bash || command -v sh) $(command -v setsid || echo -) $script"
 { forget_the_old; forget_the_dead; } 2>/dev/null &
 while read ${patience:+-t "$patience"} -r number verb what more; do
-  [ "$verb" != beat ] || continue
+  [ "$verb" != beat ] || { echo "$number done 0"; continue; }
   {
     case $verb in
       end) end "TOOLFOLD_RUN=$client.$what." $more ;;
