@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from toolfold.errors import shown
 from toolfold.model import Content, Json, Media, encodable, read_json
+from toolfold.sources.mcp.pictures import picture, sound
 
 __all__ = [
     "Mark",
@@ -31,7 +32,11 @@ Mark = Callable[[str], str]
 Kind = Literal["image", "audio", "file"]
 
 DEEPEST = 64
+LARGEST_IMAGE = 3_750_000  # bytes: as text they are the five million that providers take
+MOST_PIXELS = 8_000  # on a side
+MOST_IMAGES = 20
 LONGEST_LABEL = 300
+_NO_JSON = object()
 _TEXTUAL = ("application/json", "application/xml", "application/yaml", "application/javascript")
 
 
@@ -156,10 +161,21 @@ class _Reading:
         if decoded is None:
             self._note(f"({_joined(kind, name, mime)}: it cannot be read, its data is not base64)")
             return
+        kind, mime = self._judged(kind, mime, decoded)
         self._counted[kind] += 1
         label = f"{kind} {self._counted[kind]}"
         self.media.append(Media(kind=kind, mime_type=_label(mime), data=decoded, label=label))
         self._note(f"({_joined(label, name, mime)}, {len(decoded):,} bytes)")
+
+    def _judged(self, kind: Kind, mime: str, data: bytes) -> tuple[Kind, str]:
+        """As what it can be used. An image that no model takes is a file, which tools can still read."""
+        if kind == "audio":
+            return kind, sound(data) or mime
+        found = picture(data) if kind == "image" else None
+        if found is None:
+            return "file", mime
+        fits = len(data) <= LARGEST_IMAGE and max(found.width, found.height) <= MOST_PIXELS
+        return ("image" if fits and self._counted["image"] < MOST_IMAGES else "file"), found.mime_type
 
 
 def _plain(result: Any) -> Mapping[str, Any]:
@@ -173,27 +189,28 @@ def _plain(result: Any) -> Mapping[str, Any]:
 
 
 def _says_the_same(texts: Sequence[str], structured: Any) -> bool:
-    """Whether the structured value holds all that the texts say."""
+    """Whether the structured value holds all that the texts say, itself or in one of its parts."""
+    said = [(text.strip(), _parsed(text)) for text in texts]
+    parts = [structured, *(structured.values() if isinstance(structured, Mapping) else ())]
+    if len(said) == 1 and any(_tells(part, said[0]) for part in parts):
+        return True
+    lists = (part for part in parts if isinstance(part, list) and len(part) == len(said))
+    return any(all(map(_tells, part, said)) for part in lists)
+
+
+def _tells(value: Any, said: tuple[str, Any]) -> bool:
+    text, parsed = said
     try:
-        wrapped = list(structured.values()) if isinstance(structured, Mapping) else []
-        values = [structured, *(wrapped if len(wrapped) == 1 else ())]  # servers wrap what is no object
-        if len(texts) == 1 and any(_is_told_by(texts[0], value) for value in values):
-            return True
-        return any(
-            isinstance(value, list) and len(value) == len(texts) and all(map(_is_told_by, texts, value))
-            for value in values
-        )
+        return bool(value.strip() == text if isinstance(value, str) else value == parsed)
     except RecursionError:
         return False
 
 
-def _is_told_by(text: str, value: Any) -> bool:
-    if isinstance(value, str) and value.strip() == text.strip():
-        return True
+def _parsed(text: str) -> Any:
     try:
-        return bool(read_json(text) == value)
-    except ValueError:
-        return False
+        return read_json(text)
+    except (ValueError, RecursionError):
+        return _NO_JSON
 
 
 def _marked(value: Any, mark: Mark, depth: int = 0) -> Any:
@@ -213,10 +230,9 @@ def _as_text(blob: Any, mime: str) -> str | None:
     plain = mime.partition(";")[0].strip().lower()
     if not (plain.startswith("text/") or plain in _TEXTUAL or plain.endswith(("+json", "+xml"))):
         return None
-    if plain == "image/svg+xml":
-        return None
+    decoded = _decoded(blob)
     try:
-        return (_decoded(blob) or b"").decode()
+        return None if decoded is None else decoded.decode()
     except UnicodeDecodeError:
         return None
 
