@@ -16,6 +16,10 @@ from hypothesis import strategies as st
 from tests.conftest import Opened
 from toolfold.approval.allowlist import KEY, AllowList
 from toolfold.approval.grants import MOST_SESSIONS, Grants
+from toolfold.approval.judge import Judge
+from toolfold.approval.places import Places
+from toolfold.approval.rules import Rules
+from toolfold.approval.subject import Subjects
 from toolfold.config import load, set_value, unset_value, written_value
 from toolfold.errors import ConfigError
 
@@ -223,6 +227,37 @@ class TestWhoMayLoosen:
         config = opened().config
         assert config.approval.deny == ("git push", "tool:wipe")
         assert config.approval.mode == "off"
+
+
+class TestEntriesByTheRealJudge:
+    PLACES = Places(home="/home/ann", cwd="/home/ann/shop", links=False)
+    SUBJECTS = Subjects(Judge(Rules.shipped(), PLACES), places=PLACES)
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "rm -rf build",
+            "cd /srv/x && rm -rf y",
+            "cd '/srv/it'\"'\"'s x' && rm -rf y",
+            "(cd sub; rm -rf y)",
+            "(cd sub; ls); rm -rf y",
+            "export A=1; rm -rf y",
+            "sudo rm -rf y > /dev/null 2>&1",
+            "echo a | tee /etc/hosts",
+        ],
+    )
+    def test_what_was_allowed_for_good_is_known_again(self, command: str) -> None:
+        subject = self.SUBJECTS.of_command(command)
+        entries = AllowList([subject.listed], spell=self.SUBJECTS.spell)
+        assert entries.covers(subject.listed, subject.rules)
+
+    def test_it_is_not_the_same_in_another_folder(self) -> None:
+        allowed = self.SUBJECTS.of_command("(cd sub; ls); rm -rf y")
+        entries = AllowList([allowed.listed], spell=self.SUBJECTS.spell)
+        for command in ("cd sub; ls; rm -rf y", "cd sub; (cd sub; ls); rm -rf y", "ls; rm -rf y"):
+            other = self.SUBJECTS.of_command(command)
+            assert other.questionable
+            assert not entries.covers(other.listed, other.rules)
 
 
 class TestTheListInTheFile:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -41,6 +42,8 @@ _PATHS = frozenset(
 )
 _FOLDERS = frozenset({"cwd", "workdir", "working_directory", "working_dir"})
 _UNTOLD = "< ..."  # the judge's word, in a shape, for input that nobody has read
+# And its words for the folder of one command, which no shell understands; the folder is quoted as for one.
+_IN_FOLDER = re.compile(r"""\(in (?:'[^']*'|"'"|[^\s()'"])+\) """)
 _SYSTEM = frozenset({Place.ROOT, Place.SYSTEM, Place.SYSTEM_ROOT, Place.DEVICE})
 _CHANGES = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.DESTRUCTIVE})
 _HARMLESS = (bool, int, float, type(None))
@@ -125,9 +128,12 @@ class Subjects:
         """An entry of the allow-list in the one spelling, and the rules that it meets; None for whichever."""
         if entry.startswith(TOOL):
             return entry, None
-        verdict = self.judge(entry)
-        there = (rule for other in self._elsewhere.values() for rule in _rules_of(other.judge(entry)))
-        return _shape(verdict), frozenset(_rules_of(verdict)).union(there)
+        told = _told(entry)
+        verdict = self.judge(told)
+        there = (rule for other in self._elsewhere.values() for rule in _rules_of(other.judge(told)))
+        # Without its folders it may be another command, which nobody has agreed to.
+        spelled = _shape(verdict) if told == entry else ""
+        return spelled, frozenset(_rules_of(verdict)).union(there)
 
     def _read(self, tool: Tool, args: Json, kept: Mapping[str, Word]) -> Subject:
         if not tool.judged_as and not self._may_change(tool):
@@ -283,6 +289,11 @@ def _joined(verdicts: list[Verdict]) -> Verdict:
 def _moved(finding: Finding, by: int) -> Finding:
     first, last = finding.span
     return replace(finding, span=(first + by, last + by))
+
+
+def _told(entry: str) -> str:
+    """An entry as a shell would be told it: the changes of folder stand in it as commands of their own."""
+    return _IN_FOLDER.sub("", entry)
 
 
 def _shape(verdict: Verdict) -> str:
