@@ -169,6 +169,10 @@ class CallContext:
     """Folders outside the workspace that this session may read: where its large results are kept."""
     cancelled: threading.Event = field(default_factory=threading.Event)
     """Set when nobody waits for the answer any more; a long synchronous handler should look at it."""
+    client: str = ""
+    """Whose call it is, where several share a runtime: what keeps a state is kept apart for each."""
+    surface: Any = field(default=None, repr=False, compare=False)
+    """What the surface that took the call hands to the source that serves it, and nobody between reads."""
 
 
 Handler = Callable[[Json, CallContext], Any]

@@ -69,13 +69,15 @@ def open_runtime(
     progress: Progress | None = None,
     elicit: Elicit | None = None,
     sampler: Sampler | None = None,
+    behind_gateway: bool = False,
 ) -> Runtime:
     """Build a runtime from its configuration: close it, or use it in a `with` statement.
 
     `approver` is asked about what a person must see, and `reviewer` is the model that `approval.mode: smart`
     asks before, in place of the configured one. `progress` is told how many tools have been read, and of how
     many, while an index is built. `elicit` answers what MCP servers ask of a person, and `sampler` what they
-    ask of a model; without them they are told no.
+    ask of a model; without them they are told no. `behind_gateway` is for a runtime whose tools are called by
+    MCP clients, which name and ask for themselves.
     """
     config = config or load()
     loops = Loops()
@@ -105,7 +107,8 @@ def open_runtime(
     )
     toolsets += _own_toolsets(config, Toolsets(registry.snapshot(), toolsets))
     retriever = _retriever(config, progress)
-    mcp = McpServers(config, registry, people=People(elicit=elicit, sampler=sampler, loops=loops))
+    people = People(elicit=elicit, sampler=sampler, loops=loops)
+    mcp = McpServers(config, registry, people=people, behind_gateway=behind_gateway)
     mcp.open()
     mcp.settle()
     return Runtime(
@@ -167,13 +170,22 @@ class Runtime:
         agent: AgentServices | None = None,
         approver: Approver | None = None,
         context_tokens: int | None = None,
+        client: str = "",
     ) -> Session:
         """Open a session that may use these toolsets, of those the configuration allows.
 
-        `context_tokens` is the context window of its model; None where nobody knows it.
+        `context_tokens` is the context window of its model; None where nobody knows it. `client` names whose
+        session it is, where several share the runtime.
         """
         scope = self._scope.delegated(self.toolsets(), toolsets, disabled_toolsets)
-        return Session(self._grounds, scope, agent=agent, approver=approver, context_tokens=context_tokens)
+        return Session(
+            self._grounds,
+            scope,
+            agent=agent,
+            approver=approver,
+            context_tokens=context_tokens,
+            client=client,
+        )
 
     def toolsets(self) -> Toolsets:
         """All toolsets, as they are now."""

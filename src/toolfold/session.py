@@ -80,6 +80,7 @@ class Session:
         agent: AgentServices | None = None,
         approver: Approver | None = None,
         context_tokens: int | None = None,
+        client: str = "",
     ) -> None:
         if context_tokens is not None and context_tokens <= 0:
             raise ValueError(f"a context window has at least one token, not {context_tokens}")
@@ -89,6 +90,7 @@ class Session:
         self.agent = agent
         self._grounds = grounds
         self._approver = approver
+        self._client = client
         self._dispatch = _with_approver(grounds.dispatch, approver)
         self._turn: Turn | None = None
         self._placing = Placing(grounds.wording, most=grounds.config.tools.rag_append_max)
@@ -171,14 +173,19 @@ class Session:
         call_id: str | None = None,
         task_id: str | None = None,
         user_task: str | None = None,
+        approver: Approver | None = None,
+        surface: Any = None,
     ) -> ToolResult:
-        """Run one tool call, of the current turn if one was begun. Whatever goes wrong is in the result."""
+        """Run one tool call, of the current turn if one was begun. Whatever goes wrong is in the result.
+
+        `approver` is asked in place of the session's own, for this call alone.
+        """
         call = ToolCall(name, arguments, call_id) if call_id else ToolCall(name, arguments)
-        context = replace(self._context(), task_id=task_id, user_task=user_task)
+        context = replace(self._context(), task_id=task_id, user_task=user_task, surface=surface)
         turn = self._turn
         if turn is None:
             turn = await self._dispatch.loops.in_thread(lambda: self._turn_for(call))
-        return await self._dispatch(turn, call, context)
+        return await _with_approver(self._dispatch, approver)(turn, call, context)
 
     async def call_all(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Run all calls of one model reply; the results stand in the calls' order."""
@@ -187,7 +194,7 @@ class Session:
             turn = await self._dispatch.loops.in_thread(lambda: self._whole_turn(self._grant()))
         return await self._dispatch.all(turn, calls, self._context())
 
-    def call_sync(self, name: str, arguments: Json | str | None = None, **options: str | None) -> ToolResult:
+    def call_sync(self, name: str, arguments: Json | str | None = None, **options: Any) -> ToolResult:
         """`call`, for callers that are not async: from any thread, also where a loop runs."""
         return self._dispatch.loops.run(self.call(name, arguments, **options))
 
@@ -241,7 +248,7 @@ class Session:
 
     def _context(self) -> CallContext:
         folder = self._dispatch.results.folder(self.id)
-        return CallContext(session_id=self.id, agent=self.agent, readable=(folder,))
+        return CallContext(session_id=self.id, agent=self.agent, readable=(folder,), client=self._client)
 
     def _selection(self, grant: Grant, turn: Turn, message: Message) -> Selection | None:
         """What fits the conversation; None where nothing is to be chosen."""

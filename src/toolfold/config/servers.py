@@ -67,6 +67,10 @@ class McpServer(Section):
         default_factory=FrozenDict, description="Headers of every request; references are looked up."
     )
     oauth: Oauth = Field(default_factory=Oauth, description="How a login is done there.")
+    prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{0,40}$")] | None = Field(
+        default=None,
+        description="What stands before the names of its tools behind a gateway; empty for nothing.",
+    )
     include: tuple[Text, ...] = Field(default=("*",), description="Which of its tools are used, as globs.")
     exclude: tuple[Text, ...] = Field(default=(), description="Which of those are left out, as globs.")
     resources: bool = Field(default=True, description="Whether its resources can be listed and read.")

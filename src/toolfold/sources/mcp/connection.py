@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -19,6 +19,7 @@ from toolfold.config.servers import McpServer
 from toolfold.errors import said, shown
 from toolfold.model import Json
 from toolfold.sources.mcp import child as children
+from toolfold.sources.mcp.courier import Courier
 from toolfold.sources.mcp.faults import (
     Garbled,
     Lost,
@@ -39,8 +40,6 @@ SETTLE_SECONDS = 1.0
 PROBE_SECONDS = 3.0
 """How long a server may think about a question from a newer protocol before it is taken for an older one."""
 
-Progress = Callable[[float, float | None, str | None], Awaitable[None]]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
@@ -56,6 +55,8 @@ class Wiring:
     roots: Any = None
     on_change: Callable[[str], None]
     """Told that a list of the server's is not what it was: `tools`, `resources` or `prompts`."""
+    on_update: Callable[[str], None]
+    """Told the address of a resource that is not what it was."""
     is_asking: Callable[[], bool] = bool
     """Whether a person is being asked for the server just now."""
     on_log: Any = None
@@ -171,37 +172,56 @@ class Connection:
             cursors.add(cursor)
         return tools, ["its list of tools has no end; what came first is used"]
 
-    async def call(
-        self, tool: str, args: Json, *, progress: Progress | None = None, meta: Json | None = None
-    ) -> Any:
+    async def call(self, tool: str, args: Json, courier: Courier | None = None) -> Any:
         """Call a tool. Progress gives it more time, up to the longest a call may take."""
         settings = self.settings
         patience = _Patience(settings.call_timeout_seconds, settings.max_call_seconds, self._wiring.is_asking)
 
         async def heard(done: float, total: float | None, message: str | None) -> None:
             patience.heard()
-            if progress is not None:
-                await progress(done, total, message)
+            if courier is not None and courier.progress is not None:
+                courier.tell(courier.progress(done, total, message))
 
-        work = self._client.call_tool(tool, args, progress_callback=heard, meta=meta)
+        work = self._called(tool, args, heard, courier)
         return await self._answer(work, patience, f"a call of {tool!r}")
 
-    async def ask(self, method: str, params: Json, seconds: float) -> Any:
+    def _called(self, tool: str, args: Json, heard: Any, courier: Courier | None) -> Any:
+        if courier is None or not courier.resolves or not self._is_modern:
+            return self._client.call_tool(tool, args, progress_callback=heard)
+        return self._client.session.call_tool(
+            tool,
+            args,
+            progress_callback=heard,
+            input_responses=courier.responses,
+            request_state=courier.state,
+            allow_input_required=True,
+        )
+
+    async def ask(self, method: str, params: Json, seconds: float, courier: Courier | None = None) -> Any:
         """One of the other things a server can be asked."""
-        client = self._client
-        asks: Mapping[str, Callable[[], Awaitable[Any]]] = {
-            "resources/list": lambda: client.list_resources(
-                cursor=params.get("cursor"), cache_mode="refresh"
+        return await self._answer(self._asking(method, params, courier), _Patience(seconds, seconds), method)
+
+    def _asking(self, method: str, params: Json, courier: Courier | None) -> Any:
+        client, session, cursor = self._client, self._client.session, params.get("cursor")
+        inputs: Json = {}
+        if courier is not None and courier.resolves and self._is_modern:
+            client, inputs = session, {"input_responses": courier.responses, "request_state": courier.state}
+            inputs["allow_input_required"] = True
+        asks: Mapping[str, Callable[[], Any]] = {
+            "resources/list": lambda: self._client.list_resources(cursor=cursor, cache_mode="refresh"),
+            "resources/templates/list": lambda: self._client.list_resource_templates(
+                cursor=cursor, cache_mode="refresh"
             ),
-            "resources/templates/list": lambda: client.list_resource_templates(
-                cursor=params.get("cursor"), cache_mode="refresh"
+            "resources/read": lambda: client.read_resource(params["uri"], **inputs),
+            "resources/subscribe": lambda: _subscribe(session, params["uri"], wanted=True),
+            "resources/unsubscribe": lambda: _subscribe(session, params["uri"], wanted=False),
+            "prompts/list": lambda: self._client.list_prompts(cursor=cursor, cache_mode="refresh"),
+            "prompts/get": lambda: client.get_prompt(
+                params["name"], params.get("arguments") or None, **inputs
             ),
-            "resources/read": lambda: client.read_resource(params["uri"], cache_mode="refresh"),
-            "prompts/list": lambda: client.list_prompts(cursor=params.get("cursor"), cache_mode="refresh"),
-            "prompts/get": lambda: client.get_prompt(params["name"], params.get("arguments") or None),
-            "completion/complete": lambda: client.complete(**params),
+            "completion/complete": lambda: self._client.complete(**params),
         }
-        return await self._answer(asks[method](), _Patience(seconds, seconds), method)
+        return asks[method]()
 
     async def sign(self, seconds: float) -> None:
         """A sign of life. Raises where there is none."""
@@ -306,7 +326,10 @@ class Connection:
 
     async def _hear(self, message: Any) -> None:
         self._heard = time.monotonic()
-        if what := _what_changed(type(message).__name__):
+        name = type(message).__name__
+        if name == "ResourceUpdatedNotification":
+            self._wiring.on_update(str(message.params.uri))
+        elif what := _what_changed(name):
             self._wiring.on_change(what)
 
     async def _answer(self, work: Any, patience: _Patience, what: str) -> Any:
@@ -455,6 +478,20 @@ def _what_changed(notice: str) -> str:
     return next(
         (kind for start, kind in kinds.items() if notice.startswith(start) and "Changed" in notice), ""
     )
+
+
+def _subscribe(session: Any, uri: str, *, wanted: bool) -> Any:
+    from mcp_types import (
+        EmptyResult,
+        SubscribeRequest,
+        SubscribeRequestParams,
+        UnsubscribeRequest,
+        UnsubscribeRequestParams,
+    )
+
+    if wanted:
+        return session.send_request(SubscribeRequest(params=SubscribeRequestParams(uri=uri)), EmptyResult)
+    return session.send_request(UnsubscribeRequest(params=UnsubscribeRequestParams(uri=uri)), EmptyResult)
 
 
 def _looked_at(task: asyncio.Future[Any]) -> None:

@@ -7,7 +7,7 @@ count for that, never which of them is up. Knows no registry.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 
 from toolfold.model import mcp_original
@@ -19,18 +19,26 @@ __all__ = ["Names"]
 class Names:
     """Names tools among a set of servers."""
 
-    def __init__(self, servers: Iterable[str]) -> None:
-        self._servers = frozenset(servers)
+    def __init__(
+        self, servers: Iterable[str], *, prefixes: Mapping[str, str] | None = None, taken: Iterable[str] = ()
+    ) -> None:
+        """`prefixes` stand in place of `mcp_<server>_`; `taken` are names that no server may have."""
+        self._prefixes = {each: f"mcp_{each}_" for each in servers} | dict(prefixes or {})
+        self._taken = frozenset(taken)
 
     def name(self, server: str, tool: str) -> tuple[str, str]:
         """The name that providers see, and `mcp__<server>__<tool>`, which means the tool as well."""
-        plain = f"mcp_{server}_{tool}"
-        named = plain if is_accepted(plain) and self._is_owner(server, plain) else _digested(server, tool)
-        return named, mcp_original(server, tool)
+        plain = f"{self._prefixes.get(server, f'mcp_{server}_')}{tool}"
+        is_free = is_accepted(plain) and plain not in self._taken and self._is_owner(server, plain)
+        return plain if is_free else _digested(server, tool), mcp_original(server, tool)
 
     def _is_owner(self, server: str, plain: str) -> bool:
-        longer = (each for each in self._servers if len(each) > len(server))
-        return not any(plain.startswith(f"mcp_{each}_") for each in longer)
+        """Whether no other server has a better claim: a longer prefix, or the same and a name before this."""
+        own = self._prefixes.get(server, "")
+        others = ((each, prefix) for each, prefix in self._prefixes.items() if each != server)
+        return not any(
+            plain.startswith(prefix) and (len(prefix), server) > (len(own), each) for each, prefix in others
+        )
 
 
 def _digested(server: str, tool: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 import logging
 import threading
 from collections.abc import Coroutine, Iterable, Mapping
@@ -25,7 +24,9 @@ from toolfold.registry import Registry
 from toolfold.sources.mcp.child import ServerLog
 from toolfold.sources.mcp.connection import Wiring
 from toolfold.sources.mcp.content import content_of
+from toolfold.sources.mcp.courier import Courier, Relay, Signal
 from toolfold.sources.mcp.faults import NotStarted, ServerFailed, Withheld
+from toolfold.sources.mcp.isolation import is_per_client
 from toolfold.sources.mcp.kept import Kept
 from toolfold.sources.mcp.naming import Names
 from toolfold.sources.mcp.offers import Listing, Offer
@@ -49,18 +50,34 @@ class McpServers:
     """Every server of the configuration that is switched on."""
 
     def __init__(
-        self, config: Config, registry: Registry, *, trust: Trust | None = None, people: People | None = None
+        self,
+        config: Config,
+        registry: Registry,
+        *,
+        trust: Trust | None = None,
+        people: People | None = None,
+        behind_gateway: bool = False,
     ) -> None:
-        self._config, self._registry = config, registry
+        """Behind a gateway tools have no `mcp_` before their names, since clients put their own there, and
+        servers may ask the clients what they would ask a person."""
+        self._config, self._registry, self._relays = config, registry, behind_gateway
         self._settings = {
             name: each for name, each in config.mcp.servers.items() if config.mcp.enabled and each.enabled
         }
         self.trust = trust or Trust.of(config)
         self._people = people or People()
-        self._names = Names(self._settings)
+        prefixes = {
+            name: f"{name}_" if each.prefix is None else each.prefix for name, each in self._settings.items()
+        }
+        taken = registry.snapshot() if behind_gateway else ()
+        self._names = Names(self._settings, prefixes=prefixes if behind_gateway else None, taken=taken)
         self._kept = Kept(config.paths.cache_dir / "mcp")
         self._loop = _Loop()
         self._servers = {name: self._supervised(name, each) for name, each in self._settings.items()}
+        self._own: dict[tuple[str, str], Supervised] = {}
+        """The servers that only one client uses, by client and name."""
+        self.heard = Signal()
+        """Tells what servers say outside of any call: `(server, kind, what)`."""
         self._held: dict[str, tuple[Held, ...]] = {}
         self._starting: list[concurrent.futures.Future[Any]] = []
         self._closed = False
@@ -103,12 +120,30 @@ class McpServers:
 
     async def call(self, server: str, tool: str, args: Json, context: CallContext) -> Any:
         """Call a tool of a server and give its answer as the protocol has it."""
-        supervised = self._servers[server]
-        return await self._there(supervised.call(tool, args, progress=_progress(context)))
+        return await self._there(self._for(server, context.client).call(tool, args, _courier(context)))
 
-    async def ask(self, server: str, method: str, **params: Any) -> Any:
+    async def ask(
+        self, server: str, method: str, *, context: CallContext | None = None, **params: Any
+    ) -> Any:
         """Ask a server for its resources or prompts."""
-        return await self._there(self._servers[server].ask(method, params))
+        supervised = self._for(server, context.client if context else "")
+        return await self._there(supervised.ask(method, params, _courier(context) if context else None))
+
+    def leave(self, client: str) -> None:
+        """A client is gone: end the servers that only it used. Does not wait for their end."""
+        for key in [key for key in self._own if key[0] == client]:
+            self._loop.submit(self._own.pop(key).close())
+
+    def _for(self, server: str, client: str) -> Supervised:
+        """The server as this client sees it: everybody's, or its own."""
+        shared = self._servers[server]
+        if not client or not is_per_client(server, shared.settings, shared.listing):
+            return shared
+        if (client, server) not in self._own:
+            own = Supervised(server, shared.settings, wiring=self._wiring, publish=_nowhere)
+            own.is_legacy = shared.is_legacy
+            self._own[client, server] = own
+        return self._own[client, server]
 
     def listed_now(self, server: str, seconds: float | None = None) -> Listing:
         """Ask a server for its tools, whatever is known. Raises ServerFailed."""
@@ -133,7 +168,9 @@ class McpServers:
             self._loop.close()
 
     async def _close(self) -> None:
-        ending = [asyncio.create_task(each.close()) for each in self._servers.values()]
+        ending = [
+            asyncio.create_task(each.close()) for each in (*self._servers.values(), *self._own.values())
+        ]
         if ending:
             await asyncio.wait(ending, timeout=CLOSE_SECONDS)
 
@@ -161,17 +198,25 @@ class McpServers:
         file = self._config.paths.state_dir / "mcp" / "logs" / f"{server.name}.log"
         redact = Redaction((*self._config.secret_values(), *hidden))
         voice = self._people.voice(server.name, settings)
+        relay = Relay(server, voice) if self._relays else None
         return Wiring(
             environment=environment,
             headers=headers,
             log=ServerLog(file, redact),
             auth=self._auth(server),
-            elicit=voice.elicitation,
-            sample=voice.sampling,
-            is_asking=lambda: voice.waiting,
-            on_change=server.changed,
+            elicit=relay.elicit if relay else voice.elicitation,
+            sample=relay.sample if relay else voice.sampling,
+            is_asking=lambda: voice.waiting or bool(relay and relay.is_asking),
+            on_change=lambda what: self._changed(server, what),
+            on_update=lambda uri: self.heard.tell(server.name, "update", uri),
+            on_log=relay.log if relay else None,
             legacy=server.is_legacy,
         )
+
+    def _changed(self, server: Supervised, what: str) -> None:
+        server.changed(what)
+        if what != "tools":
+            self.heard.tell(server.name, what, None)
 
     def _auth(self, server: Supervised) -> Any:
         if server.settings.way == "stdio" or "authorization" in map(str.lower, server.settings.headers):
@@ -196,16 +241,20 @@ class McpServers:
             log.warning("MCP server %r: %s", name, warning)
         if not self._closed:
             self._registry.replace_toolset(MCP_PREFIX + name, self._tools(name, listing, sifted.accepted))
+            self.heard.tell(name, "tools", None)
 
     def _tools(self, name: str, listing: Listing, accepted: Iterable[Offer]) -> list[Tool]:
         settings = self._settings[name]
 
         async def call(offer: Offer, args: Json, context: CallContext) -> Content:
             self._require_allowed(name, offer)
-            return content_of(await self.call(name, offer.name, args, context), name, mark=_marked)
+            answer = await self.call(name, offer.name, args, context)
+            if hasattr(answer, "input_requests"):
+                return Content(value="The server asks for more before it goes on.", raw=answer)
+            return content_of(answer, name, mark=_marked)
 
-        async def ask(method: str, params: Json, _context: CallContext) -> Any:
-            return await self.ask(name, method, **params)
+        async def ask(method: str, params: Json, context: CallContext) -> Any:
+            return await self.ask(name, method, context=context, **params)
 
         tools = tools_of(name, settings, accepted, self._names, call)
         return [*tools, *extras_of(name, settings, listing, self._names, ask, mark=_marked)]
@@ -288,13 +337,9 @@ def _marked(text: str) -> str:
     return neutralised(text, findings) if findings else text
 
 
-def _progress(context: CallContext) -> Any:
-    told = getattr(context, "progress", None)
-    if told is None:
-        return None
+def _courier(context: CallContext) -> Courier | None:
+    return context.surface if isinstance(context.surface, Courier) else None
 
-    async def progress(done: float, total: float | None, message: str | None) -> None:
-        with contextlib.suppress(Exception):  # whoever is told must not end the call
-            told(done, total, message)
 
-    return progress
+def _nowhere(_server: str, _listing: Listing) -> None:
+    """What a client's own server lists is what the shared one listed, or it is not offered."""

@@ -19,7 +19,8 @@ from typing import Any, Literal
 from toolfold.config.servers import McpServer
 from toolfold.errors import ConfigError
 from toolfold.model import Json
-from toolfold.sources.mcp.connection import Connection, Progress, Wiring
+from toolfold.sources.mcp.connection import Connection, Wiring
+from toolfold.sources.mcp.courier import Courier
 from toolfold.sources.mcp.faults import NeedsLogin, NoAnswer, NotStarted, Resting, ServerFailed, Unsent
 from toolfold.sources.mcp.offers import Listing
 
@@ -82,6 +83,8 @@ class Supervised:
         self.listing: Listing | None = None
         """What it offers, as far as anybody knows."""
         self.is_legacy = False
+        self.couriers: list[Courier] = []
+        """The ways back to those whose calls are under way."""
 
     @property
     def word(self) -> Word:
@@ -127,15 +130,14 @@ class Supervised:
             self._opening = self._go(self._open())
         return await asyncio.shield(self._opening)
 
-    async def call(
-        self, tool: str, args: Json, *, progress: Progress | None = None, meta: Json | None = None
-    ) -> Any:
+    async def call(self, tool: str, args: Json, courier: Courier | None = None) -> Any:
         """Call a tool. Only a call that cannot have run is sent again, once."""
-        return await self._asked(lambda it: it.call(tool, args, progress=progress, meta=meta))
+        return await self._asked(lambda it: it.call(tool, args, courier), courier)
 
-    async def ask(self, method: str, params: Json) -> Any:
+    async def ask(self, method: str, params: Json, courier: Courier | None = None) -> Any:
         """Ask for something else than a tool's work."""
-        return await self._asked(lambda it: it.ask(method, params, self.settings.call_timeout_seconds))
+        seconds = self.settings.call_timeout_seconds
+        return await self._asked(lambda it: it.ask(method, params, seconds, courier), courier)
 
     async def refresh(self) -> Listing:
         """Ask for its tools now."""
@@ -159,8 +161,10 @@ class Supervised:
             await asyncio.wait(self._tasks, timeout=SIGN_SECONDS)
         await self._drop()
 
-    async def _asked(self, ask: Callable[[Connection], Awaitable[Any]]) -> Any:
+    async def _asked(self, ask: Callable[[Connection], Awaitable[Any]], courier: Courier | None) -> Any:
         connection = await self.connection()
+        if courier is not None:
+            self.couriers.append(courier)
         try:
             return await ask(connection)
         except Unsent:
@@ -169,6 +173,9 @@ class Supervised:
         except NoAnswer:
             self._go(self._look_after(connection))
             raise
+        finally:
+            if courier is not None:
+                self.couriers.remove(courier)
 
     async def _open(self) -> Connection:
         began = time.monotonic()
