@@ -1,0 +1,204 @@
+"""What 58 real servers list: every tool is read, named, found, checked and shown to every provider.
+
+The answers lie beside the project and are no part of it. Without them these tests skip.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolfold.config.servers import usable
+from toolfold.errors import InvalidArguments
+from toolfold.model import CallContext, Content, Json, Tool
+from toolfold.naming import is_accepted
+from toolfold.registry import Registry, Snapshot
+from toolfold.retrieval.embedding import Light
+from toolfold.retrieval.ranking import Ranker
+from toolfold.retrieval.search import Retriever
+from toolfold.sources.mcp.naming import Names
+from toolfold.sources.mcp.offers import Offer, read_offers
+from toolfold.sources.mcp.tools import tools_of
+from toolfold.turn.forms import FORMS, Form, render
+from toolfold.validation import Validation
+
+ANSWERS = Path(__file__).parents[3] / "shared" / "mcp"
+SETTINGS = usable({"command": "serve"})
+
+pytestmark = pytest.mark.skipif(
+    not ANSWERS.is_dir(), reason="the answers of real servers (../shared/mcp) are not here"
+)
+
+
+async def unanswered(offer: Offer, args: Json, context: CallContext) -> Content:
+    raise AssertionError("nobody calls it")
+
+
+@cache
+def answers() -> Mapping[str, Json]:
+    """Each server's `tools/list` answer, by its name."""
+    read = (json.loads(file.read_text(encoding="utf-8")) for file in sorted(ANSWERS.glob("*.json")))
+    return {answer["server"]: answer for answer in read}
+
+
+@cache
+def snapshot() -> Snapshot:
+    """All of their tools, registered as a runtime would."""
+    registry, names = Registry(), Names(answers())
+    for server, answer in answers().items():
+        offers, _ = read_offers(answer["tools"])
+        registry.replace_toolset(f"mcp-{server}", tools_of(server, SETTINGS, offers, names, unanswered))
+    return registry.snapshot()
+
+
+def listed() -> list[tuple[str, str]]:
+    return [(server, tool["name"]) for server, answer in answers().items() for tool in answer["tools"]]
+
+
+def test_every_tool_of_every_server_is_read_without_a_complaint() -> None:
+    complaints = {server: read_offers(answer["tools"])[1] for server, answer in answers().items()}
+    assert {server: said for server, said in complaints.items() if said} == {}
+    assert (len(answers()), len(listed())) == (58, 974)
+    assert len(snapshot()) == 974
+    assert len(snapshot().toolsets) == 58
+
+
+def test_every_tool_has_a_name_that_providers_take_and_is_found_by_its_long_one() -> None:
+    for server, own in listed():
+        tool = snapshot().find(f"mcp__{server}__{own}")
+        assert tool is not None
+        assert (tool.server, tool.own_name) == (server, own)
+        assert is_accepted(tool.name)
+        assert tool.name.startswith("mcp_")
+
+
+def test_nearly_every_tool_has_the_plain_form_of_its_name() -> None:
+    odd = [tool.name for tool in snapshot().values() if tool.name != f"mcp_{tool.server}_{tool.own_name}"]
+    assert len(odd) < 20
+
+
+def test_what_a_server_said_of_a_tool_is_all_there() -> None:
+    for server, answer in answers().items():
+        for said in answer["tools"]:
+            tool = snapshot().find(f"mcp__{server}__{said['name']}")
+            assert tool is not None
+            assert tool.description.split() == said["description"].split()
+            assert set(tool.parameters["properties"]) == set(said["inputSchema"].get("properties") or {})
+
+
+# -- found ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def retriever() -> Retriever:
+    return Retriever(Light(), lambda: Ranker.shipped("light"), None)
+
+
+def test_every_tool_is_found_first_by_its_name(retriever: Retriever) -> None:
+    for name in snapshot():
+        hits = retriever.find(snapshot(), f"call {name} now", mode="hybrid", limit=1)
+        assert [hit.name for hit in hits] == [name]
+
+
+@pytest.mark.parametrize(
+    ("message", "server", "own"),
+    [
+        ("open a pull request on github for the branch fix-login", "github", "create_pull_request"),
+        ("what time is it in Tokyo right now", "mcp-server-time", "get_current_time"),
+        ("post a message to the #general channel on slack", "slack", "slack_post_message"),
+        ("roll back the deployment in kubernetes", "kubernetes", "kubectl_rollout"),
+        ("read the file notes.txt on my disk", "filesystem", "read_text_file"),
+        ("draw a pie chart", "antv-chart", "generate_pie_chart"),
+    ],
+)
+def test_a_wish_in_plain_words_finds_its_tool_among_all(
+    retriever: Retriever, message: str, server: str, own: str
+) -> None:
+    wanted = snapshot().find(f"mcp__{server}__{own}")
+    assert wanted is not None
+    hits = retriever.find(snapshot(), message, mode="hybrid", limit=5)
+    assert wanted.name in [hit.name for hit in hits]
+
+
+# -- checked --------------------------------------------------------------------------------------------
+
+
+def example(schema: Any, root: Json, depth: int = 0) -> Any:
+    """A value that a schema should take: the least that it asks for."""
+    if not isinstance(schema, Mapping) or depth > 20:
+        return "x"
+    if isinstance(ref := schema.get("$ref"), str):
+        found: Any = root
+        for step in ref.removeprefix("#/").split("/"):
+            found = found[step]
+        return example(found, root, depth + 1)
+    if schema.get("enum"):
+        return schema["enum"][0]
+    if "const" in schema or "default" in schema:
+        return schema.get("const", schema.get("default"))
+    for union in ("anyOf", "oneOf", "allOf"):
+        if schema.get(union) and "properties" not in schema:
+            return example({**schema[union][0]}, root, depth + 1)
+    kind = schema.get("type")
+    kind = kind[0] if isinstance(kind, (list, tuple)) else kind
+    if kind == "object" or "properties" in schema:
+        return {
+            name: example((schema.get("properties") or {}).get(name, {}), root, depth + 1)
+            for name in schema.get("required", ())
+        }
+    if kind == "array":
+        return [example(schema.get("items", {}), root, depth + 1)] * schema.get("minItems", 0)
+    if kind in ("integer", "number"):
+        return max(schema.get("minimum", 0), schema.get("exclusiveMinimum", -1) + 1)
+    return {"boolean": False, "null": None}[kind] if kind in ("boolean", "null") else _word(schema)
+
+
+def _word(schema: Mapping[str, Any]) -> str:
+    pattern, shortest = schema.get("pattern", ""), schema.get("minLength", 1)
+    words = ("x" * shortest, "a" * shortest, "AB", "AB-1", "1:2", "a.png")
+    return next((word for word in words if re.search(pattern, word)), "x")
+
+
+def test_arguments_that_fit_are_taken_by_every_tool() -> None:
+    validate, refused = Validation(), dict[str, str]()
+    for tool in snapshot().values():
+        try:
+            validate(tool, example(tool.parameters, tool.parameters))
+        except InvalidArguments as error:
+            refused[tool.name] = str(error)
+    assert refused == {}
+
+
+def refusal(validate: Validation, tool: Tool, args: Json) -> str:
+    with pytest.raises(InvalidArguments) as caught:
+        validate(tool, args)
+    return str(caught.value)
+
+
+def test_a_missing_argument_is_refused_by_name() -> None:
+    validate = Validation()
+    for tool in snapshot().values():
+        args = example(tool.parameters, tool.parameters)
+        for name in tool.parameters.get("required", ()):
+            rest = {key: value for key, value in args.items() if key != name}
+            assert name in refusal(validate, tool, rest)
+
+
+# -- shown ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_tool_can_be_written_for_every_provider(form: Form) -> None:
+    for tool in snapshot().values():
+        shown = render(tool.definition(), form)
+        json.dumps(shown)
+        inner = shown.get("function", shown)
+        schema = inner.get("input_schema") or inner.get("parameters")
+        assert schema["type"] == "object"
+        assert not {"oneOf", "anyOf", "allOf"} & set(schema)
