@@ -217,6 +217,14 @@ class TestList:
             "denied": ["git push *"],
         }
 
+    def test_entries_that_can_never_count_are_said(self, toolfold: Toolfold) -> None:
+        set_value(load().paths.user_file, "command_allowlist", ["rm -rf build", "rm -rf /", "tool:wipe"])
+        done = toolfold("approvals", "list")
+        assert done.code == 0
+        assert "entry 2 never counts: this is never run, whoever agrees" in done.err
+        assert "entry 3 never counts: behind the name it needs all arguments" in done.err
+        assert "entry 1" not in done.err
+
 
 class TestRevoke:
     def test_by_number_by_text_and_all(self, toolfold: Toolfold) -> None:

@@ -24,6 +24,8 @@ KEY = "command_allowlist"
 
 __all__ = ["KEY", "AllowList"]
 
+Idle: TypeAlias = Callable[[str], str]
+"""From an entry to the reason why it can never count, or to nothing."""
 Spell: TypeAlias = Callable[[str], tuple[str, frozenset[str] | None]]
 """From an entry, as a person may have written it, to the one spelling and the rules that it meets."""
 
@@ -38,9 +40,11 @@ class AllowList:
         file: Path | None = None,
         lock_folder: Path | None = None,
         spell: Spell = lambda entry: (entry, None),
+        idle: Idle = lambda _: "",
         live: bool = True,
     ) -> None:
-        self._file, self._lock_folder, self._spell = file, lock_folder, spell
+        self._file, self._lock_folder, self._spell, self._idle = file, lock_folder, spell, idle
+        self._told: set[str] = set()
         self._live = live and file is not None
         self._lock = threading.Lock()
         self._entries = tuple(dict.fromkeys(entries))
@@ -92,10 +96,16 @@ class AllowList:
     def _spellings(self, entry: str) -> list[tuple[str, frozenset[str] | None]]:
         try:
             spelled, rules = self._spell(entry)
+            self._tell_of_idle(entry)
         except Exception:
             log.exception("the allow-list entry %r cannot be read; it allows nothing", entry)
             return []
         return [(each, rules) for each in (entry, spelled) if each]
+
+    def _tell_of_idle(self, entry: str) -> None:
+        if entry not in self._told and (why := self._idle(entry)):
+            self._told.add(entry)
+            log.warning("the allow-list entry %r never counts: %s", entry, why)
 
     def _change(self, change: Callable[[list[str]], list[str]]) -> None:
         file = self._file

@@ -18,7 +18,7 @@ from toolfold.approval.rules import Rule, Rules
 from toolfold.approval.shell.words import NOTHING_KEPT, Word
 from toolfold.approval.smart import ChatModel, Reviewer, SmartApproval
 from toolfold.approval.station import Approval
-from toolfold.approval.subject import Judging, Subjects
+from toolfold.approval.subject import TOOL, Judging, Subjects
 from toolfold.approval.verdict import Severity, Verdict
 from toolfold.config import PROJECT_FILE, Config
 from toolfold.loops import Loops
@@ -27,7 +27,7 @@ from toolfold.redaction import Redaction
 
 log = logging.getLogger(__name__)
 
-__all__ = ["build_allowlist", "build_approval", "build_audit", "own_places"]
+__all__ = ["build_allowlist", "build_approval", "build_audit", "idle_entries", "own_places"]
 
 # Long enough for every command that a model may be shown: what is cut off could not be judged.
 _LONGEST = 20_000
@@ -48,22 +48,13 @@ def build_approval(
     source and name; those of all others run here.
     """
     settings = config.approval
-    denials, trusted = Denials(settings.deny), settings.trusted_servers
-
-    def reading(
-        ground: Ground | None, elsewhere: Mapping[tuple[Source, str], Subjects] | None = None
-    ) -> Subjects:
-        places = _places(config)
-        if ground:
-            places = ground.places(places, _protected(config))
-        judge = _judge(config, denials, places, rules, ground)
-        return Subjects(judge, places=places, trusted_servers=trusted, elsewhere=elsewhere)
-
-    subjects = reading(None, {tool: reading(ground) for tool, ground in (grounds or {}).items()})
+    denials = Denials(settings.deny)
+    there = {tool: _subjects(config, denials, rules, ground) for tool, ground in (grounds or {}).items()}
+    subjects = _subjects(config, denials, rules, elsewhere=there)
     chain = Chain(
         mode=settings.mode,
         denials=denials,
-        allowlist=build_allowlist(config, subjects),
+        allowlist=build_allowlist(config, subjects, denials),
         isolated=settings.isolated,
         clears=Severity[settings.smart_clears.upper()],
     )
@@ -78,18 +69,32 @@ def build_approval(
     )
 
 
-def build_allowlist(config: Config, subjects: Subjects | None = None) -> AllowList:
-    """The permanent allow-list. What comes from elsewhere than the user's file does not follow that file."""
+def build_allowlist(
+    config: Config, subjects: Subjects | None = None, denials: Denials | None = None
+) -> AllowList:
+    """The permanent allow-list. What comes from elsewhere than the user's file does not follow that file.
+
+    Without `subjects` it can be looked at and changed, and covers nothing.
+    """
     paths = config.paths
-    spelled = {"spell": subjects.spell} if subjects else {}
+    reading = subjects or Subjects()
     from_file = str(paths.user_file) in config.origins.get(KEY, "")
     return AllowList(
         config.command_allowlist,
         file=paths.user_file,
         lock_folder=paths.state_dir / "allowlist",
-        **spelled,
+        spell=reading.spell,
+        idle=lambda entry: _idle(entry, reading, denials),
         live=from_file or not config.command_allowlist,
     )
+
+
+def idle_entries(config: Config) -> dict[str, str]:
+    """The entries of the allow-list that can never count for a command that runs here, and why."""
+    denials = Denials(config.approval.deny)
+    subjects = _subjects(config, denials)
+    found = {entry: _idle(entry, subjects, denials) for entry in config.command_allowlist}
+    return {entry: why for entry, why in found.items() if why}
 
 
 def build_audit(config: Config) -> AuditLog:
@@ -107,6 +112,30 @@ def _protected(config: Config) -> list[str]:
     in_project = [paths.project_dir / name for name in (PROJECT_FILE, ".toolfold", "toolfold.lock")]
     project = [paths.project_file] if paths.project_file else []
     return [str(path) for path in (*own_places(config), *in_project, *project)]
+
+
+def _subjects(
+    config: Config,
+    denials: Denials,
+    rules: Sequence[Rule] = (),
+    ground: Ground | None = None,
+    elsewhere: Mapping[tuple[Source, str], Subjects] | None = None,
+) -> Subjects:
+    places = _places(config)
+    if ground:
+        places = ground.places(places, _protected(config))
+    judge = _judge(config, denials, places, rules, ground)
+    trusted = config.approval.trusted_servers
+    return Subjects(judge, places=places, trusted_servers=trusted, elsewhere=elsewhere)
+
+
+def _idle(entry: str, subjects: Subjects, denials: Denials | None) -> str:
+    if why := subjects.idle(entry):
+        return why
+    if denials is None or entry.startswith(TOOL):
+        return ""
+    denied = denials.find(subjects.of_command(entry))
+    return f"the configuration forbids it ({denied})" if denied else ""
 
 
 def _places(config: Config) -> Places:

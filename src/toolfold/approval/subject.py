@@ -135,6 +135,18 @@ class Subjects:
         spelled = _shape(verdict) if told == entry else ""
         return spelled, frozenset(_rules_of(verdict)).union(there)
 
+    def idle(self, entry: str) -> str:
+        """Why an entry of the allow-list can never count; nothing where it can."""
+        if entry.startswith(TOOL):
+            return "" if _is_call(entry) else _NO_CALL
+        told = _told(entry)
+        verdicts = [self.judge(told), *(other.judge(told) for other in self._elsewhere.values())]
+        if all(verdict.blocked for verdict in verdicts):
+            return f"this is never run, whoever agrees: {verdicts[0].reason}"
+        if not any(_listed(_shape(verdict)) for verdict in verdicts):
+            return "it cannot be told beforehand all that it would do, so that it is asked about each time"
+        return ""
+
     def _read(self, tool: Tool, args: Json, kept: Mapping[str, Word]) -> Subject:
         if not tool.judged_as and not self._may_change(tool):
             return Subject(tool, args, _NOTHING)
@@ -212,6 +224,7 @@ _ANY_SHELL = Tool(
     judged_as=FrozenDict(command=Meaning.COMMAND, cwd=Meaning.FOLDER),
 )
 _NOTHING = Verdict("")
+_NO_CALL = 'behind the name it needs all arguments, as an "always" at the prompt would write them'
 _OWN = Finding(
     "own-configuration",
     SELF,
@@ -318,9 +331,23 @@ def _keys(tool: Tool, args: Json, meanings: Mapping[str, Meaning], verdict: Verd
         name: value for name, value in args.items() if name not in known and not isinstance(value, _HARMLESS)
     }
     found = sorted({f"{finding.rule}: {finding.reason}" for finding in verdict.findings})
-    is_exact = _UNTOLD not in shape and beside.keys() <= set(_named(meanings, Meaning.FOLDER))
-    listed = shape if is_exact and len(shape) <= LONGEST_LISTED else ""
+    listed = _listed(shape) if beside.keys() <= set(_named(meanings, Meaning.FOLDER)) else ""
     return _short(f"{tool.name} {_canonical(beside)} {shape} {found}"), listed
+
+
+def _listed(shape: str) -> str:
+    """How a command of this shape stands in the allow-list; nothing where it cannot."""
+    return shape if _UNTOLD not in shape and len(shape) <= LONGEST_LISTED else ""
+
+
+def _is_call(entry: str) -> bool:
+    """Whether it names a tool and all of its arguments, in the one spelling."""
+    _, _, written = entry.partition(" ")
+    try:
+        args = json.loads(written)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(args, dict) and _canonical(args) == written
 
 
 def _short(key: str) -> str:

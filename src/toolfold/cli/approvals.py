@@ -8,10 +8,11 @@ import click
 
 from toolfold.approval.visible import brief, visible
 from toolfold.cli.app import FAILED, Invocation, json_option
-from toolfold.cli.show import NotFound, as_json, counted, out, plain, table
+from toolfold.cli.show import NotFound, as_json, counted, note, out, plain, table
 
 if TYPE_CHECKING:
     from toolfold.approval.station import Preview
+    from toolfold.config import Config
 
 _WIDEST = 200
 
@@ -35,6 +36,7 @@ def list_all(invocation: Invocation, as_json_: bool) -> None:
     if allowed:
         rows = ((str(number), visible(entry)) for number, entry in enumerate(allowed, 1))
         table("the allow-list", ("#", "never asked about"), rows)
+        _warn_of_idle(config)
     else:
         out('the allow-list is empty: an "always" at the prompt adds to it.')
     if denied:
@@ -125,6 +127,17 @@ def show_log(invocation: Invocation, last: int, session: str | None, refused: bo
         ),
     )
     out(f"the whole log: {plain(str(audit.file))}")
+
+
+def _warn_of_idle(config: Config) -> None:
+    """Entries that a person counts on in vain. A command may mean something else where it is not run here."""
+    from toolfold.approval.building import idle_entries
+
+    if config.terminal.backend != "local":
+        return
+    numbers = {entry: number for number, entry in enumerate(config.command_allowlist, 1)}
+    for entry, why in idle_entries(config).items():
+        note(f"[yellow]warning:[/yellow] entry {numbers[entry]} never counts: {plain(visible(why))}")
 
 
 def _entry(text: str, known: tuple[str, ...]) -> str:
