@@ -26,6 +26,7 @@ from toolfold.model import (
     FrozenDict,
     Handler,
     Json,
+    Meaning,
     Source,
     Tool,
 )
@@ -51,7 +52,15 @@ Ask = Callable[[str, Json, CallContext], Awaitable[Any]]
 GRACE_SECONDS = 5.0
 """How much longer than a connection the line waits: the connection's own error says more."""
 
-_CODE = re.compile(r"(?:.*_)?(?:code|script|javascript|python|bash|shell)(?:_.*)?", re.IGNORECASE)
+_CODE = frozenset(
+    {"code", "script", "javascript", "js_code", "python", "python_code", "source_code", "shell", "bash"}
+    | {"shell_code", "shell_script", "bash_script", "bash_code"}
+)
+_COMMANDS = frozenset({"command", "cmd", "commands", "command_line", "shell_command"})
+_FOLDERS = frozenset({"cwd", "workdir", "working_directory", "working_dir"})
+_A_SHELL = re.compile(r"\b(?:bash|zsh|sh|shell)\b", re.IGNORECASE)
+_NO_SHELL = re.compile(r"\b(?:java|type|apps ?)script\b|\b(?:js|python|ruby|lua|sql)\b", re.IGNORECASE)
+_FLAT = frozenset({"string", "integer", "number", "boolean", "null"})
 _READS = frozenset({Effect.READ})
 
 
@@ -80,7 +89,7 @@ def is_wanted(settings: McpServer, tool: str) -> bool:
 
 def _tool(server: str, settings: McpServer, offer: Offer, names: Names, call: Caller) -> Tool:
     effects = effects_of_annotations(offer.annotations)
-    if _takes_code(offer.input_schema) and effects != _READS:
+    if Effect.READ not in effects and any(name.casefold() in _CODE for name in _properties(offer)):
         effects |= {Effect.EXECUTE}
 
     async def run(args: Json, context: CallContext) -> Content:
@@ -96,6 +105,7 @@ def _tool(server: str, settings: McpServer, offer: Offer, names: Names, call: Ca
         title=offer.title,
         schema={"parameters": offer.input_schema},
         effects=effects,
+        judged_as=_judged_as(offer),
         parallel=offer.annotations.get("readOnlyHint") is True and Effect.DESTRUCTIVE not in effects,
     )
 
@@ -114,9 +124,36 @@ def _built(server: str, settings: McpServer, names: Names, own: str, handler: Ha
     return replace(tool, original_name=original)
 
 
-def _takes_code(schema: Mapping[str, Any]) -> bool:
-    properties = schema.get("properties")
-    return isinstance(properties, Mapping) and any(map(_CODE.fullmatch, properties))
+def _properties(offer: Offer) -> Mapping[str, Any]:
+    properties = offer.input_schema.get("properties")
+    return properties if isinstance(properties, Mapping) else {}
+
+
+def _judged_as(offer: Offer) -> dict[str, Meaning]:
+    """Which arguments hold a script for a shell. Nothing where there is none: the usual names speak then.
+
+    What is declared takes the place of the usual names, at any depth, so that they are declared as well and
+    nothing is declared for a tool with depths.
+    """
+    properties = _properties(offer)
+    scripts = [name for name, schema in properties.items() if _is_for_a_shell(name, schema, offer)]
+    if not scripts or any(map(_has_depths, properties.values())):
+        return {}
+    commands = [name for name in properties if name.casefold() in _COMMANDS]
+    folders = [name for name in properties if name.casefold() in _FOLDERS]
+    return dict.fromkeys(folders, Meaning.FOLDER) | dict.fromkeys([*scripts, *commands], Meaning.COMMAND)
+
+
+def _is_for_a_shell(name: str, schema: Any, offer: Offer) -> bool:
+    if name.casefold() not in _CODE or not isinstance(schema, Mapping) or schema.get("type") != "string":
+        return False
+    said = f"{name.replace('_', ' ')} {schema.get('description')} {offer.name.replace('_', ' ')}"
+    said = f"{said} {offer.description}"
+    return bool(_A_SHELL.search(said)) and not _NO_SHELL.search(said)
+
+
+def _has_depths(schema: Any) -> bool:
+    return not isinstance(schema, Mapping) or schema.get("type") not in _FLAT
 
 
 def extras_of(
