@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.environments.clouds import CLOUDS, MAKERS, TOKENS, Made, Options, sandbox
+from tests.environments.clouds import CLOUDS, MAKERS, SHORT_LEASE, TOKENS, Made, Options, sandbox
 from tests.environments.test_contract import FOREVER, PATIENCE, asleep_somewhere, gone_everywhere, until
 from toolfold.environments import Environment
 from toolfold.errors import EnvironmentFailed
@@ -93,7 +93,7 @@ async def test_a_lost_one_is_said_and_the_next_command_has_another(
 async def test_a_server_that_falls_silent_is_said_and_the_next_command_works(
     name: str, options: Options, token: str
 ) -> None:
-    async with Environment(make(name, options)) as environment:
+    async with Environment(make(name, {**options, **SHORT_LEASE})) as environment:
         running = asyncio.create_task(environment.run(f"export MARK={token}; {FOREVER}"))
         await asleep_somewhere(token)
         with CLOUDS.silent(name):

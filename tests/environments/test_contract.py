@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tests.environments.clouds import SHORT_LEASE
 from tests.environments.conftest import Site
 from tests.environments.places import traces
 from toolfold.environments import Bounds, Environment, Process, Running, Size
@@ -251,11 +252,20 @@ class TestATask:
         assert (await environment.run("pwd; echo $SET")).output == "/usr/bin\n1\n"
 
     async def test_a_command_does_not_begin_where_there_is_nothing(self, environment: Environment) -> None:
-        done = await environment.run("echo never", folder="/nowhere")
-        assert done.code == 125
-        assert "/nowhere" in done.output
-        assert "never" not in done.output
-        assert (await environment.run("pwd")).output == f"{environment.backend.home}\n"
+        await environment.run("mkdir -p here; : >here/file")
+        for folder in ("/nowhere", "here/file"):
+            with pytest.raises(
+                CallError, match=f"no directory {folder} to be entered from .*Make it"
+            ) as said:
+                await environment.run(": >ran", folder=folder)
+            assert "shell/command" not in str(said.value)
+        assert (await environment.run("pwd; ls")).output == f"{environment.backend.home}\nhere\n"
+
+    async def test_nor_does_one_in_the_background(self, environment: Environment) -> None:
+        with pytest.raises(CallError, match=r"no directory nope to be entered from .*Make it first"):
+            await environment.start_process(": >ran", folder="nope")
+        assert (await environment.run("ls")).output == ""
+        assert [each.state for each in await environment.processes.all()] == ["ended"]
 
     async def test_a_folder_that_is_gone_is_said(self, environment: Environment) -> None:
         await environment.run("mkdir gone; cd gone; rmdir ../gone")
@@ -521,9 +531,9 @@ async def test_a_place_says_whether_it_can_be_used(site: Site) -> None:
 
 
 async def _client(site: Site, how: str, command: str) -> asyncio.subprocess.Process:
+    options = json.dumps({**site.options, **SHORT_LEASE})
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.environments.places", site.kind.name, json.dumps(site.options)),
-        *(how, command),
+        *(sys.executable, "-m", "tests.environments.places", site.kind.name, options, how, command),
         stdout=asyncio.subprocess.PIPE,
     )
 

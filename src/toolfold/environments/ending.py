@@ -10,6 +10,8 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 
+NOWHERE = -1
+"""In place of an exit code, where a command could not begin in the folder that was asked for."""
 _SIGN = b"\x1e"
 
 

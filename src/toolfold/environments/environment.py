@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolfold.environments.backend import Backend, Size
+from toolfold.environments.ending import NOWHERE
 from toolfold.environments.output import Listener, Output, readable
 from toolfold.environments.place import Command, Place
 from toolfold.environments.processes import Process, Processes
@@ -101,7 +102,8 @@ class Environment:
         """Run a command to its end, or to the end of its time; nothing of it is left then.
 
         It begins where its task's last one ended, in that folder and with what that exported, or in
-        `folder`; its task goes with it. `given` is all of its input. `listener` is told what it writes.
+        `folder`, and raises CallError where it cannot; its task goes with it. `given` is all of its input.
+        `listener` is told what it writes.
         """
         began = time.monotonic()
         running = await self.start(command, task=task, folder=folder, pty=pty)
@@ -115,6 +117,8 @@ class Environment:
             running, given, output, self.bounds.seconds if seconds is None else seconds
         )
         ended = running.ended
+        if ended and ended.code == NOWHERE:
+            raise CallError(output.text().strip())
         if ended:
             self._folders[task] = ended.folder
         code = ended.code if ended else await self._place.exit_code(running) if in_time else None

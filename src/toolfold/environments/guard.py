@@ -92,9 +92,9 @@ class Guard:
         """Send a signal to a command and all that it started. False where there is nothing."""
         return await self._ask(f"tell {run} {signal} {self._gate}", ANSWER_SECONDS) == 0
 
-    async def begun(self, name: str) -> None:
-        """Wait until a background process is on its own."""
-        await self._ask(f"begun {name}", START_SECONDS)
+    async def begun(self, name: str) -> bool:
+        """Wait until a background process is on its own. False where its command did not begin."""
+        return await self._ask(f"begun {name}", START_SECONDS) == 0
 
     async def end_process(self, name: str) -> bool:
         """End a background process."""

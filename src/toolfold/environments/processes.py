@@ -84,7 +84,7 @@ class Processes:
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self, command: Command, watched: Sequence[str] = ()) -> Process:
-        """Start one. Raises CallError where too many run."""
+        """Start one. Raises CallError where too many run, or it cannot begin where it should."""
         async with self._starting:
             running = [each for each in await self.all() if each.state == "running"]
             if len(running) >= self._most:
@@ -99,9 +99,12 @@ class Processes:
                 started=time.time(),
                 watched=tuple(watched),
             )
-            await self._launch(process, command)
+            begun = await self._launch(process, command)
+        started = await self.get(process.name)
+        if not begun and started.state != "running":
+            raise CallError(await self._last_words(started))
         self._watch()
-        return await self.get(process.name)
+        return started
 
     async def all(self) -> list[Process]:
         """All of them, the oldest first."""
@@ -183,7 +186,12 @@ class Processes:
             self._watching.cancel()
             await asyncio.wait({self._watching}, timeout=CLOSE_SECONDS)
 
-    async def _launch(self, process: Process, command: Command) -> None:
+    async def _last_words(self, process: Process) -> str:
+        said = readable(await self.log(process.name, 0, LONGEST_NOTED)).strip()
+        return said or f"It could not be started: exit code {process.code}."
+
+    async def _launch(self, process: Process, command: Command) -> bool:
+        """Whether its command has begun, as far as that can be told."""
         guard = await self._place.guard()
         about = json.dumps(
             {
@@ -201,7 +209,8 @@ class Processes:
         await self._place.launch([*launch, guard.means.setsid, *entry, *program], process.name)
         self._abouts[process.name] = self._seen[process.name] = process
         with contextlib.suppress(GuardLost):
-            await guard.begun(process.name)
+            return await guard.begun(process.name)
+        return True
 
     async def _running(self, name: str) -> None:
         process = await self.get(name)

@@ -104,14 +104,15 @@ class Typed:
                 # One line of what every shell understands, short enough for a terminal that is not raw yet.
                 await line.send(_TYPED.format(mark=self._mark, size=len(text)).encode())
                 if not await self._ready:
-                    raise ConnectionError(self._complaint)
+                    raise ConnectionError(f"{self._complaint}: {self._before!r}")
                 for first in range(0, len(text), PIECE):
                     await line.send(text[first : first + PIECE])
         except BaseException as error:
             await self.close()
             if isinstance(error, TimeoutError):
-                shown = self._early.decode(errors="replace").strip()
-                raise EnvironmentFailed(f"The shell there does not answer: {shown!r}.", advice="") from None
+                raise EnvironmentFailed(
+                    f"The shell there does not answer: {self._before!r}.", advice=""
+                ) from None
             raise
 
     async def arrived(self, data: bytes) -> None:
@@ -176,6 +177,11 @@ class Typed:
     async def _part(self, line: Line) -> None:
         await self._leave()
         await _quietly(line.hang_up())
+
+    @property
+    def _before(self) -> str:
+        """What the terminal showed before our program began."""
+        return self._early.decode(errors="replace").strip()
 
     async def _hear(self, word: str) -> None:
         what, _, rest = word.partition(" ")

@@ -29,11 +29,15 @@ cd -- "$TOOLFOLD_PWD" 2>/dev/null || {
   cd -- "$4" || exit 125
 }
 unset TOOLFOLD_PWD __toolfold_run
+[ -z "$5" ] || cd -- "$5" 2>/dev/null || {
+  echo "There is no directory $5 to be entered from $PWD, so nothing was run. Make it first, or name another one."
+  case $6 in @*) ;; *) printf '\036%s -1 %s\036%s' "$6" "$PWD" "$6" ;; esac
+  exit 125
+}
 case $6 in
   @*) : >"${6#@}" ;;
   *) trap __toolfold_end EXIT ;;
 esac
-[ -z "$5" ] || cd -- "$5" || exit 125
 case $1 in
   @*) __toolfold_text=$(cat -- "${1#@}") || exit 125 ;;
   *) __toolfold_text=${1#=} ;;

@@ -109,15 +109,15 @@ tell_process() {
   tell "TOOLFOLD_RUN=process.$1." "$2" "$3" "$supervisor" "$holder"
 }
 
-# Until a background process has taken over what its task left: we may be gone right after.
+# Until a background process has taken over what its task left: we may be gone right after. Fails where it has not.
 begun() {
   naps=0
   while [ ! -e "$tasks/begun.$1" ] && [ ! -e "processes/$1/code" ] && [ "$naps" -lt 300 ]; do
     nap
     naps=$((naps + 1))
   done
-  rm -f "$tasks/begun.$1"
   [ -e "processes/$1/pid" ] || [ -e "processes/$1/code" ] || echo 126 >"processes/$1/code"
+  rm "$tasks/begun.$1" 2>/dev/null
 }
 
 # Sets `born`, when a process began: together with its number, this names it for good.
