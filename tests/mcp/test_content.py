@@ -6,14 +6,18 @@ import base64
 import json
 import struct
 import zlib
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import Opened
+from tests.mcp.servers import PATIENCE, stdio
 from toolfold.model import Content, Json, Media
 from toolfold.results import render
+from toolfold.session import Session
 from toolfold.sources.mcp.content import (
     LARGEST_IMAGE,
     MOST_IMAGES,
@@ -25,6 +29,7 @@ from toolfold.sources.mcp.content import (
     resource_content,
 )
 from toolfold.sources.mcp.pictures import Picture, picture, sound
+from toolfold.turn.forms import FORMS, answer
 
 modest = settings(max_examples=150, deadline=None)
 
@@ -341,6 +346,38 @@ def test_an_answer_that_the_protocols_library_has_read_is_told_alike() -> None:
     through = content_of(types.CallToolResult.model_validate(answer), "files")
     plain = content_of(answer, "files")
     assert (through.value, through.blocks, through.is_error) == (plain.value, plain.blocks, True)
+
+
+# -- a real server --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def session(opened: Opened, tmp_path: Path) -> Session:
+    command = stdio("everything", tmp_path)
+    runtime = opened({"mcp": {"servers": {"everything": command.entry}}})
+    runtime.mcp.settle(PATIENCE)
+    return runtime.session()
+
+
+def test_a_real_servers_images_structures_and_resources_reach_the_model(session: Session) -> None:
+    pictured = session.call_sync("mcp_everything_get-tiny-image", {})
+    assert [(each.kind, each.mime_type) for each in pictured.media] == [("image", "image/png")]
+    assert "(image 1, image/png, " in pictured.text
+    for form in FORMS:
+        assert coded(pictured.media[0].data) in json.dumps(answer(pictured, form))
+    weather = session.call_sync("mcp__everything__get-structured-content", {"location": "Chicago"})
+    assert set(json.loads(weather.text)) == {"temperature", "conditions", "humidity"}
+    linked = session.call_sync("mcp_everything_get-resource-links", {"count": 1})
+    assert "a resource to read, demo://resource/dynamic/" in linked.text
+    read = session.call_sync("mcp_everything_read_resource", {"uri": "demo://resource/dynamic/text/1"})
+    assert "plaintext resource" in read.text
+    prompt = session.call_sync(
+        "mcp_everything_get_prompt", {"name": "args-prompt", "arguments": {"city": "Rome"}}
+    )
+    assert "Rome" in prompt.text
+    assert pictured.ok
+    assert weather.ok
+    assert not session.call_sync("mcp_everything_read_resource", {"uri": "nowhere://x"}).ok
 
 
 # -- what bytes are -------------------------------------------------------------------------------------
