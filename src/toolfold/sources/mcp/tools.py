@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -56,8 +56,13 @@ _CODE = frozenset(
     {"code", "script", "javascript", "js_code", "python", "python_code", "source_code", "shell", "bash"}
     | {"shell_code", "shell_script", "bash_script", "bash_code"}
 )
-_COMMANDS = frozenset({"command", "cmd", "commands", "command_line", "shell_command"})
+# The names that approval knows by itself, which a declaration must not make it forget.
+_COMMANDS = frozenset({"command", "cmd", "commands", "shell_command", "command_line", "commandline", "bash"})
 _FOLDERS = frozenset({"cwd", "workdir", "working_directory", "working_dir"})
+_PATHS = frozenset(
+    {"path", "paths", "file", "files", "file_path", "filepath", "filename", "destination", "dest", "target"}
+    | {"target_path", "output", "output_path", "output_file", "new_path", "to", "to_path", "target_file"}
+)
 _A_SHELL = re.compile(r"\b(?:bash|zsh|sh|shell)\b", re.IGNORECASE)
 _NO_SHELL = re.compile(r"\b(?:java|type|apps ?)script\b|\b(?:js|python|ruby|lua|sql)\b", re.IGNORECASE)
 _FLAT = frozenset({"string", "integer", "number", "boolean", "null"})
@@ -105,7 +110,7 @@ def _tool(server: str, settings: McpServer, offer: Offer, names: Names, call: Ca
         title=offer.title,
         schema={"parameters": offer.input_schema},
         effects=effects,
-        judged_as=_judged_as(offer),
+        judged_as=_judged_as(offer, effects),
         parallel=offer.annotations.get("readOnlyHint") is True and Effect.DESTRUCTIVE not in effects,
     )
 
@@ -129,7 +134,7 @@ def _properties(offer: Offer) -> Mapping[str, Any]:
     return properties if isinstance(properties, Mapping) else {}
 
 
-def _judged_as(offer: Offer) -> dict[str, Meaning]:
+def _judged_as(offer: Offer, effects: Collection[Effect]) -> dict[str, Meaning]:
     """Which arguments hold a script for a shell. Nothing where there is none: the usual names speak then.
 
     What is declared takes the place of the usual names, at any depth, so that they are declared as well and
@@ -139,9 +144,17 @@ def _judged_as(offer: Offer) -> dict[str, Meaning]:
     scripts = [name for name, schema in properties.items() if _is_for_a_shell(name, schema, offer)]
     if not scripts or any(map(_has_depths, properties.values())):
         return {}
-    commands = [name for name in properties if name.casefold() in _COMMANDS]
-    folders = [name for name in properties if name.casefold() in _FOLDERS]
-    return dict.fromkeys(folders, Meaning.FOLDER) | dict.fromkeys([*scripts, *commands], Meaning.COMMAND)
+    meanings = {name: _usual_meaning(name.casefold(), effects) for name in properties}
+    usual = {name: meaning for name, meaning in meanings.items() if meaning is not None}
+    return usual | dict.fromkeys(scripts, Meaning.COMMAND)
+
+
+def _usual_meaning(name: str, effects: Collection[Effect]) -> Meaning | None:
+    if name in _COMMANDS:
+        return Meaning.COMMAND
+    if name in _FOLDERS:
+        return Meaning.FOLDER
+    return Meaning.PATH if name in _PATHS and Effect.WRITE in effects else None
 
 
 def _is_for_a_shell(name: str, schema: Any, offer: Offer) -> bool:
