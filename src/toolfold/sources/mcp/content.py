@@ -24,6 +24,7 @@ __all__ = [
     "content_of",
     "listed_prompts",
     "listed_resources",
+    "marked",
     "prompt_content",
     "resource_content",
 ]
@@ -54,7 +55,7 @@ def content_of(result: Any, server: str, *, mark: Mark = as_it_is) -> Content:
     value = reading.value(said.get("structuredContent"))
     if is_error and not value:
         value = f"MCP server {server!r} says that the call failed, and no more."
-    return Content(value=_marked(value, mark), blocks=tuple(reading.media), is_error=is_error, raw=result)
+    return Content(value=marked(value, mark), blocks=tuple(reading.media), is_error=is_error, raw=result)
 
 
 def resource_content(result: Any, *, mark: Mark = as_it_is) -> Content:
@@ -63,7 +64,7 @@ def resource_content(result: Any, *, mark: Mark = as_it_is) -> Content:
     contents = _maps(_plain(result).get("contents"))
     for each in contents:
         reading.resource(each, heading=len(contents) > 1)
-    return Content(value=_marked(reading.value(), mark), blocks=tuple(reading.media), raw=result)
+    return Content(value=marked(reading.value(), mark), blocks=tuple(reading.media), raw=result)
 
 
 def prompt_content(result: Any, *, mark: Mark = as_it_is) -> Content:
@@ -75,7 +76,7 @@ def prompt_content(result: Any, *, mark: Mark = as_it_is) -> Content:
         reading.blocks(_listed(message.get("content")))
         messages.append({"role": _text(message.get("role")), "text": reading.value()})
     value = _said({"description": said.get("description"), "messages": messages})
-    return Content(value=_marked(value, mark), blocks=tuple(media), raw=result)
+    return Content(value=marked(value, mark), blocks=tuple(media), raw=result)
 
 
 def listed_resources(result: Any, templates: Any = None, *, mark: Mark = as_it_is) -> Content:
@@ -86,7 +87,7 @@ def listed_resources(result: Any, templates: Any = None, *, mark: Mark = as_it_i
         "templates": [_resource(each, "uriTemplate") for each in _maps(patterns.get("resourceTemplates"))],
         "next_cursor": page.get("nextCursor"),
     }
-    return Content(value=_marked(_said(value), mark), raw=result)
+    return Content(value=marked(_said(value), mark), raw=result)
 
 
 def listed_prompts(result: Any, *, mark: Mark = as_it_is) -> Content:
@@ -94,7 +95,7 @@ def listed_prompts(result: Any, *, mark: Mark = as_it_is) -> Content:
     page = _plain(result)
     prompts = [_prompt(each) for each in _maps(page.get("prompts"))]
     value = _said({"prompts": prompts, "next_cursor": page.get("nextCursor")})
-    return Content(value=_marked(value, mark), raw=result)
+    return Content(value=marked(value, mark), raw=result)
 
 
 class _Reading:
@@ -213,15 +214,16 @@ def _parsed(text: str) -> Any:
         return _NO_JSON
 
 
-def _marked(value: Any, mark: Mark, depth: int = 0) -> Any:
+def marked(value: Any, mark: Mark, depth: int = 0) -> Any:
+    """A value with every text in it told as the mark tells it."""
     if depth > DEEPEST:
         return "… (nested too deeply)"
     if isinstance(value, str):
         return mark(encodable(value))
     if isinstance(value, Mapping):
-        return {mark(encodable(str(key))): _marked(each, mark, depth + 1) for key, each in value.items()}
+        return {mark(encodable(str(key))): marked(each, mark, depth + 1) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_marked(each, mark, depth + 1) for each in value]
+        return [marked(each, mark, depth + 1) for each in value]
     return value
 
 

@@ -114,6 +114,11 @@ class McpServers:
         """What a server offers, as far as anybody knows."""
         return self._servers[server].listing
 
+    def offer(self, server: str, tool: str) -> Offer | None:
+        """One of a server's tools, as the server describes it."""
+        listing = self._servers[server].listing if server in self._servers else None
+        return next((each for each in listing.offers if each.name == tool), None) if listing else None
+
     def held(self, server: str) -> tuple[Held, ...]:
         """What waits for a person's word."""
         return self._held.get(server, ())
@@ -219,9 +224,14 @@ class McpServers:
             self.heard.tell(server.name, what, None)
 
     def _auth(self, server: Supervised) -> Any:
-        if server.settings.way == "stdio" or "authorization" in map(str.lower, server.settings.headers):
+        """A person's login at the server, if there is one. Nobody is asked to log in while a call waits."""
+        settings, config = server.settings, self._config
+        if settings.way == "stdio" or "authorization" in map(str.lower, settings.headers):
             return None
-        return None
+        from toolfold.sources.mcp.oauth import auth
+
+        folder = config.paths.state_dir / "oauth"
+        return auth(server.name, settings, folder, interactive=False, environment=config.environment)
 
     def _listed(self, name: str, listing: Listing) -> None:
         """A server said what it offers."""
@@ -251,13 +261,13 @@ class McpServers:
             answer = await self.call(name, offer.name, args, context)
             if hasattr(answer, "input_requests"):
                 return Content(value="The server asks for more before it goes on.", raw=answer)
-            return content_of(answer, name, mark=_marked)
+            return content_of(answer, name, mark=mark)
 
         async def ask(method: str, params: Json, context: CallContext) -> Any:
             return await self.ask(name, method, context=context, **params)
 
         tools = tools_of(name, settings, accepted, self._names, call)
-        return [*tools, *extras_of(name, settings, listing, self._names, ask, mark=_marked)]
+        return [*tools, *extras_of(name, settings, listing, self._names, ask, mark=mark)]
 
     def _require_allowed(self, server: str, offer: Offer) -> None:
         """Once more at the moment of the call: the server may have changed the tool since the turn began."""
@@ -331,7 +341,7 @@ class _Loop:
             loop.close()
 
 
-def _marked(text: str) -> str:
+def mark(text: str) -> str:
     """A server's words, with what addresses the model told apart."""
     findings = scan_text(text)
     return neutralised(text, findings) if findings else text

@@ -1,0 +1,96 @@
+"""What a client receives: tools as they are listed, and results as they came, within bounds.
+
+A server's answer passes through with its images and structure where nothing on the way changed it; what
+addresses the model in it is marked as everywhere. What was too large for a model, or was changed by a hook,
+is given as the model would get it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from toolfold.gateway.asking import SERVERS
+from toolfold.model import MCP_SOURCE, Tool, ToolResult
+from toolfold.sources.mcp.content import marked
+from toolfold.sources.mcp.pool import mark
+
+if TYPE_CHECKING:
+    import mcp_types
+
+    from toolfold.sources.mcp.offers import Offer
+    from toolfold.sources.mcp.pool import McpServers
+
+
+def shown_tool(tool: Tool, servers: McpServers) -> mcp_types.Tool:
+    """A tool as `tools/list` has it."""
+    import mcp_types
+
+    offer = _offer(tool, servers)
+    return mcp_types.Tool(
+        name=tool.name,
+        title=tool.title or None,
+        description=tool.description,
+        input_schema=dict(tool.parameters),
+        output_schema=dict(offer.output_schema) if offer and offer.output_schema is not None else None,
+        annotations=mcp_types.ToolAnnotations.model_validate(dict(offer.annotations))
+        if offer and offer.annotations
+        else None,
+    )
+
+
+def _offer(tool: Tool, servers: McpServers) -> Offer | None:
+    if tool.source.kind != MCP_SOURCE:
+        return None
+    return servers.offer(tool.source.name, tool.own_name)
+
+
+def tool_answer(result: ToolResult) -> Any:
+    """The result of a call, or what must be asked first."""
+    import mcp_types
+
+    raw = result.raw
+    if isinstance(raw, mcp_types.InputRequiredResult):
+        return with_own_state(raw)
+    if isinstance(raw, mcp_types.CallToolResult) and result.stored is None:
+        return _passed(raw)
+    words = mcp_types.TextContent(
+        type="text", text=_plain(result.text) if result.error is None else result.error
+    )
+    structured = raw.structured_content if isinstance(raw, mcp_types.CallToolResult) else None
+    return mcp_types.CallToolResult(
+        content=[words], structured_content=structured, is_error=result.error is not None
+    )
+
+
+def _passed(raw: mcp_types.CallToolResult) -> mcp_types.CallToolResult:
+    """A server's own answer, its words marked where they address the model."""
+    said = raw.model_dump(by_alias=True, exclude_none=True, mode="json")
+    said["content"] = [_marked_block(block) for block in said.get("content", ())]
+    if "structuredContent" in said:
+        said["structuredContent"] = marked(said["structuredContent"], mark)
+    return type(raw).model_validate(said)
+
+
+def _marked_block(block: dict[str, Any]) -> dict[str, Any]:
+    if block.get("type") == "text":
+        return {**block, "text": mark(block["text"])}
+    if block.get("type") == "resource" and isinstance(block["resource"].get("text"), str):
+        return {**block, "resource": {**block["resource"], "text": mark(block["resource"]["text"])}}
+    return block
+
+
+def with_own_state(raw: mcp_types.InputRequiredResult) -> mcp_types.InputRequiredResult:
+    """What a server wants to know, under a state that is told apart from ours."""
+    return raw.model_copy(update={"request_state": SERVERS + (raw.request_state or "")})
+
+
+def _plain(text: str) -> str:
+    """A text that was wrapped for JSON as the text itself."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text
+    if isinstance(found, dict) and set(found) == {"result"} and isinstance(found["result"], str):
+        return found["result"]
+    return text

@@ -1,0 +1,165 @@
+"""One client at the gateway: its session, what it is shown, and what it has open.
+
+A seat works through a session like any other surface, so scope, hooks, approval and quarantine hold here as
+everywhere. It shows what the session's turn shows and begins a new turn when the tools have changed. Knows
+the protocol's types, and no transport.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from toolfold.errors import OutOfScope, shown
+from toolfold.gateway.addresses import Addresses
+from toolfold.gateway.answers import shown_tool
+from toolfold.gateway.asking import WaitingRoom
+from toolfold.gateway.tokens import Client
+from toolfold.model import MCP_SOURCE, Json, Tool, ToolResult, mcp_original
+from toolfold.session import Session
+from toolfold.sources.mcp.courier import Courier
+from toolfold.sources.mcp.faults import ServerFailed
+
+if TYPE_CHECKING:
+    import mcp_types
+
+    from toolfold.runtime import Runtime
+
+LIST_SECONDS = 10.0
+MOST_PAGES = 20
+MOST_LISTED = 5_000
+EXTRAS = frozenset({"list_resources", "read_resource", "list_prompts", "get_prompt"})
+
+_RESOURCES, _PROMPTS = "read_resource", "get_prompt"
+
+
+class Seat:
+    """What one client has at the gateway."""
+
+    def __init__(
+        self, key: str, client: Client, runtime: Runtime, session: Session, addresses: Addresses
+    ) -> None:
+        self.key, self.client, self.session = key, client, session
+        self._runtime, self._addresses = runtime, addresses
+        self._turn: Any = None
+        self.waiting = WaitingRoom()
+        self.subscribed: set[str] = set()
+        self.level = "debug"
+        self.connections: list[Any] = []
+        """Where it can be told something outside of a call."""
+        self.used = time.monotonic()
+
+    async def tools(self) -> list[mcp_types.Tool]:
+        """What the client is shown now."""
+        turn = await self._current()
+        return [shown_tool(tool, self._runtime.mcp) for tool in turn.tools if not self._is_extra(tool)]
+
+    async def call(
+        self, name: str, args: Json | None, *, approver: Any = None, courier: Courier | None = None
+    ) -> ToolResult:
+        """Call a tool by the name it is shown under, or by any other that means it."""
+        await self._current()
+        found = self._runtime.registry.snapshot().find(name)
+        if found is None and name.startswith("mcp_"):
+            name = name.removeprefix("mcp_")  # as it is called in a runtime without a gateway
+        return await self.session.call(name, args, approver=approver, surface=courier)
+
+    async def resources(self, kind: str) -> list[tuple[str, Any]]:
+        """The resources, or templates of them, of every server that may be read from, with its name."""
+        attribute = "resources" if kind == "resources/list" else "resource_templates"
+        return await self._gathered(self._offering(_RESOURCES), kind, attribute)
+
+    async def prompts(self) -> list[tuple[str, Any]]:
+        """The prompts of every server that may be asked for them, with its name."""
+        return await self._gathered(self._offering(_PROMPTS), "prompts/list", "prompts")
+
+    async def read(self, uri: str, **how: Any) -> ToolResult:
+        """Read a resource by the address the client knows."""
+        server, own = self.owner(self._addresses.own_resource(uri), _RESOURCES, uri)
+        return await self.session.call(mcp_original(server, _RESOURCES), {"uri": own}, **how)
+
+    async def prompt(self, name: str, args: Json, **how: Any) -> ToolResult:
+        """Get a prompt by the name the client knows."""
+        server, own = self.owner(self._addresses.own_prompt(name), _PROMPTS, name)
+        given = {"name": own, "arguments": args} if args else {"name": own}
+        return await self.session.call(mcp_original(server, _PROMPTS), given, **how)
+
+    def resource_owner(self, uri: str) -> tuple[str, str]:
+        """The server of a resource and its own address for it."""
+        return self.owner(self._addresses.own_resource(uri), _RESOURCES, uri)
+
+    def prompt_owner(self, name: str) -> tuple[str, str]:
+        """The server of a prompt and its own name for it."""
+        return self.owner(self._addresses.own_prompt(name), _PROMPTS, name)
+
+    def owner(self, candidates: Iterable[tuple[str, str]], extra: str, wanted: str) -> tuple[str, str]:
+        """The first of them that this client may use. Raises OutOfScope, whether or not it exists."""
+        allowed = set(self._offering(extra))
+        for server, own in candidates:
+            if server in allowed:
+                return server, own
+        raise OutOfScope(shown(wanted, 200), hint="List what there is.")
+
+    def may_use(self, server: str) -> bool:
+        """Whether anything of the server is granted to this client."""
+        granted = self.session.granted()
+        snapshot = self._runtime.registry.snapshot()
+        return any(snapshot[name].source.name == server for name in granted if name in snapshot)
+
+    def close(self) -> None:
+        """The client is gone: so is what waited for it and what it alone used."""
+        self.waiting.close()
+        self._runtime.mcp.leave(self.key)
+
+    async def _current(self) -> Any:
+        """The turn, begun anew when the tools are others than those it was begun with."""
+        self.used = time.monotonic()
+        snapshot = self._runtime.registry.snapshot()
+        if self._turn is None or self._turn[0] is not snapshot:
+            self._turn = snapshot, await self.session.prepare()
+        return self._turn[1]
+
+    def _is_extra(self, tool: Tool) -> bool:
+        """Clients have requests of their own for resources and prompts."""
+        if tool.source.kind != MCP_SOURCE or tool.own_name not in EXTRAS:
+            return False
+        listing = self._runtime.mcp.listing(tool.source.name)
+        return listing is None or all(offer.name != tool.own_name for offer in listing.offers)
+
+    def _offering(self, extra: str) -> list[str]:
+        """The servers of which this client was granted the tool that reads resources or prompts."""
+        granted, snapshot = self.session.granted(), self._runtime.registry.snapshot()
+        found = ((name, snapshot.find(mcp_original(name, extra))) for name in self._runtime.mcp.servers)
+        return [
+            name for name, tool in found if tool is not None and tool.name in granted and self._is_extra(tool)
+        ]
+
+    async def _gathered(self, servers: Sequence[str], method: str, attribute: str) -> list[tuple[str, Any]]:
+        """All servers at once, each within its time: one that hangs is left out."""
+        lists = await asyncio.gather(*(self._listed(each, method, attribute) for each in servers))
+        return [(server, item) for server, items in zip(servers, lists, strict=True) for item in items]
+
+    async def _listed(self, server: str, method: str, attribute: str) -> list[Any]:
+        async def page(cursor: str | None) -> Any:
+            given: Json = {"cursor": cursor} if cursor else {}
+            return await self._runtime.mcp.ask(server, method, **given)
+
+        try:
+            async with asyncio.timeout(LIST_SECONDS):
+                return await _all_pages(page, attribute)
+        except (ServerFailed, TimeoutError):
+            return []
+
+
+async def _all_pages(page: Callable[[str | None], Awaitable[Any]], attribute: str) -> list[Any]:
+    items: list[Any] = []
+    cursor: str | None = None
+    for _ in range(MOST_PAGES):
+        answer = await page(cursor)
+        items += getattr(answer, attribute)
+        cursor = answer.next_cursor
+        if cursor is None or len(items) >= MOST_LISTED:
+            break
+    return items[:MOST_LISTED]

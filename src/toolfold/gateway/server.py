@@ -1,0 +1,429 @@
+"""The gateway itself: the protocol's requests, each answered from the seat of whoever made it.
+
+Built on the SDK's server, which speaks both eras: with a handshake and sessions, and without. Every call
+takes the one dispatch line. What servers say on their own goes to the clients that may use them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from toolfold.errors import CallError, OutOfScope
+from toolfold.gateway import asking
+from toolfold.gateway.addresses import Addresses
+from toolfold.gateway.answers import tool_answer, with_own_state
+from toolfold.gateway.seats import Seat
+from toolfold.gateway.tokens import Client
+from toolfold.model import ApprovalRequest, Json, ToolResult
+from toolfold.sources.mcp.courier import Courier
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+
+    from toolfold.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+LOCAL = ("file", "terminal")
+"""What clients have themselves, and what would lead out of the servers: granted only where it is named."""
+IDLE_SECONDS = 1_800.0
+MOST_SEATS = 1_000
+CLIENT = "toolfold.client"
+"""Where a transport leaves word of who is asking."""
+_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
+
+class Gateway:
+    """All clients of one runtime."""
+
+    def __init__(self, runtime: Runtime, *, everybody: Client | None = None) -> None:
+        """`everybody` is who a client is that brings no token."""
+        self._runtime = runtime
+        self._everybody = everybody or Client("local")
+        self._seats: dict[str, Seat] = {}
+        self._addresses = Addresses(
+            {name: each.settings.prefix for name, each in runtime.mcp.servers.items()}
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._bus: Any = None
+        runtime.mcp.heard.listen(self._heard)
+
+    def server(self) -> Server[Any]:
+        """The SDK's server with our answers."""
+        import mcp_types
+        from mcp.server.lowlevel import Server
+        from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+
+        self._bus = InMemorySubscriptionBus()
+        server: Server[Any] = Server(
+            "toolfold",
+            version=version("toolfold"),
+            instructions=self._instructions(),
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read_resource,
+            on_subscribe_resource=self._subscribe,
+            on_unsubscribe_resource=self._unsubscribe,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
+            on_completion=self._complete,
+            on_subscriptions_listen=ListenHandler(self._bus),
+        )
+        server.add_request_handler("logging/setLevel", mcp_types.SetLevelRequestParams, self._set_level)
+        return server
+
+    def close(self) -> None:
+        """Everybody leaves."""
+        for key in list(self._seats):
+            self._leave(key)
+
+    def _instructions(self) -> str:
+        return (
+            "Tools of several servers. If what you need is not in the list, look for it with tool_search, "
+            "read it with tool_describe and run it with tool_call."
+        )
+
+    def _seat(self, context: Any) -> Seat:
+        """Where whoever made the request sits; a new place for a newcomer."""
+        self._loop = self._loop or asyncio.get_running_loop()
+        connection = context.session._connection  # the SDK has no public way from a request to it
+        client = self._client(context)
+        key = self._key(context, connection, client)
+        seat = self._seats.get(key)
+        if seat is None:
+            seat = self._seated(key, client)
+            if connection.has_standalone_channel:
+                connection.exit_stack.callback(self._leave, key)
+        if connection.has_standalone_channel and connection not in seat.connections:
+            seat.connections.append(connection)
+        seat.used = time.monotonic()
+        return seat
+
+    def _client(self, context: Any) -> Client:
+        scope = getattr(context.request, "scope", None) or {}
+        found = scope.get(CLIENT)
+        return found if isinstance(found, Client) else self._everybody
+
+    def _key(self, context: Any, connection: Any, client: Client) -> str:
+        """A session where there is one. Without sessions a client is known by its token and its own name."""
+        if connection.session_id:
+            return f"{client.name} {connection.session_id}"
+        if context.request is None:
+            return "stdio"
+        params = context.session.client_params
+        return f"{client.name} {params.client_info.name if params else ''}"
+
+    def _seated(self, key: str, client: Client) -> Seat:
+        self._make_room()
+        disabled = LOCAL if client.toolsets is None else ()
+        session = self._runtime.session(client.toolsets, disabled_toolsets=disabled, client=key)
+        seat = Seat(key, client, self._runtime, session, self._addresses)
+        self._seats[key] = seat
+        return seat
+
+    def _make_room(self) -> None:
+        """Those without a connection leave when nothing was heard of them for long."""
+        now = time.monotonic()
+        idle = sorted((each for each in self._seats.values() if not each.connections), key=lambda it: it.used)
+        for seat in idle:
+            if now - seat.used > IDLE_SECONDS or len(self._seats) >= MOST_SEATS:
+                self._leave(seat.key)
+
+    def _leave(self, key: str) -> None:
+        seat = self._seats.pop(key, None)
+        if seat is not None:
+            seat.close()
+
+    async def _list_tools(self, context: Any, _params: Any) -> Any:
+        import mcp_types
+
+        return mcp_types.ListToolsResult(tools=await self._seat(context).tools())
+
+    async def _call_tool(self, context: Any, params: Any) -> Any:
+        seat = self._seat(context)
+
+        async def call(approver: Any, courier: Courier) -> ToolResult:
+            return await seat.call(params.name, params.arguments, approver=approver, courier=courier)
+
+        answer = await self._interactive(seat, context, params, params.name, params.arguments, call)
+        return tool_answer(answer) if isinstance(answer, ToolResult) else answer
+
+    async def _read_resource(self, context: Any, params: Any) -> Any:
+        seat = self._seat(context)
+        uri = str(params.uri)
+
+        async def read(approver: Any, courier: Courier) -> ToolResult:
+            return await seat.read(uri, approver=approver, surface=courier)
+
+        try:
+            answer = await self._interactive(seat, context, params, uri, None, read)
+        except OutOfScope:
+            raise _no_such(uri) from None
+        return self._readdressed(_raw(answer, uri), seat, uri)
+
+    def _readdressed(self, answer: Any, seat: Seat, uri: str) -> Any:
+        """What was read, under the addresses the client knows."""
+        if not hasattr(answer, "contents"):
+            return answer
+        server, _ = seat.resource_owner(uri)
+        contents = [
+            each.model_copy(update={"uri": self._addresses.resource(server, str(each.uri))})
+            for each in answer.contents
+        ]
+        return answer.model_copy(update={"contents": contents})
+
+    async def _get_prompt(self, context: Any, params: Any) -> Any:
+        seat = self._seat(context)
+        args: Json = dict(params.arguments or {})
+
+        async def get(approver: Any, courier: Courier) -> ToolResult:
+            return await seat.prompt(params.name, args, approver=approver, surface=courier)
+
+        try:
+            answer = await self._interactive(seat, context, params, params.name, args, get)
+        except OutOfScope as error:
+            raise _invalid(str(error)) from None
+        return _raw(answer, params.name)
+
+    async def _list_resources(self, context: Any, _params: Any) -> Any:
+        import mcp_types
+
+        found = await self._seat(context).resources("resources/list")
+        listed = [
+            each.model_copy(update={"uri": self._addresses.resource(server, str(each.uri))})
+            for server, each in found
+        ]
+        return mcp_types.ListResourcesResult(resources=listed)
+
+    async def _list_templates(self, context: Any, _params: Any) -> Any:
+        import mcp_types
+
+        found = await self._seat(context).resources("resources/templates/list")
+        listed = [
+            each.model_copy(update={"uri_template": self._addresses.resource(server, each.uri_template)})
+            for server, each in found
+        ]
+        return mcp_types.ListResourceTemplatesResult(resource_templates=listed)
+
+    async def _list_prompts(self, context: Any, _params: Any) -> Any:
+        import mcp_types
+
+        found = await self._seat(context).prompts()
+        listed = [
+            each.model_copy(update={"name": self._addresses.prompt(server, each.name)})
+            for server, each in found
+        ]
+        return mcp_types.ListPromptsResult(prompts=listed)
+
+    async def _subscribe(self, context: Any, params: Any) -> Any:
+        return await self._subscription(context, str(params.uri), wanted=True)
+
+    async def _unsubscribe(self, context: Any, params: Any) -> Any:
+        return await self._subscription(context, str(params.uri), wanted=False)
+
+    async def _subscription(self, context: Any, uri: str, *, wanted: bool) -> Any:
+        import mcp_types
+
+        seat = self._seat(context)
+        server, own = _found(lambda: seat.resource_owner(uri), uri)
+        await self._asked(server, f"resources/{'' if wanted else 'un'}subscribe", uri=own)
+        (seat.subscribed.add if wanted else seat.subscribed.discard)(uri)
+        return mcp_types.EmptyResult()
+
+    async def _complete(self, context: Any, params: Any) -> Any:
+        seat = self._seat(context)
+        ref = params.ref
+        if ref.type == "ref/prompt":
+            server, own = _found(lambda: seat.prompt_owner(ref.name), ref.name)
+            ref = ref.model_copy(update={"name": own})
+        else:
+            server, own = _found(lambda: seat.resource_owner(ref.uri), ref.uri)
+            ref = ref.model_copy(update={"uri": own})
+        argument = {"name": params.argument.name, "value": params.argument.value}
+        return await self._asked(server, "completion/complete", ref=ref, argument=argument)
+
+    async def _asked(self, server: str, method: str, **params: Any) -> Any:
+        try:
+            return await self._runtime.mcp.ask(server, method, **params)
+        except CallError as error:
+            raise _invalid(str(error)) from None
+
+    async def _set_level(self, context: Any, params: Any) -> Any:
+        import mcp_types
+
+        self._seat(context).level = params.level
+        return mcp_types.EmptyResult()
+
+    async def _interactive(
+        self, seat: Seat, context: Any, params: Any, name: str, args: Json | None, run: Callable[..., Any]
+    ) -> Any:
+        """Run what may have to ask somebody first, in the way this client can be asked."""
+        if not _is_modern(context):
+            approver = asking.asked_in_the_middle(context) if _can(context, "elicitation") else None
+            return await run(approver, self._courier(seat, context, params))
+        if not _can(context, "elicitation"):
+            return await run(None, self._courier(seat, context, params))
+        return await self._in_rounds(seat, context, params, name, args, run)
+
+    async def _in_rounds(
+        self, seat: Seat, context: Any, params: Any, name: str, args: Json | None, run: Callable[..., Any]
+    ) -> Any:
+        state = params.request_state or ""
+        if state.startswith(asking.OWN):
+            found = seat.waiting.take(state, name, args)
+            if found is None:
+                raise _invalid("this state is unknown, was used, or belongs to another call")
+            call, request = found
+            call.answer(asking.answered(params.input_responses, request))
+        elif state and not state.startswith(asking.SERVERS):
+            raise _invalid("this state was not given by this server")
+        else:
+            call = asking.Waiting(name, args)
+            call.start(run(call.approve, self._courier(seat, context, params)))
+        outcome = await call.outcome()
+        if isinstance(outcome, ApprovalRequest):
+            return asking.to_be_asked(outcome, seat.waiting.keep(call, outcome))
+        return outcome
+
+    def _courier(self, seat: Seat, context: Any, params: Any) -> Courier:
+        is_modern = _is_modern(context)
+        state = (getattr(params, "request_state", None) or "").removeprefix(asking.SERVERS)
+        session = context.session
+
+        async def progress(done: float, total: float | None, message: str | None) -> None:
+            with contextlib.suppress(Exception):  # the client may be gone
+                await session.report_progress(done, total, message)
+
+        async def tell(server: str, said: Any) -> None:
+            if _LEVELS.index(said.level) >= _LEVELS.index(seat.level):
+                with contextlib.suppress(Exception):
+                    await session.send_log_message(
+                        said.level, said.data, said.logger or server, related_request_id=context.request_id
+                    )
+
+        return Courier(
+            client=seat.key,
+            progress=progress,
+            log=tell,
+            elicit=_elicitation(context) if not is_modern and _can(context, "elicitation") else None,
+            sample=_sampling(context) if not is_modern and _can(context, "sampling") else None,
+            resolves=is_modern,
+            responses=getattr(params, "input_responses", None),
+            state=state or None,
+        )
+
+    def _heard(self, server: str, kind: str, what: Any) -> None:
+        """A server said something outside of a call; we are in its thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # it is closing
+                asyncio.run_coroutine_threadsafe(self._spread(server, kind, what), self._loop)
+
+    async def _spread(self, server: str, kind: str, what: Any) -> None:
+        from mcp.shared import subscriptions
+
+        events = {
+            "tools": subscriptions.ToolsListChanged,
+            "prompts": subscriptions.PromptsListChanged,
+            "resources": subscriptions.ResourcesListChanged,
+        }
+        if kind in events:
+            await self._bus.publish(events[kind]())
+        elif kind == "update":
+            await self._bus.publish(subscriptions.ResourceUpdated(self._addresses.resource(server, what)))
+        for seat in list(self._seats.values()):
+            if seat.connections and seat.may_use(server):
+                await self._tell(seat, server, kind, what)
+
+    async def _tell(self, seat: Seat, server: str, kind: str, what: Any) -> None:
+        uri = self._addresses.resource(server, what) if kind == "update" else ""
+        if kind == "update" and uri not in seat.subscribed:
+            return
+        for connection in seat.connections:
+            ways = {
+                "tools": connection.send_tool_list_changed,
+                "prompts": connection.send_prompt_list_changed,
+                "resources": connection.send_resource_list_changed,
+                "update": lambda to=connection: to.send_resource_updated(uri),
+            }
+            with contextlib.suppress(Exception):  # the client may be gone
+                await ways[kind]()
+
+
+def _is_modern(context: Any) -> bool:
+    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+    return context.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def _can(context: Any, what: str) -> bool:
+    """Whether the client said that it can do this."""
+    return getattr(context.session.client_capabilities, what, None) is not None
+
+
+def _elicitation(context: Any) -> Callable[[Any], Any]:
+    async def ask(params: Any) -> Any:
+        import mcp_types
+        from mcp.shared.message import ServerMessageMetadata
+
+        related = ServerMessageMetadata(related_request_id=context.request_id)
+        return await context.session.send_request(
+            mcp_types.ElicitRequest(params=params), mcp_types.ElicitResult, metadata=related
+        )
+
+    return ask
+
+
+def _sampling(context: Any) -> Callable[[Any], Any]:
+    async def ask(params: Any) -> Any:
+        import mcp_types
+        from mcp.shared.message import ServerMessageMetadata
+
+        related = ServerMessageMetadata(related_request_id=context.request_id)
+        kind = mcp_types.CreateMessageResultWithTools if params.tools else mcp_types.CreateMessageResult
+        return await context.session.send_request(
+            mcp_types.CreateMessageRequest(params=params), kind, metadata=related
+        )
+
+    return ask
+
+
+def _raw(answer: Any, wanted: str) -> Any:
+    """The server's own answer to what is no tool, or an error of the protocol."""
+    import mcp_types
+
+    if not isinstance(answer, ToolResult):
+        return answer
+    if answer.raw is None or not answer.ok:
+        raise _no_such(wanted, answer.error or "") if answer.error else _invalid("it was changed on its way")
+    if isinstance(answer.raw, mcp_types.InputRequiredResult):
+        return with_own_state(answer.raw)
+    return answer.raw
+
+
+def _found(look: Callable[[], tuple[str, str]], wanted: str) -> tuple[str, str]:
+    try:
+        return look()
+    except OutOfScope:
+        raise _no_such(wanted) from None
+
+
+def _no_such(wanted: str, problem: str = "") -> Exception:
+    from mcp import MCPError
+    from mcp_types import INVALID_PARAMS
+
+    return MCPError(INVALID_PARAMS, problem or f"there is no {wanted!r} here", {"uri": wanted})
+
+
+def _invalid(problem: str) -> Exception:
+    from mcp import MCPError
+    from mcp_types import INVALID_PARAMS
+
+    return MCPError(INVALID_PARAMS, problem)

@@ -1,0 +1,190 @@
+"""The gateway for many clients: Streamable HTTP, with its door.
+
+The door looks at every request before the protocol does: where it claims to come from, where it meant to
+go, and whose token it brings. On loopback a client may come without a token; beyond it, nobody may. What a
+client brought to the door goes no further: no server behind ever sees it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from toolfold.errors import ConfigError
+from toolfold.gateway.server import CLIENT, Gateway
+from toolfold.gateway.tokens import Client, Tokens
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.applications import Starlette
+
+    from toolfold.runtime import Runtime
+
+LARGEST_REQUEST = 10_000_000
+Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Any, Send], Awaitable[None]]
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Who is let in."""
+
+    tokens: Tokens
+    everybody: Client | None
+    """Who somebody without a token is; None where nobody is let in without."""
+    hosts: frozenset[str] = frozenset()
+    """Names of this machine beyond loopback, as they may stand in `Host`, without a port."""
+    origins: frozenset[str] = frozenset()
+
+    def refusal(self, headers: MutableMapping[str, str]) -> tuple[int, str] | None:
+        """Why a request is turned away before anybody looks who made it."""
+        if _host(headers.get("host", "")) not in _LOOPBACK | self.hosts:
+            return 421, "This gateway does not go by that name. Add it to gateway.hosts if it should."
+        origin = headers.get("origin")
+        if origin is not None and not self._is_ours(origin):
+            return (
+                403,
+                "Requests from that web page are not taken. Add it to gateway.origins if they should be.",
+            )
+        return None
+
+    def who(self, headers: MutableMapping[str, str]) -> Client | None:
+        """Who is asking; None for somebody who is not let in. A token that is wrong is worse than none."""
+        given = headers.get("authorization")
+        if given is None:
+            return self.everybody
+        scheme, _, token = given.partition(" ")
+        return self.tokens.find(token.strip()) if scheme.lower() == "bearer" else None
+
+    def _is_ours(self, origin: str) -> bool:
+        if origin in self.origins:
+            return True
+        parts = urlsplit(origin)
+        return parts.scheme in ("http", "https") and (parts.hostname or "") in _LOOPBACK
+
+
+def _host(value: str) -> str:
+    try:
+        return (urlsplit(f"//{value}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def guarded(app: App, door: Door) -> App:
+    """The app behind the door."""
+
+    async def enter(scope: Scope, receive: Any, send: Send) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        if refusal := door.refusal(headers):
+            await _refuse(send, *refusal)
+            return
+        client = door.who(headers)
+        if client is None:
+            await _refuse(send, 401, "A token is needed: `toolfold token add <name>` makes one.")
+            return
+        await app(_admitted(scope, client), receive, send)
+
+    return enter
+
+
+def _admitted(scope: Scope, client: Client) -> Scope:
+    """The request with a name on it and without the token. The SDK binds a session to that name."""
+    from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+    from mcp.server.auth.provider import AccessToken
+
+    user = AuthenticatedUser(AccessToken(token="-", client_id=client.name, scopes=[]))  # noqa: S106 - none
+    headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"authorization"]
+    return {**scope, "headers": headers, CLIENT: client, "user": user}
+
+
+async def _refuse(send: Send, status: int, why: str) -> None:
+    body = json.dumps({"error": why}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if status == 401:
+        headers.append((b"www-authenticate", b'Bearer realm="toolfold"'))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def app(runtime: Runtime, door: Door, *, path: str = "/mcp", json_response: bool = False) -> Starlette:
+    """The gateway as an ASGI app."""
+    from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+    from mcp.server.transport_security import TransportSecuritySettings
+    from starlette.applications import Starlette
+    from starlette.routing import Route
+
+    gateway = Gateway(runtime, everybody=door.everybody)
+    manager = StreamableHTTPSessionManager(
+        gateway.server(),
+        json_response=json_response,
+        max_request_body_size=LARGEST_REQUEST,
+        # The door has looked already, and knows the names this gateway goes by.
+        security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        try:
+            async with manager.run():
+                yield
+        finally:
+            gateway.close()
+
+    endpoint: Any = guarded(StreamableHTTPASGIApp(manager), door)
+    return Starlette(routes=[Route(path, endpoint=_Endpoint(endpoint))], lifespan=lifespan)
+
+
+class _Endpoint:
+    """An ASGI app that a route takes for what it is: a function would be called with a request."""
+
+    def __init__(self, inner: App) -> None:
+        self._inner = inner
+
+    async def __call__(self, scope: Scope, receive: Any, send: Send) -> None:
+        await self._inner(scope, receive, send)
+
+
+def door(
+    host: str,
+    tokens: Tokens,
+    *,
+    toolsets: tuple[str, ...] | None,
+    hosts: tuple[str, ...],
+    origins: tuple[str, ...],
+) -> Door:
+    """The door for an address. Raises ConfigError where nobody could be let in."""
+    if is_loopback(host):
+        return Door(
+            tokens=tokens,
+            everybody=Client("local", toolsets),
+            hosts=frozenset(map(str.lower, hosts)),
+            origins=frozenset(origins),
+        )
+    if not tokens.all():
+        raise ConfigError(
+            f"{host} can be reached from other machines, and nobody has a token",
+            hint="Make one with `toolfold token add <name>`, or stay on 127.0.0.1.",
+        )
+    known = {host.lower(), *map(str.lower, hosts)} - {"0.0.0.0", "::"}  # noqa: S104 - it is no name to go by
+    return Door(tokens=tokens, everybody=None, hosts=frozenset(known), origins=frozenset(origins))
