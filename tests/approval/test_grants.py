@@ -20,6 +20,7 @@ from toolfold.approval.judge import Judge
 from toolfold.approval.places import Places
 from toolfold.approval.rules import Rules
 from toolfold.approval.subject import Subjects
+from toolfold.authoring import build_tool
 from toolfold.config import load, set_value, unset_value, written_value
 from toolfold.errors import ConfigError
 
@@ -268,7 +269,7 @@ class TestEntriesByTheRealJudge:
             ("rm " + "x" * 2_000, "cannot be told beforehand"),
             ("tool:wipe", "it needs all arguments"),
             ("tool:wipe *", "it needs all arguments"),
-            ('tool:wipe {"b":1}', "it needs all arguments"),
+            ('tool:wipe ["b"]', "it needs all arguments"),
         ],
     )
     def test_an_entry_that_can_never_count_is_told_of_once(
@@ -289,6 +290,12 @@ class TestEntriesByTheRealJudge:
     )
     def test_other_entries_are_nothing_to_tell_of(self, entry: str) -> None:
         assert self.SUBJECTS.idle(entry) == ""
+
+    def test_the_arguments_of_a_tool_may_be_spelled_in_any_way(self) -> None:
+        entries = AllowList(['tool:wipe {"b":1,  "a": "ü"}'], spell=self.SUBJECTS.spell)
+        wipe = build_tool(name="wipe", toolset="t", schema={}, handler=dict, effects=["destructive"])
+        assert entries.covers(self.SUBJECTS.read(wipe, {"a": "ü", "b": 1}).listed)
+        assert not entries.covers(self.SUBJECTS.read(wipe, {"a": "ü", "b": 2}).listed)
 
     def test_an_entry_that_is_forbidden_elsewhere_is_told_of_too(
         self, opened: Opened, caplog: pytest.LogCaptureFixture

@@ -127,7 +127,7 @@ class Subjects:
     def spell(self, entry: str) -> tuple[str, frozenset[str] | None]:
         """An entry of the allow-list in the one spelling, and the rules that it meets; None for whichever."""
         if entry.startswith(TOOL):
-            return entry, None
+            return _spelled_call(entry) or entry, None
         told = _told(entry)
         verdict = self.judge(told)
         there = (rule for other in self._elsewhere.values() for rule in _rules_of(other.judge(told)))
@@ -138,7 +138,7 @@ class Subjects:
     def idle(self, entry: str) -> str:
         """Why an entry of the allow-list can never count; nothing where it can."""
         if entry.startswith(TOOL):
-            return "" if _is_call(entry) else _NO_CALL
+            return "" if _spelled_call(entry) else _NO_CALL
         told = _told(entry)
         verdicts = [self.judge(told), *(other.judge(told) for other in self._elsewhere.values())]
         if all(verdict.blocked for verdict in verdicts):
@@ -224,7 +224,7 @@ _ANY_SHELL = Tool(
     judged_as=FrozenDict(command=Meaning.COMMAND, cwd=Meaning.FOLDER),
 )
 _NOTHING = Verdict("")
-_NO_CALL = 'behind the name it needs all arguments, as an "always" at the prompt would write them'
+_NO_CALL = "behind the name it needs all arguments, as a JSON object"
 _OWN = Finding(
     "own-configuration",
     SELF,
@@ -340,14 +340,14 @@ def _listed(shape: str) -> str:
     return shape if _UNTOLD not in shape and len(shape) <= LONGEST_LISTED else ""
 
 
-def _is_call(entry: str) -> bool:
-    """Whether it names a tool and all of its arguments, in the one spelling."""
-    _, _, written = entry.partition(" ")
+def _spelled_call(entry: str) -> str:
+    """An entry about a tool in the one spelling; nothing where the arguments are missing."""
+    name, _, written = entry.partition(" ")
     try:
         args = json.loads(written)
     except (ValueError, RecursionError):
-        return False
-    return isinstance(args, dict) and _canonical(args) == written
+        return ""
+    return f"{name} {_canonical(args)}" if isinstance(args, dict) else ""
 
 
 def _short(key: str) -> str:
