@@ -11,6 +11,7 @@ from pathlib import Path
 from toolfold.approval.allowlist import KEY, AllowList
 from toolfold.approval.audit import AuditLog
 from toolfold.approval.chain import Chain
+from toolfold.approval.configured import configured_rules, located
 from toolfold.approval.denials import Denials
 from toolfold.approval.ground import Ground
 from toolfold.approval.places import Places
@@ -21,6 +22,7 @@ from toolfold.approval.station import Approval
 from toolfold.approval.subject import TOOL, Judging, Subjects
 from toolfold.approval.verdict import Severity, Verdict
 from toolfold.config import PROJECT_FILE, Config
+from toolfold.errors import ConfigError
 from toolfold.loops import Loops
 from toolfold.model import Approver, Source
 from toolfold.redaction import Redaction
@@ -171,11 +173,14 @@ def _judge(
 
         return Judge(Rules.shipped().plus(own).plus(Rules(denials.rules)), places, ground)
 
-    configured = Rules.read(config.approval.rules)
-    own = configured.plus(Rules({rule.name: rule for rule in rules}.values()))
-    if denials.named("rule") or denials.named("category"):
-        denials.check(Rules.shipped().plus(own).rules)
-    return make() if configured.rules else _Judge(make)  # a mistake in a rule is told at the start
+    try:
+        configured = configured_rules(config)
+        own = configured.plus(Rules({rule.name: rule for rule in rules}.values()))
+        if denials.named("rule") or denials.named("category"):
+            denials.check(Rules.shipped().plus(own).rules)
+        return make() if configured.rules else _Judge(make)  # a mistake in a rule is told at the start
+    except ConfigError as error:
+        raise located(error, config) from None
 
 
 def _smart(config: Config, loops: Loops, reviewer: Reviewer | None) -> SmartApproval | None:

@@ -1,0 +1,63 @@
+"""The rules that a configuration brings, and where in its files one stands that cannot be used.
+
+A configuration knows of a list only where it begins; the line of a rule is looked up in the files when
+there is something to complain of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from toolfold.approval.rules import Rule, Rules
+from toolfold.approval.rules.loading import read_rule
+from toolfold.config import Config, written_value
+from toolfold.config.document import Place, compose, read_text
+from toolfold.errors import ConfigError
+
+__all__ = ["configured_rules", "located"]
+
+KEY = "approval.rules"
+
+
+def configured_rules(config: Config) -> Rules:
+    """The rules of `approval.rules`. A ConfigError names the file and the line of what cannot be used."""
+    return Rules(_rule(config, table, number) for number, table in enumerate(config.approval.rules))
+
+
+def located(error: ConfigError, config: Config) -> ConfigError:
+    """The error with where its setting begins, or the list of rules, as far as a configuration knows that."""
+    origin = config.origins.get(error.key) or config.origins.get(KEY, "")
+    if error.file or origin in ("", "default"):
+        return error
+    return ConfigError(error.problem, key=error.key, file=origin, hint=error.hint)
+
+
+def _rule(config: Config, table: Mapping[str, Any], number: int) -> Rule:
+    try:
+        return read_rule(table, number)
+    except ConfigError as error:
+        for file in (config.paths.project_file, config.paths.user_file):
+            if file is not None and (line := _line(file, table, error.key)):
+                raise ConfigError(
+                    error.problem, key=error.key, file=str(file), line=line, hint=error.hint
+                ) from None
+        raise located(error, config) from None
+
+
+def _line(file: Path, table: Mapping[str, Any], key: str) -> int:
+    """The line of a key of this rule in a file, or of the rule itself; 0 where the file has no such rule."""
+    try:
+        tables = written_value(file, KEY)
+        node = compose(read_text(file), Place())
+    except ConfigError:
+        return 0
+    if not isinstance(tables, list) or table not in tables:
+        return 0
+    for name in KEY.split("."):
+        node = next(value for at, value in node.value if at.value == name)
+    rule = node.value[tables.index(table)]
+    keys = rule.value if rule.id == "mapping" else ()
+    mark = next((at.start_mark for at, _ in keys if at.value == key), rule.start_mark)
+    return int(mark.line) + 1
