@@ -35,7 +35,9 @@ COMMANDS = {
     "explain": "See what a model is shown for a message, and why.",
     "mcp": "Put MCP servers behind Toolfold: add, import, test and review them.",
     "plugins": "List plugins, and trust a project's.",
+    "serve": "Serve all MCP servers as one, over HTTP (`toolfold mcp serve` for stdio).",
     "search": "Find the tools for a message, and see why.",
+    "token": "Make, list and revoke the tokens of the gateway's clients.",
     "tools": "List, inspect and switch tools.",
 }
 

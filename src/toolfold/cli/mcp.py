@@ -12,7 +12,9 @@ from toolfold.approval.visible import brief, visible
 from toolfold.cli.app import FAILED, Invocation, json_option
 from toolfold.cli.mcp_add import add
 from toolfold.cli.mcp_import import import_servers
+from toolfold.cli.mcp_login import login, logins, logout
 from toolfold.cli.mcp_review import review
+from toolfold.cli.serve import serve_stdio
 from toolfold.cli.servers import (
     Probe,
     changing,
@@ -42,7 +44,10 @@ def command() -> None:
 
 command.add_command(add)
 command.add_command(import_servers)
+command.add_command(login)
+command.add_command(logout)
 command.add_command(review)
+command.add_command(serve_stdio)
 
 
 @command.command("remove")
@@ -75,14 +80,17 @@ def remove(invocation: Invocation, name: str, in_project: bool) -> None:
 
 def _forget(config: Config, name: str) -> None:
     from toolfold.sources.mcp.kept import Kept
+    from toolfold.sources.mcp.oauth.logins import Logins
     from toolfold.sources.mcp.trust import Trust
 
+    Logins(logins(config)).forget(name)
     try:
         Trust.of(config).forget(name)
     except ConfigError as error:
         warn(str(error))
     Kept(config.paths.cache_dir / "mcp").forget(name)
-    _log_file(config, name).unlink(missing_ok=True)
+    for file in (_log_file(config, name), _log_file(config, name).with_suffix(".log.1")):
+        file.unlink(missing_ok=True)
 
 
 @command.command("list")

@@ -28,6 +28,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from toolfold.config.gateway import Gateway
 from toolfold.config.kinds import (
     THE_USERS_ALONE,
     Folder,
@@ -543,6 +544,9 @@ class Settings(Section):
         default_factory=Terminal, description="Where commands run, and how they are bounded."
     )
     mcp: Mcp = Field(default_factory=Mcp, description="Servers that bring tools over the MCP protocol.")
+    gateway: Gateway = Field(
+        default_factory=Gateway, description="One MCP server in front of all, for every client."
+    )
     command_allowlist: tuple[Text, ...] = Field(
         default=(),
         description="Commands that are never asked about again, each exactly as it is written here.",

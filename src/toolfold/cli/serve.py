@@ -1,0 +1,111 @@
+"""`toolfold serve` and `toolfold mcp serve`: the gateway, over HTTP and for one client over stdio."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from toolfold.cli.app import Invocation
+from toolfold.cli.show import counted, note, plain
+from toolfold.errors import ConfigError
+
+if TYPE_CHECKING:
+    from toolfold.config import Config
+    from toolfold.runtime import Runtime
+
+_toolsets = click.option(
+    "--toolset", "toolsets", multiple=True, metavar="NAME", help="Only this toolset; may be given again."
+)
+
+
+@click.command("serve")
+@click.option("--host", help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65_535), help="The port; 0 for a free one.")
+@_toolsets
+@click.pass_obj
+def command(invocation: Invocation, host: str | None, port: int | None, toolsets: tuple[str, ...]) -> None:
+    """Serve all MCP servers as one, over Streamable HTTP."""
+    config = invocation.config()
+    settings = config.gateway
+    listening = _listening(host or settings.host, settings.port if port is None else port)
+    with listening, invocation.runtime(behind_gateway=True) as runtime:
+        asyncio.run(_serve_http(runtime, config, listening, tuple(toolsets) or settings.toolsets))
+
+
+@click.command("serve")
+@_toolsets
+@click.pass_obj
+def serve_stdio(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
+    """Serve all MCP servers as one, to the client that started this (over stdio)."""
+    from toolfold.gateway.stdio import serve
+
+    config = invocation.config()
+    if sys.stdin.isatty():
+        note("This speaks MCP on its input and output: a client starts it. `toolfold connect` sets one up.")
+    with invocation.runtime(behind_gateway=True) as runtime:
+        asyncio.run(_until_told(serve(runtime, toolsets=tuple(toolsets) or config.gateway.toolsets)))
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """The port, taken before any server is started: whoever cannot have it need not wait."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+    except OSError as error:
+        raise ConfigError(
+            f"{host} port {port} cannot be listened on: {error.strerror or error}",
+            key="gateway.port",
+            hint="Is another gateway running? Choose another port with --port.",
+        ) from None
+    return listening
+
+
+async def _serve_http(
+    runtime: Runtime, config: Config, listening: socket.socket, toolsets: tuple[str, ...] | None
+) -> None:
+    import uvicorn
+
+    from toolfold.gateway.tokens import Tokens
+    from toolfold.gateway.web import app, door
+
+    host, port = listening.getsockname()[:2]
+    tokens = Tokens(config.paths.state_dir / "gateway" / "tokens.json")
+    settings = config.gateway
+    guard = door(host, tokens, toolsets=toolsets, hosts=settings.hosts, origins=settings.origins)
+    server = uvicorn.Server(
+        uvicorn.Config(app(runtime, guard), log_level="warning", lifespan="on", timeout_graceful_shutdown=3)
+    )
+    _tell(runtime, host, port, needs_token=guard.everybody is None)
+    await server.serve([listening])
+
+
+def _tell(runtime: Runtime, host: str, port: int, *, needs_token: bool) -> None:
+    shown = f"[{host}]" if ":" in host else host
+    states = runtime.mcp.states()
+    tools = sum(each.tools for each in states)
+    note(f"Serving {counted(tools, 'tool')} of {counted(len(states), 'server')} at http://{shown}:{port}/mcp")
+    for each in states:
+        if each.error:
+            note(f"[yellow]{plain(each.name)}:[/yellow] {plain(each.error)}")
+    if needs_token:
+        note("Every client needs a token: `toolfold token add NAME`.")
+    note("Ctrl-C ends it.")
+
+
+async def _until_told(work: Any) -> None:
+    """Run until the work ends or somebody asks us to end."""
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(each, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        return

@@ -1,0 +1,76 @@
+"""`toolfold token`: who may use the gateway, and what of it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from toolfold.cli.app import Invocation, json_option
+from toolfold.cli.show import NOT_FOUND, as_json, note, out, plain, table
+
+if TYPE_CHECKING:
+    from toolfold.gateway.tokens import Tokens
+
+
+@click.group("token")
+def command() -> None:
+    """Make, list and revoke the tokens of clients of the gateway."""
+
+
+@command.command("add")
+@click.argument("name")
+@click.option(
+    "--toolset", "toolsets", multiple=True, metavar="NAME", help="What it may use; may be given again."
+)
+@click.pass_obj
+def add(invocation: Invocation, name: str, toolsets: tuple[str, ...]) -> None:
+    """Make a token for a client. It is shown once."""
+    if toolsets:
+        with invocation.runtime(behind_gateway=True) as runtime:
+            runtime.toolsets().require(toolsets)
+    token = _tokens(invocation).add(name, toolsets or None)
+    note(f"The token of {plain(name)}, which cannot be shown again:")
+    out(token)
+    note(f"Clients send it as `Authorization: Bearer {token[:6]}…`.")
+
+
+@command.command("list")
+@json_option
+@click.pass_obj
+def listed(invocation: Invocation, as_json_: bool) -> None:
+    """List the clients that have a token."""
+    clients = _tokens(invocation).all()
+    if as_json_:
+        as_json([{"name": each.name, "toolsets": each.toolsets, "created": each.created} for each in clients])
+        return
+    if not clients:
+        note("Nobody has a token. `toolfold token add NAME` makes one.")
+        return
+    rows = [
+        (
+            plain(each.name),
+            plain(", ".join(each.toolsets)) if each.toolsets else "all but files and the terminal",
+            time.strftime("%Y-%m-%d", time.localtime(each.created)),
+        )
+        for each in clients
+    ]
+    table("Clients of the gateway", ["client", "may use", "since"], rows)
+
+
+@command.command("revoke")
+@click.argument("name")
+@click.pass_context
+def revoke(ctx: click.Context, name: str) -> None:
+    """Revoke a client's token: its next request is refused."""
+    if not _tokens(ctx.obj).revoke(name):
+        note(f"[red]error:[/red] nobody called {plain(name)} has a token")
+        ctx.exit(NOT_FOUND)
+    out(f"{plain(name)} is let in no more")
+
+
+def _tokens(invocation: Invocation) -> Tokens:
+    from toolfold.gateway.tokens import Tokens
+
+    return Tokens(invocation.paths().state_dir / "gateway" / "tokens.json")
