@@ -355,6 +355,8 @@ def test_an_entry_that_cannot_be_used_takes_no_other_with_it(tmp_path: Path, ent
         ("mcp.json", '{"a": ' + "9" * 5_000 + "}"),
         ("config.toml", "= 1"),
         ("config.toml", "a = " + "[" * 5_000),
+        ("config.toml", "a." * 1_000 + "a = 1"),
+        ("config.toml", "a = 1\n" + "#" * (1 << 18)),
         ("config.yaml", "a: [1"),
         ("config.yaml", "a: !!python/object 1"),
         ("mcp.json", '"' + "x" * (1 << 20) + '"'),
@@ -372,6 +374,7 @@ def test_a_file_with_a_history_may_be_larger(tmp_path: Path) -> None:
     text = json.dumps({"history": "x" * (2 << 20), "mcpServers": {"it": {"command": "x"}}})
     assert servers(answer(tmp_path, "claude-code", text)) == {"it": {"command": "x"}}
     assert "larger" in answer(tmp_path, "cursor", text).problem
+    assert "larger" in answer(tmp_path, "claude-code", text, scope="project").problem
 
 
 def test_what_is_no_file_is_told_of(tmp_path: Path) -> None:

@@ -49,7 +49,8 @@ def read(place: Place, *, home: Path, project: Path) -> Answer:
     program = CLIENTS[place.client]
     around = Surroundings(home, project if place.scope == "project" else None, project)
     try:
-        document = read_document(place.file, with_history=program.has_history)
+        has_history = program.has_history and place.scope == "user"
+        document = read_document(place.file, with_history=has_history)
     except ConfigError as error:
         return Answer(place, problem=error.problem)
     entries = program.entries(document, around)

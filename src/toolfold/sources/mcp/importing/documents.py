@@ -19,6 +19,9 @@ from toolfold.model import Json
 
 # One program keeps its whole history in the file that names its servers.
 MOST_BYTES_WITH_HISTORY = 32 << 20
+# The reader of TOML needs memory by the square of the parts of a key, and keeps it for a whole table.
+MOST_TOML = 1 << 18
+MOST_DOTS = 100
 
 # Each piece also matches where its end is missing, so that no character is looked at twice.
 _STRING = r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)'
@@ -56,7 +59,7 @@ def without_comments(text: str) -> str:
 
 def _parser(file: Path) -> Callable[[str], Any]:
     if file.suffix == ".toml":
-        return tomllib.loads
+        return _toml
     if file.suffix in (".yaml", ".yml"):
         return lambda text: read_value(text, Place("file", str(file))).plain()
     return _json
@@ -66,4 +69,14 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
+        if len(text) > MAX_BYTES:
+            raise
         return json.loads(without_comments(text))
+
+
+def _toml(text: str) -> Any:
+    if len(text) > MOST_TOML:
+        raise ValueError(f"it is longer than {MOST_TOML:,} characters")
+    if any(line.count(".") > MOST_DOTS for line in text.split("\n")):
+        raise ValueError(f"a line has more than {MOST_DOTS} dots")
+    return tomllib.loads(text)
