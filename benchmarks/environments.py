@@ -3,7 +3,9 @@
     python benchmarks/environments.py [--places local,docker] [--runs 30] [--json]
 
 Starts what it needs (a dockerd, podman, an sshd, apptainer) as the tests do, below one temporary folder, and
-takes it away again; a place that cannot be had is named with the reason. Three things are timed by the clock:
+takes it away again; a place that cannot be had is named with the reason. Modal and Daytona are servers of the
+tests on this machine, and their bare client is their own SDK: what is seen is what we add to it, not what a
+network and a cloud cost. Three things are timed by the clock:
 
 * an empty command, ours and the bare client's in turn: medians, the median of the differences, and the
   difference of the fastest, which a busy machine spoils least;
@@ -22,22 +24,27 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.environments import elsewhere
+from tests.environments import clouds, elsewhere
 from tests.environments.places import KINDS, Kind
 from tests.environments.servers import SERVERS
 
 from toolfold.environments import Bounds, Environment
 
-PLACES = ("local", "sandbox", "docker", "podman", "ssh", "apptainer")
+if TYPE_CHECKING:
+    import daytona
+    import modal
+
+PLACES = ("local", "sandbox", "docker", "podman", "ssh", "apptainer", "modal", "daytona")
 MEGABYTES = 100
 AT_ONCE = 20
 TRIES = 3
@@ -46,11 +53,20 @@ HEADING = f"""\
 {"":<10} {"empty command, ms":^31} {f"{MEGABYTES} MB, MB/s":^15} {f"{AT_ONCE} at once, ms":^15}
 {"place":<10} {" ".join(f"{each:>7}" for each in COLUMNS)}"""
 MUCH = f"head -c {MEGABYTES}000000 /dev/zero"
+MUCH_TEXT = f"{MUCH} | tr '\\0' x"  # Daytona's SDK has no other output
+
+
+class Bare(Protocol):
+    """How somebody without us runs a command in the same place."""
+
+    async def run(self, command: str) -> None: ...
+
+    async def run_at_once(self, command: str, count: int) -> None: ...
 
 
 @dataclass(frozen=True)
-class Bare:
-    """How somebody without us runs a command in the same place."""
+class Program:
+    """With a program."""
 
     words: Sequence[str]
     env: Mapping[str, str]
@@ -63,7 +79,7 @@ class Bare:
             env={**os.environ, **self.env},
         )
 
-    def run(self, command: str) -> None:
+    async def run(self, command: str) -> None:
         with self.start(command) as process:
             assert process.stdout is not None
             while process.stdout.read(1 << 18):
@@ -71,9 +87,34 @@ class Bare:
         if process.returncode:
             raise SystemExit(f"{self.words[0]}: exit code {process.returncode}")
 
-    def run_at_once(self, command: str, count: int) -> None:
+    async def run_at_once(self, command: str, count: int) -> None:
         for process in [self.start(command) for _ in range(count)]:
             process.communicate()
+
+
+@dataclass(frozen=True)
+class ModalSdk:
+    sandbox: modal.Sandbox
+
+    async def run(self, command: str) -> None:
+        process = await self.sandbox.exec.aio("bash", "-c", command, text=False)
+        async for _ in process.stdout:
+            pass
+        await process.wait.aio()
+
+    async def run_at_once(self, command: str, count: int) -> None:
+        await asyncio.gather(*(self.run(command) for _ in range(count)))
+
+
+@dataclass(frozen=True)
+class DaytonaSdk:
+    sandbox: daytona.AsyncSandbox
+
+    async def run(self, command: str) -> None:
+        await self.sandbox.process.exec(command)
+
+    async def run_at_once(self, command: str, count: int) -> None:
+        await asyncio.gather(*(self.run(command) for _ in range(count)))
 
 
 @dataclass(frozen=True)
@@ -91,11 +132,31 @@ class Row:
     bare_at_once: float
 
 
-@contextmanager
-def bare(kind: Kind, options: Mapping[str, str], folder: Path) -> Iterator[Bare]:
+@asynccontextmanager
+async def bare(kind: Kind, options: Mapping[str, str], folder: Path) -> AsyncIterator[Bare]:
     """The bare client of a place that is open already."""
+    if kind.name == "modal":
+        import modal
+
+        name = clouds.name_of("modal", options)
+        yield ModalSdk(await modal.Sandbox.from_name.aio("toolfold", name))
+    elif kind.name == "daytona":
+        import daytona
+
+        config = daytona.DaytonaConfig(
+            api_key=clouds.TOKENS["daytona"]["DAYTONA_API_KEY"], api_url=options["url"]
+        )
+        async with daytona.AsyncDaytona(config) as client:
+            yield DaytonaSdk(await client.get(clouds.name_of("daytona", options)))
+    else:
+        with program(kind, options, folder) as found:
+            yield found
+
+
+@contextmanager
+def program(kind: Kind, options: Mapping[str, str], folder: Path) -> Iterator[Program]:
     if kind.name == "local":
-        yield Bare(("bash", "-c"), {})
+        yield Program(("bash", "-c"), {})
     elif kind.name == "sandbox":
         outside = (
             "--unshare-pid",
@@ -108,26 +169,26 @@ def bare(kind: Kind, options: Mapping[str, str], folder: Path) -> Iterator[Bare]
             "--proc",
             "/proc",
         )
-        yield Bare(("bwrap", *outside, "bash", "-c"), {})
+        yield Program(("bwrap", *outside, "bash", "-c"), {})
     elif kind.name == "ssh":
         with master(options, folder) as client:
             yield client
     elif kind.name == "apptainer":
         name = elsewhere.wanted_instance(options).name
-        yield Bare((options["program"], "--silent", "exec", f"instance://{name}", "bash", "-c"), options)
+        yield Program((options["program"], "--silent", "exec", f"instance://{name}", "bash", "-c"), options)
     else:
-        yield Bare((options["program"], "exec", "-i", elsewhere.name_of(options), "bash", "-c"), options)
+        yield Program((options["program"], "exec", "-i", elsewhere.name_of(options), "bash", "-c"), options)
 
 
 @contextmanager
-def master(options: Mapping[str, str], folder: Path) -> Iterator[Bare]:
+def master(options: Mapping[str, str], folder: Path) -> Iterator[Program]:
     """ssh over a connection that is open already, and over one of its own where that is full."""
     to = [
         *("ssh", "-o", f"ControlPath={folder}/socket", "-o", f"UserKnownHostsFile={options['known_hosts']}"),
         *("-i", options["identity"], "-p", options["port"], options["host"]),
     ]
     subprocess.run([*to[:1], "-o", "ControlMaster=yes", "-fN", *to[1:]], check=True)
-    yield Bare(to, {})
+    yield Program(to, {})
     subprocess.run([*to[:1], "-O", "exit", *to[1:]], check=True, capture_output=True)
 
 
@@ -136,7 +197,8 @@ async def measure(kind: Kind, options: Mapping[str, str], folder: Path, runs: in
         kind.make(options), outputs=folder / "outputs", bounds=Bounds(stored=1 << 30, seconds=600)
     ) as environment:
         await environment.run("true")
-        with bare(kind, options, folder) as client:
+        much = MUCH_TEXT if kind.name in clouds.MAKERS else MUCH
+        async with bare(kind, options, folder) as client:
             ours, theirs = await in_turn(environment, client, runs)
             return Row(
                 kind.name,
@@ -144,10 +206,10 @@ async def measure(kind: Kind, options: Mapping[str, str], folder: Path, runs: in
                 statistics.median(theirs),
                 statistics.median(one - other for one, other in zip(ours, theirs, strict=True)),
                 min(ours) - min(theirs),
-                min([await timed(environment.run(MUCH)) for _ in range(TRIES)]),
-                min(clocked(lambda: client.run(MUCH)) for _ in range(TRIES)),
+                min([await timed(environment.run(much)) for _ in range(TRIES)]),
+                min([await timed(client.run(much)) for _ in range(TRIES)]),
                 min([await timed(at_once(environment)) for _ in range(TRIES)]),
-                min(clocked(lambda: client.run_at_once("true", AT_ONCE)) for _ in range(TRIES)),
+                min([await timed(client.run_at_once("true", AT_ONCE)) for _ in range(TRIES)]),
             )
 
 
@@ -157,26 +219,20 @@ async def at_once(environment: Environment) -> None:
 
 async def in_turn(environment: Environment, client: Bare, runs: int) -> tuple[list[float], list[float]]:
     """Empty commands, ours and the bare client's, so that both meet the same load."""
-    client.run("true")
+    await client.run("true")
     ours: list[float] = []
     theirs: list[float] = []
     for _ in range((runs + 1) // 2):  # ours first and last: what one leaves to be cleaned up slows the next
         ours.append(await timed(environment.run("true")))
-        theirs.append(clocked(lambda: client.run("true")))
-        theirs.append(clocked(lambda: client.run("true")))
+        theirs.append(await timed(client.run("true")))
+        theirs.append(await timed(client.run("true")))
         ours.append(await timed(environment.run("true")))
     return ours, theirs
 
 
-async def timed(work: object) -> float:
+async def timed(work: Awaitable[object]) -> float:
     began = time.perf_counter()
-    await work  # type: ignore[misc]
-    return time.perf_counter() - began
-
-
-def clocked(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
+    await work
     return time.perf_counter() - began
 
 
@@ -218,6 +274,7 @@ def main() -> None:
             print(json.dumps(asdict(row)) if asked.json else table(row), flush=True)
     finally:
         SERVERS.close()
+        clouds.CLOUDS.close()
 
 
 if __name__ == "__main__":

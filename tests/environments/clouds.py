@@ -108,15 +108,27 @@ class Maker(Protocol):
 def modal(options: Mapping[str, str], *, kept: bool = True) -> Modal:
     # The SDK takes what it needs from the environment of its process, and nothing else tells it its server.
     os.environ.update({"MODAL_SERVER_URL": options["url"], **TOKENS["modal"]})
-    wanted = ModalSandbox(home=options["home"], notes=options["notes"])
-    return Modal(wanted, key=options["key"], kept=kept, lease=int(options.get("lease", LEASE)))
+    return Modal(_modal(options), key=options["key"], kept=kept, lease=int(options.get("lease", LEASE)))
 
 
 def daytona(options: Mapping[str, str], *, kept: bool = True) -> Daytona:
-    wanted = DaytonaSandbox(home=options["home"], notes=options["notes"])
     known = {"DAYTONA_API_URL": options["url"], **({} if options.get("unknown") else TOKENS["daytona"])}
     lease = int(options.get("lease", LEASE))
-    return Daytona(wanted, environment=known, key=options["key"], kept=kept, lease=lease)
+    return Daytona(_daytona(options), environment=known, key=options["key"], kept=kept, lease=lease)
+
+
+def _modal(options: Mapping[str, str]) -> ModalSandbox:
+    return ModalSandbox(home=options["home"], notes=options["notes"])
+
+
+def _daytona(options: Mapping[str, str]) -> DaytonaSandbox:
+    return DaytonaSandbox(home=options["home"], notes=options["notes"])
+
+
+def name_of(name: str, options: Mapping[str, str]) -> str:
+    """What the cloud calls the sandbox."""
+    wanted = _modal(options) if name == "modal" else _daytona(options)
+    return f"toolfold-{wanted.place(options['key'])}"
 
 
 MAKERS: dict[str, Maker] = {"modal": modal, "daytona": daytona}

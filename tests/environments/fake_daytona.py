@@ -148,10 +148,10 @@ class Toolbox:
         wanted = await request.json()
         program = self._sandbox(request).start(["bash", "-c", wanted["command"]], {}, None)
         program.close_input()
-        written = b""
+        written: list[bytes] = []
         while data := await program.read():
-            written += data
-        return web.json_response({"exitCode": await program.wait(), "result": written.decode()})
+            written.append(data)
+        return web.json_response({"exitCode": await program.wait(), "result": b"".join(written).decode()})
 
     async def connect(self, request: web.Request) -> web.StreamResponse:
         sandbox, asked = self._sandbox(request), request.query

@@ -31,13 +31,16 @@ class Readiness:
 
 
 class Channel(Protocol):
-    """A program that runs in the place, seen from here."""
+    """A program that runs in the place, seen from here. Whoever waits for one of these may be cancelled."""
 
     async def read(self) -> bytes:
         """What it wrote next to its standard output; empty at the end. Nothing is read ahead."""
 
     async def write(self, data: bytes) -> None:
-        """Give all of this to its standard input. What nobody reads any more is dropped."""
+        """Give all of this to its standard input. What nobody reads any more is dropped.
+
+        May be called again before it is through, by somebody else: neither disturbs the other.
+        """
 
     async def close_input(self) -> None:
         """Let it read the end of its input. A terminal stays open."""
