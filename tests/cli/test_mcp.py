@@ -423,3 +423,23 @@ class TestImport:
         done = toolfold("mcp", "import")
         assert done.code == 0
         assert "nothing new to import" in done.out
+
+
+class TestLogin:
+    def test_only_an_address_can_be_logged_in_to(self, toolfold: Toolfold) -> None:
+        toolfold("mcp", "add", "--no-test", "--yes", "small", "run")
+        done = toolfold("mcp", "login", "small")
+        assert done.code == 1
+        assert "nowhere to log in" in done.err
+        assert toolfold("mcp", "login", "other").code == 4
+
+    def test_a_server_that_is_not_there_cannot_be_logged_in_to(self, toolfold: Toolfold) -> None:
+        toolfold("mcp", "add", "--no-test", "--yes", "web", "http://127.0.0.1:9/mcp")
+        done = toolfold("mcp", "login", "web", "--no-browser")
+        assert done.code == 1
+        assert "cannot be reached" in done.err
+
+    def test_where_there_is_no_login_logging_out_says_so(self, toolfold: Toolfold) -> None:
+        toolfold("mcp", "add", "--no-test", "--yes", "web", "http://127.0.0.1:9/mcp")
+        assert "there was no login" in toolfold("mcp", "logout", "web").out
+        assert toolfold("mcp", "logout", "other").code == 4
