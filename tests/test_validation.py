@@ -336,6 +336,19 @@ def test_one_wrong_argument_does_not_spoil_how_the_others_are_read() -> None:
     assert Validation()(tool, {"n": "5", "s": "5"}) == {"n": 5, "s": "5"}
 
 
+def test_null_leaves_out_a_property_that_knows_no_null() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": ["integer", "null"]}}}
+    tool = tool_taking(schema)
+    assert Validation()(tool, {"x": {"a": None, "b": None}}) == {"x": {"b": None}}
+    assert Validation()(tool, {"x": {"other": None}}) == {"x": {"other": None}}
+
+
+def test_null_for_what_is_required_is_refused() -> None:
+    tool = tool_taking({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]})
+    with pytest.raises(InvalidArguments, match="null"):
+        Validation()(tool, {"x": {"a": None}})
+
+
 def test_what_the_handler_gets_shares_nothing_with_what_the_caller_holds() -> None:
     given = {"x": {"list": [1]}}
     args = Validation()(tool_taking({"type": "object"}), given)

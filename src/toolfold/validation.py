@@ -149,7 +149,9 @@ class Coercion:
             return _read_float(value, kinds)
         if isinstance(value, dict):
             return {
-                key: self(each, _member(branches, key), (path, key), depth + 1) for key, each in value.items()
+                key: self(each, _member(branches, key), (path, key), depth + 1)
+                for key, each in value.items()
+                if each is not None or not self._means_nothing(branches, key)
             }
         if isinstance(value, list):
             return [
@@ -157,6 +159,13 @@ class Coercion:
                 for place, each in enumerate(value)
             ]
         return value
+
+    def _means_nothing(self, branches: Sequence[Json], key: str) -> bool:
+        """Whether null can only say that a property is left out."""
+        if not self._reads_text or any(key in listed(branch, "required") for branch in branches):
+            return False
+        schemas = _declared(branches, key)
+        return bool(schemas) and "null" not in self._reading(schemas)[1]
 
     def _reading(self, schemas: Sequence[Any]) -> tuple[list[Json], frozenset[str]]:
         """All that the schemas may stand for, and the types that may fit. Remembered: arrays are long."""
@@ -265,13 +274,16 @@ def _read_container(text: str, kinds: Set[str]) -> Any:
 
 def _member(branches: Sequence[Json], key: str) -> list[Any]:
     """What any of the branches says about one property."""
-    said = [
+    others = [branch.get("additionalProperties") for branch in branches]
+    return _declared(branches, key) or [each for each in others if isinstance(each, dict)]
+
+
+def _declared(branches: Sequence[Json], key: str) -> list[Any]:
+    return [
         properties[key]
         for branch in branches
         if isinstance(properties := branch.get("properties"), dict) and key in properties
     ]
-    others = [branch.get("additionalProperties") for branch in branches]
-    return said or [each for each in others if isinstance(each, dict)]
 
 
 def _element(branches: Sequence[Json], place: int) -> list[Any]:
