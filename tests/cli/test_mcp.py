@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from tests.cli.conftest import Toolfold
+from tests.mcp.issuers import World, world
 from toolfold.config import load, trust, written_value
 
 TOKEN = "ghp_" + "a1B2" * 9
@@ -95,7 +99,7 @@ def person(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def at_a_terminal(*arguments: str, typed: bytes, after: bytes) -> str:
+def at_a_terminal(*arguments: str, typed: bytes | Callable[[str], bytes], after: bytes) -> str:
     """Everything that is shown of a command in a process of its own, whose question is answered."""
     screen, terminal = pty.openpty()
     command = [str(Path(sys.executable).with_name("toolfold")), *arguments]
@@ -109,12 +113,26 @@ def at_a_terminal(*arguments: str, typed: bytes, after: bytes) -> str:
             except OSError:  # the process has ended
                 break
             if after in shown and not answered:
-                os.write(screen, typed)
+                os.write(screen, typed(shown.decode()) if callable(typed) else typed)
                 answered = True
     finally:
         process.wait(60)
         os.close(screen)
     return shown.decode()
+
+
+def ended_at(shown: str) -> bytes:
+    """Where a browser ends that goes to the address on the screen, and cannot reach this machine."""
+    (address,) = re.findall(r"https?://\S+", shown)
+    reply = httpx2.get(address, follow_redirects=False)
+    return f"{reply.headers['location']}\n".encode()
+
+
+@pytest.fixture
+def issuer() -> Iterator[World]:
+    """A server that asks for a login, and who gives it."""
+    with world() as made:
+        yield made
 
 
 def servers() -> Any:
@@ -443,3 +461,24 @@ class TestLogin:
         toolfold("mcp", "add", "--no-test", "--yes", "web", "http://127.0.0.1:9/mcp")
         assert "there was no login" in toolfold("mcp", "logout", "web").out
         assert toolfold("mcp", "logout", "other").code == 4
+
+    def test_a_browser_is_sent_there_and_the_login_is_kept(
+        self, toolfold: Toolfold, issuer: World, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        toolfold("mcp", "add", "--no-test", "--yes", "web", issuer.url)
+        script = tmp_path / "browser.py"
+        script.write_text("import sys, urllib.request\nurllib.request.urlopen(sys.argv[1]).read()\n")
+        monkeypatch.setenv("BROWSER", f"{sys.executable} {script} %s")
+        assert toolfold("mcp", "test", "--json").json[0]["state"] == "needs-login"
+        shown = at_a_terminal("mcp", "login", "web", typed=b"", after=b"never")
+        assert "logged in to web" in shown
+        assert toolfold("mcp", "test", "--json").json[0]["tools"] == ["add"]
+        assert len(list((home / "state/oauth").glob("web-*.json"))) == 1
+        assert "logged out of web" in toolfold("mcp", "logout", "web").out
+        assert list((home / "state/oauth").glob("web-*.json")) == []
+
+    def test_a_browser_elsewhere_brings_back_where_it_ended(self, toolfold: Toolfold, issuer: World) -> None:
+        toolfold("mcp", "add", "--no-test", "--yes", "web", issuer.url)
+        words = ("mcp", "login", "web", "--no-browser")
+        shown = at_a_terminal(*words, typed=ended_at, after=b"browser ended at")
+        assert "logged in to web" in shown
