@@ -15,6 +15,7 @@ from toolfold.config.kinds import THE_USERS_ALONE, Folder, Number, Section, Text
 from toolfold.model import FrozenDict
 
 Transport = Annotated[Literal["auto", "stdio", "http", "sse"], BeforeValidator(lowered)]
+Protocol = Annotated[Literal["auto", "legacy"], BeforeValidator(lowered)]
 Trust = Annotated[
     Literal["pin", "warn", "off"], BeforeValidator(lambda value: "off" if value is False else lowered(value))
 ]
@@ -51,6 +52,10 @@ class McpServer(Section):
     transport: Transport = Field(
         default="auto",
         description="How it is reached: `stdio` for a command, `http` or the older `sse` for an address.",
+    )
+    protocol: Protocol = Field(
+        default="auto",
+        description="Which revision is spoken: the newest that both know, or `legacy`, with a handshake.",
     )
     command: Text = Field(default="", description="The program that is started.")
     args: tuple[Text, ...] = Field(default=(), description="Its arguments.")

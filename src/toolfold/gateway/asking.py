@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MOST_WAITING = 64
 SECONDS = 300.0
-KEY = "toolfold_approval"
+KEY = "toolfold"
 OWN = "toolfold:"
 """What the states of our own calls begin with; those of the servers behind us begin with `SERVERS`."""
 SERVERS = "server:"
@@ -51,41 +51,48 @@ def heard(action: str, content: Any, request: ApprovalRequest) -> Answer:
 
 
 class Waiting:
-    """A call that may stop to ask, and goes on when it is made again."""
+    """A call that may stop to ask its client something, and goes on when it is made again."""
 
     def __init__(self, name: str, args: Json | None) -> None:
         self.name, self.args = name, args
         self.since = time.monotonic()
-        self._asked: asyncio.Future[ApprovalRequest] = asyncio.get_running_loop().create_future()
-        self._answer: asyncio.Future[Answer] | None = None
+        self._turn = asyncio.Lock()
+        self._asked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._answer: asyncio.Future[Any] | None = None
         self._task: asyncio.Task[Any] | None = None
 
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
         self._task = asyncio.create_task(work)
 
-    async def approve(self, request: ApprovalRequest) -> Answer:
-        """For approval: waits until the client has made the call again."""
-        loop = asyncio.get_running_loop()
-        self._answer = loop.create_future()
-        if not self._asked.done():
+    async def ask(self, request: Any) -> Any:
+        """Ask the client, with a request of the protocol; waits until the call has been made again."""
+        async with self._turn:  # one question at a time
+            self._answer = asyncio.get_running_loop().create_future()
             self._asked.set_result(request)
-        return await self._answer
+            return await self._answer
 
-    async def outcome(self) -> ApprovalRequest | Any:
-        """What came of it: a question that must be asked first, or the result."""
+    async def approve(self, request: ApprovalRequest) -> Answer:
+        """For approval: ask the client's person."""
+        said = await self.ask(_form(request))
+        return heard(str(said.get("action")), said.get("content"), request)
+
+    async def outcome(self) -> tuple[bool, Any]:
+        """What came of it: False and a question that must be asked first, or True and the result."""
         assert self._task is not None  # noqa: S101 - started before anybody waits
         try:
             await asyncio.wait({self._task, self._asked}, return_when="FIRST_COMPLETED")
         except asyncio.CancelledError:
             self.give_up()
             raise
-        return self._task.result() if self._task.done() else self._asked.result()
+        return (True, self._task.result()) if self._task.done() else (False, self._asked.result())
 
-    def answer(self, said: Answer) -> None:
-        """The client has asked; go on."""
+    def answer(self, responses: Any) -> None:
+        """The client has come back with this; go on."""
+        said = (responses or {}).get(KEY)
+        plain = said if isinstance(said, dict) else said.model_dump(by_alias=True) if said is not None else {}
         self._asked = asyncio.get_running_loop().create_future()
         if self._answer is not None and not self._answer.done():
-            self._answer.set_result(said)
+            self._answer.set_result(plain)
 
     def give_up(self) -> None:
         if self._task is not None:
@@ -96,34 +103,33 @@ class WaitingRoom:
     """The calls of one client that wait for an answer, by a state nobody can guess."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, tuple[Waiting, ApprovalRequest]] = {}
+        self._calls: dict[str, Waiting] = {}
 
-    def keep(self, call: Waiting, request: ApprovalRequest) -> str:
+    def keep(self, call: Waiting) -> str:
         """The state under which the call is found again."""
         self._forget_old()
         state = OWN + secrets.token_urlsafe(24)
-        self._calls[state] = call, request
+        self._calls[state] = call
         return state
 
-    def take(self, state: str, name: str, args: Json | None) -> tuple[Waiting, ApprovalRequest] | None:
+    def take(self, state: str, name: str, args: Json | None) -> Waiting | None:
         """The call that waits under this state, if it is the same call."""
         found = self._calls.pop(state, None)
-        if found is None or (found[0].name, found[0].args) != (name, args):
-            if found is not None:
-                found[0].give_up()
-            return None
-        return found
+        if found is None or (found.name, found.args) == (name, args):
+            return found
+        found.give_up()
+        return None
 
     def close(self) -> None:
-        for call, _ in self._calls.values():
+        for call in self._calls.values():
             call.give_up()
         self._calls.clear()
 
     def _forget_old(self) -> None:
         oldest = time.monotonic() - SECONDS
-        for state, (call, _) in list(self._calls.items()):
+        for state, call in list(self._calls.items()):
             if call.since < oldest or len(self._calls) >= MOST_WAITING:
-                self._calls.pop(state)[0].give_up()
+                self._calls.pop(state).give_up()
 
 
 def asked_in_the_middle(context: Any) -> Callable[[ApprovalRequest], Coroutine[Any, Any, Answer]]:
@@ -139,19 +145,17 @@ def asked_in_the_middle(context: Any) -> Callable[[ApprovalRequest], Coroutine[A
     return approve
 
 
-def to_be_asked(request: ApprovalRequest, state: str) -> mcp_types.InputRequiredResult:
-    """What a newer client is told."""
+def _form(request: ApprovalRequest) -> mcp_types.ElicitRequest:
     import mcp_types
 
     words, form = question(request)
-    params = mcp_types.ElicitRequestFormParams(message=words, requested_schema=form)
-    return mcp_types.InputRequiredResult(
-        input_requests={KEY: mcp_types.ElicitRequest(params=params)}, request_state=state
+    return mcp_types.ElicitRequest(
+        params=mcp_types.ElicitRequestFormParams(message=words, requested_schema=form)
     )
 
 
-def answered(responses: Any, request: ApprovalRequest) -> Answer:
-    """What a newer client brought back."""
-    said = (responses or {}).get(KEY)
-    plain = said if isinstance(said, dict) else said.model_dump(by_alias=True) if said is not None else {}
-    return heard(str(plain.get("action")), plain.get("content"), request)
+def to_be_asked(request: Any, state: str) -> mcp_types.InputRequiredResult:
+    """What a newer client is told."""
+    import mcp_types
+
+    return mcp_types.InputRequiredResult(input_requests={KEY: request}, request_state=state)

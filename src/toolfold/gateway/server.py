@@ -11,6 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from toolfold.gateway.addresses import Addresses
 from toolfold.gateway.answers import tool_answer, with_own_state
 from toolfold.gateway.seats import Seat
 from toolfold.gateway.tokens import Client
-from toolfold.model import ApprovalRequest, Json, ToolResult
+from toolfold.model import Json, ToolResult
 from toolfold.sources.mcp.courier import Courier
 
 if TYPE_CHECKING:
@@ -148,13 +149,19 @@ class Gateway:
         return mcp_types.ListToolsResult(tools=await self._seat(context).tools())
 
     async def _call_tool(self, context: Any, params: Any) -> Any:
+        from mcp import MCPError
+
         seat = self._seat(context)
 
         async def call(approver: Any, courier: Courier) -> ToolResult:
             return await seat.call(params.name, params.arguments, approver=approver, courier=courier)
 
         answer = await self._interactive(seat, context, params, params.name, params.arguments, call)
-        return tool_answer(answer) if isinstance(answer, ToolResult) else answer
+        if not isinstance(answer, ToolResult):
+            return answer
+        if isinstance(answer.raw, MCPError):  # an answer to the request, and not to the call of a tool
+            raise answer.raw
+        return tool_answer(answer)
 
     async def _read_resource(self, context: Any, params: Any) -> Any:
         seat = self._seat(context)
@@ -266,35 +273,30 @@ class Gateway:
         self, seat: Seat, context: Any, params: Any, name: str, args: Json | None, run: Callable[..., Any]
     ) -> Any:
         """Run what may have to ask somebody first, in the way this client can be asked."""
-        if not _is_modern(context):
-            approver = asking.asked_in_the_middle(context) if _can(context, "elicitation") else None
-            return await run(approver, self._courier(seat, context, params))
-        if not _can(context, "elicitation"):
-            return await run(None, self._courier(seat, context, params))
-        return await self._in_rounds(seat, context, params, name, args, run)
+        if _is_modern(context):
+            return await self._in_rounds(seat, context, params, name, args, run)
+        ways = _Ways.in_the_middle(context)
+        return await run(ways.approver, self._courier(seat, context, params, ways))
 
     async def _in_rounds(
         self, seat: Seat, context: Any, params: Any, name: str, args: Json | None, run: Callable[..., Any]
     ) -> Any:
         state = params.request_state or ""
         if state.startswith(asking.OWN):
-            found = seat.waiting.take(state, name, args)
-            if found is None:
+            call = seat.waiting.take(state, name, args)
+            if call is None:
                 raise _invalid("this state is unknown, was used, or belongs to another call")
-            call, request = found
-            call.answer(asking.answered(params.input_responses, request))
+            call.answer(params.input_responses)
         elif state and not state.startswith(asking.SERVERS):
             raise _invalid("this state was not given by this server")
         else:
             call = asking.Waiting(name, args)
-            call.start(run(call.approve, self._courier(seat, context, params)))
-        outcome = await call.outcome()
-        if isinstance(outcome, ApprovalRequest):
-            return asking.to_be_asked(outcome, seat.waiting.keep(call, outcome))
-        return outcome
+            ways = _Ways.in_rounds(context, call)
+            call.start(run(ways.approver, self._courier(seat, context, params, ways)))
+        is_over, outcome = await call.outcome()
+        return outcome if is_over else asking.to_be_asked(outcome, seat.waiting.keep(call))
 
-    def _courier(self, seat: Seat, context: Any, params: Any) -> Courier:
-        is_modern = _is_modern(context)
+    def _courier(self, seat: Seat, context: Any, params: Any, ways: _Ways) -> Courier:
         state = (getattr(params, "request_state", None) or "").removeprefix(asking.SERVERS)
         session = context.session
 
@@ -305,17 +307,16 @@ class Gateway:
         async def tell(server: str, said: Any) -> None:
             if _LEVELS.index(said.level) >= _LEVELS.index(seat.level):
                 with contextlib.suppress(Exception):
-                    await session.send_log_message(
-                        said.level, said.data, said.logger or server, related_request_id=context.request_id
-                    )
+                    await _log(session, said, server, context.request_id)
 
         return Courier(
             client=seat.key,
             progress=progress,
             log=tell,
-            elicit=_elicitation(context) if not is_modern and _can(context, "elicitation") else None,
-            sample=_sampling(context) if not is_modern and _can(context, "sampling") else None,
-            resolves=is_modern,
+            elicit=ways.elicit,
+            sample=ways.sample,
+            capabilities=_capabilities(context),
+            resolves=_is_modern(context),
             responses=getattr(params, "input_responses", None),
             state=state or None,
         )
@@ -363,36 +364,73 @@ def _is_modern(context: Any) -> bool:
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
+def _capabilities(context: Any) -> Json:
+    """What the client declared, as plain data."""
+    declared = context.session.client_capabilities
+    return declared.model_dump(by_alias=True, exclude_none=True, mode="json") if declared else {}
+
+
 def _can(context: Any, what: str) -> bool:
     """Whether the client said that it can do this."""
     return getattr(context.session.client_capabilities, what, None) is not None
 
 
-def _elicitation(context: Any) -> Callable[[Any], Any]:
-    async def ask(params: Any) -> Any:
-        import mcp_types
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """How this client can be asked, by us and by servers; None for what it cannot be asked."""
+
+    approver: Any
+    elicit: Any
+    sample: Any
+
+    @classmethod
+    def in_the_middle(cls, context: Any) -> _Ways:
+        """By requests of ours while its own is under way."""
         from mcp.shared.message import ServerMessageMetadata
 
         related = ServerMessageMetadata(related_request_id=context.request_id)
-        return await context.session.send_request(
-            mcp_types.ElicitRequest(params=params), mcp_types.ElicitResult, metadata=related
-        )
 
-    return ask
+        async def send(request: Any, kind: Any) -> Any:
+            return await context.session.send_request(request, kind, metadata=related)
+
+        approver = asking.asked_in_the_middle(context) if _can(context, "elicitation") else None
+        return cls(approver, *_asked_by(context, send))
+
+    @classmethod
+    def in_rounds(cls, context: Any, call: asking.Waiting) -> _Ways:
+        """By telling it what to bring when it calls again."""
+
+        async def send(request: Any, kind: Any) -> Any:
+            return kind.model_validate(await call.ask(request))
+
+        approver = call.approve if _can(context, "elicitation") else None
+        return cls(approver, *_asked_by(context, send))
 
 
-def _sampling(context: Any) -> Callable[[Any], Any]:
-    async def ask(params: Any) -> Any:
-        import mcp_types
-        from mcp.shared.message import ServerMessageMetadata
+def _asked_by(context: Any, send: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+    import mcp_types
 
-        related = ServerMessageMetadata(related_request_id=context.request_id)
+    async def elicit(params: Any) -> Any:
+        return await send(mcp_types.ElicitRequest(params=params), mcp_types.ElicitResult)
+
+    async def sample(params: Any) -> Any:
         kind = mcp_types.CreateMessageResultWithTools if params.tools else mcp_types.CreateMessageResult
-        return await context.session.send_request(
-            mcp_types.CreateMessageRequest(params=params), kind, metadata=related
-        )
+        return await send(mcp_types.CreateMessageRequest(params=params), kind)
 
-    return ask
+    return (
+        elicit if _can(context, "elicitation") else None,
+        sample if _can(context, "sampling") else None,
+    )
+
+
+async def _log(session: Any, said: Any, server: str, request_id: Any) -> None:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # older clients know no other way to be told
+        await session.send_log_message(
+            said.level, said.data, said.logger or server, related_request_id=request_id
+        )
 
 
 def _raw(answer: Any, wanted: str) -> Any:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from toolfold.config.servers import McpServer
 from toolfold.errors import said, shown
 from toolfold.model import Json
+from toolfold.redaction import Redaction
 from toolfold.sources.mcp import child as children
 from toolfold.sources.mcp.courier import Courier
 from toolfold.sources.mcp.faults import (
@@ -32,7 +34,7 @@ from toolfold.sources.mcp.faults import (
     Unsent,
 )
 from toolfold.sources.mcp.offers import MOST_TOOLS, Listing, read_offers
-from toolfold.sources.mcp.wire import FAULT, Wire
+from toolfold.sources.mcp.wire import CODE, FAULT, Wire
 
 MOST_PAGES = 100
 CLOSE_SECONDS = 8.0
@@ -73,10 +75,11 @@ class Connection:
         self._child: children.Child | None = None
         loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = loop.create_future()
-        self._was_ready = False
+        self._was_ready = self._is_polite = False
         self._leave = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._heard = time.monotonic()
+        self._waiting = 0
         self._over = asyncio.Event()
 
     @property
@@ -93,6 +96,11 @@ class Connection:
     def idle_seconds(self) -> float:
         """Since the server was last heard."""
         return time.monotonic() - self._heard
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an answer is waited for. Many a server does one thing at a time and hears nothing else."""
+        return self._waiting > 0
 
     @property
     def is_legacy(self) -> bool:
@@ -115,17 +123,20 @@ class Connection:
             if self._task.done():
                 raise await self._why(self._task.exception(), NotStarted)
             advice = "Look at `toolfold mcp logs` for it, or raise its connect_timeout_seconds."
-            raise NotStarted(self.server, f"did not get ready within {seconds:g} s.", advice=advice)
+            problem = f"did not get ready within {seconds:g} s.{self._last_words}"
+            raise NotStarted(self.server, problem, advice=advice)
         except BaseException:
             await self.close()
             raise
 
-    async def close(self) -> None:
-        """End it. Never raises, and takes a bounded time."""
+    async def close(self, *, at_once: bool = False) -> None:
+        """End it. Never raises, and takes a bounded time; less where it is known not to answer."""
+        self._is_polite = self._is_polite and not at_once
         self._leave.set()
         if self._task is None:
             return
-        _, pending = await asyncio.wait({self._task}, timeout=CLOSE_SECONDS if self._client else 0.05)
+        is_polite = self._client is not None and self._is_polite
+        _, pending = await asyncio.wait({self._task}, timeout=CLOSE_SECONDS if is_polite else 0.05)
         if pending:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=CLOSE_SECONDS)
@@ -182,7 +193,7 @@ class Connection:
             if courier is not None and courier.progress is not None:
                 courier.tell(courier.progress(done, total, message))
 
-        work = self._called(tool, args, heard, courier)
+        work = _for(courier, self._called(tool, args, heard, courier))
         return await self._answer(work, patience, f"a call of {tool!r}")
 
     def _called(self, tool: str, args: Json, heard: Any, courier: Courier | None) -> Any:
@@ -199,7 +210,8 @@ class Connection:
 
     async def ask(self, method: str, params: Json, seconds: float, courier: Courier | None = None) -> Any:
         """One of the other things a server can be asked."""
-        return await self._answer(self._asking(method, params, courier), _Patience(seconds, seconds), method)
+        work = _for(courier, self._asking(method, params, courier))
+        return await self._answer(work, _Patience(seconds, seconds), method)
 
     def _asking(self, method: str, params: Json, courier: Courier | None) -> Any:
         client, session, cursor = self._client, self._client.session, params.get("cursor")
@@ -248,9 +260,10 @@ class Connection:
         try:
             async with self._transport() as transport, self._client_over(transport) as client:
                 self._client = client
+                self._stamp_with_client()
                 if not self._ready.done():
                     self._ready.set_result(None)
-                    self._was_ready = True
+                    self._was_ready = self._is_polite = True
                 watching = asyncio.create_task(self._watch(client)) if self._is_modern else None
                 try:
                     await self._until_left()
@@ -259,6 +272,35 @@ class Connection:
                         watching.cancel()
         finally:
             self._client = None
+
+    def _stamp_with_client(self) -> None:
+        """Let each request name what the client behind it can be asked, and not what we can.
+
+        A server of the newest revision reads this from every request; the SDK writes its own answer.
+        """
+        session = self._client.session
+        stamp = getattr(session, "_stamp", None)
+        if not self._is_modern or stamp is None:
+            return
+        from mcp_types import CLIENT_CAPABILITIES_META_KEY
+
+        def stamped(data: Json, options: Any) -> None:
+            stamp(data, options)
+            if (courier := _COURIER.get()) is not None and courier.capabilities is not None:
+                data["params"]["_meta"][CLIENT_CAPABILITIES_META_KEY] = self._allowed(courier.capabilities)
+
+        session._stamp = stamped
+
+    def _allowed(self, capabilities: Json) -> Json:
+        refused = {
+            name
+            for name, is_refused in (
+                ("sampling", self.settings.sampling == "deny"),
+                ("elicitation", self.settings.elicitation == "decline"),
+            )
+            if is_refused
+        }
+        return {name: each for name, each in capabilities.items() if name not in refused}
 
     async def _until_left(self) -> None:
         """Until somebody wants it closed, or the server is gone."""
@@ -289,7 +331,8 @@ class Connection:
         if self.settings.way != "stdio":
             from toolfold.sources.mcp.web import web_transport
 
-            async with web_transport(self.settings, self._wiring, self._over) as transport:
+            opened = web_transport(self.settings, self._wiring, self._over, lambda: self._was_ready)
+            async with opened as transport:
                 yield transport
             return
         self._child = await children.start(
@@ -301,9 +344,10 @@ class Connection:
             log=self._wiring.log,
         )
         try:
-            yield Wire(self._child, self._wiring.log.note, self._over).transport()
+            limits = {"server/discover": PROBE_SECONDS}
+            yield Wire(self._child, self._wiring.log.note, self._over, limits=limits).transport()
         finally:
-            grace = children.GRACE_SECONDS if self._was_ready else 0.0
+            grace = children.GRACE_SECONDS if self._is_polite else 0.0
             await asyncio.shield(self._child.close(grace))
 
     @asynccontextmanager
@@ -336,31 +380,35 @@ class Connection:
         """The answer to a request, in time, or the fault that kept it away."""
         task = asyncio.ensure_future(work)
         task.add_done_callback(_looked_at)
+        self._waiting += 1
         try:
-            while not task.done():
-                waiting = {task, self.gone}
-                await asyncio.wait(waiting, timeout=patience.left, return_when="FIRST_COMPLETED")
-                if self.gone.done() and not task.done():
-                    await asyncio.wait({task}, timeout=0.1)
-                    break
-                if patience.is_over:
-                    break
+            await self._wait(task, patience)
         except asyncio.CancelledError:
             await self._give_up(task)
             raise
+        finally:
+            self._waiting -= 1
         if not task.done():
             await self._give_up(task)
             if self.gone.done():
                 raise await self._why(None, Lost)
-            raise NoAnswer(
-                self.server, f"did not answer {what} within {patience.spent:.1f} s.", advice=_UNKNOWN
-            )
+            problem = f"did not answer {what} within {patience.spent:.1f} s.{self._last_words}"
+            raise NoAnswer(self.server, problem, advice=_UNKNOWN)
         if task.cancelled():
             raise await self._why(None, Lost)
         if error := task.exception():
             raise await self._why(error, Lost)
         self._heard = time.monotonic()
         return task.result()
+
+    async def _wait(self, task: asyncio.Future[Any], patience: _Patience) -> None:
+        """Until it is done, the connection is gone, or there is no patience left."""
+        while not task.done() and not patience.is_over:
+            waiting = {task, self.gone}
+            await asyncio.wait(waiting, timeout=patience.left, return_when="FIRST_COMPLETED")
+            if self.gone.done() and not task.done():
+                await asyncio.wait({task}, timeout=0.1)
+                return
 
     async def _give_up(self, task: asyncio.Future[Any]) -> None:
         """Stop waiting; the client tells the server so. It gets a moment for it, no more."""
@@ -378,24 +426,54 @@ class Connection:
             raise await self._why(error, NotStarted) from None
 
     async def _why(self, error: BaseException | None, otherwise: type[ServerFailed]) -> ServerFailed:
-        """What went wrong, in our words."""
-        fault = _first(error)
+        """What went wrong, in our words and without a secret."""
+        fault = _first(await self._what_ended(error))
         if isinstance(fault, ServerFailed):
             return fault
-        if isinstance(fault, OSError) and self._child is None and otherwise is NotStarted:
-            return NotStarted(self.server, f"could not be reached: {_in_words(fault)}", advice=_ADDRESS)
-        if (told := _told(self.server, fault, self._over.is_set())) is not None:
-            return told
-        is_ours = self._over.is_set() and not isinstance(fault, RuntimeError)  # or the SDK says more
-        how = await self._child.ended(0.5) if self._child and is_ours else _in_words(fault)
+        told = _told(self.server, fault, self._over.is_set(), self._wiring.log.redact)
+        if told is not None:
+            return _at_start(told) if otherwise is NotStarted else told
+        how = self._wiring.log.redact(await self._how_it_ended(fault))
+        if self._child is None and otherwise is NotStarted:
+            return NotStarted(self.server, f"could not be reached: {how}", advice=_ADDRESS)
         if otherwise is NotStarted:
             return NotStarted(self.server, f"could not be started: {how}", advice=_LOGS)
         return Lost(self.server, f"was lost: {how}", advice=_UNKNOWN)
+
+    async def _what_ended(self, error: BaseException | None) -> BaseException | None:
+        """The cause, where the error says no more than that the connection is over."""
+        task = self._task
+        if task is None or not self._over.is_set() or self._child is not None:
+            return error
+        await asyncio.wait({task}, timeout=SETTLE_SECONDS)
+        ended = None if not task.done() or task.cancelled() else task.exception()
+        return ended or error
+
+    async def _how_it_ended(self, fault: BaseException | None) -> str:
+        if self._child and self._over.is_set() and not isinstance(fault, RuntimeError):
+            return await self._child.ended(0.5)  # unless the SDK says more
+        return _in_words(fault)
+
+    @property
+    def _last_words(self) -> str:
+        words = self._wiring.log.last_words()
+        return f" Its last words: {words}" if words and self._child else ""
 
 
 _LOGS = "`toolfold mcp logs` shows what it wrote."
 _ADDRESS = "Look whether it runs and whether its url is right."
 _UNKNOWN = "The call may or may not have taken effect; look before you repeat it."
+_LESS = "Ask for less at once. " + _UNKNOWN
+_BOUND = "byte limit"  # as the SDK says it of an event
+
+
+_COURIER: ContextVar[Courier | None] = ContextVar("toolfold_courier", default=None)
+
+
+async def _for(courier: Courier | None, work: Awaitable[Any]) -> Any:
+    """Do the work in the name of the client it is for."""
+    _COURIER.set(courier)
+    return await work
 
 
 class _Patience:
@@ -432,7 +510,7 @@ def _first(error: BaseException | None) -> BaseException | None:
     return error
 
 
-def _told(server: str, error: BaseException | None, is_over: bool) -> ServerFailed | None:
+def _told(server: str, error: BaseException | None, is_over: bool, redact: Redaction) -> ServerFailed | None:
     """What the protocol, the network or our own wire says of a failed request; None for a lost connection."""
     from mcp import MCPError
     from mcp_types import CONNECTION_CLOSED, PARSE_ERROR
@@ -442,23 +520,44 @@ def _told(server: str, error: BaseException | None, is_over: bool) -> ServerFail
         return Garbled(server, "sent an answer that does not follow the protocol.", advice=_UNKNOWN)
     if isinstance(error, RuntimeError) and "structured content" in said(error):
         return Garbled(server, "answered with what its own output schema does not allow.", advice=_UNKNOWN)
+    if error is not None and _BOUND in said(error):
+        return TooLarge(server, "sent more than is taken at once.", advice=_LESS)
+    if getattr(getattr(error, "response", None), "status_code", 0) in (401, 403):
+        return _ours(server, "login", "asks for a login.")
     if not isinstance(error, MCPError) or (error.code == CONNECTION_CLOSED and is_over):
         return None
-    data = error.data if isinstance(error.data, dict) else {}
-    kind = data.get(FAULT)
-    if kind == "garbled":
-        return Garbled(server, f"{error.message}.", advice=_UNKNOWN)
-    if kind == "too-large":
-        return TooLarge(server, f"{error.message}.", advice="Ask for less at once. " + _UNKNOWN)
-    if kind == "login":
-        return NeedsLogin(server, error.message, advice=f"Run `toolfold mcp login {server}`.")
-    if kind in ("unsent", "session"):
-        return Unsent(server, f"could not be reached: {error.message}", advice=_ADDRESS)
-    if kind == "lost":
-        return Lost(server, f"was lost: {error.message}.", advice=_UNKNOWN)
-    if error.code == PARSE_ERROR and "parse" in error.message.lower():
+    problem = redact(error.message)
+    if error.code == CODE and isinstance(error.data, dict):
+        return _ours(server, str(error.data.get(FAULT)), problem)
+    if error.code == CONNECTION_CLOSED and problem.startswith("SSE stream"):  # servers use the code as well
+        return Lost(server, f"was lost: {problem}.", advice=_UNKNOWN)
+    if error.code == PARSE_ERROR and "parse" in problem.lower():
         return Garbled(server, "sent an answer that is not well-formed.", advice=_UNKNOWN)
-    return Rejected(server, f"answered: {shown(error.message, 2_000)}")
+    return Rejected(server, f"answered: {shown(problem, 2_000)}", original=error)
+
+
+def _ours(server: str, kind: str, problem: str) -> ServerFailed:
+    """What our own wire or guard answered in the server's place."""
+    faults: Mapping[str, Callable[[], ServerFailed]] = {
+        "garbled": lambda: Garbled(server, f"{problem}.", advice=_UNKNOWN),
+        "too-large": lambda: TooLarge(server, f"{problem}.", advice=_LESS),
+        "login": lambda: NeedsLogin(server, problem, advice=f"Run `toolfold mcp login {server}`."),
+        "needs-login": lambda: NeedsLogin(server, problem, advice=f"Run `toolfold mcp login {server}`."),
+        "not-started": lambda: NotStarted(server, problem),
+        "unsent": lambda: Unsent(server, f"could not be reached: {problem}", advice=_ADDRESS),
+        "session": lambda: Unsent(server, f"could not be reached: {problem}", advice=_ADDRESS),
+        "lost": lambda: Lost(server, f"was lost: {problem}.", advice=_UNKNOWN),
+        "broken": lambda: Lost(server, problem, advice=_UNKNOWN),
+    }
+    return faults.get(kind, lambda: Rejected(server, problem, advice=_ADDRESS))()
+
+
+def _at_start(told: ServerFailed) -> ServerFailed:
+    """The same, where nothing can have been run yet."""
+    if isinstance(told, NeedsLogin):
+        return told
+    problem = told.problem if isinstance(told, Unsent) else f"could not be started: it {told.problem}"
+    return NotStarted(told.server, problem, advice=_ADDRESS if told.advice == _ADDRESS else _LOGS)
 
 
 def _in_words(error: BaseException | None) -> str:

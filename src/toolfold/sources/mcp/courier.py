@@ -28,6 +28,8 @@ class Courier:
     """Told which server said it, and what."""
     elicit: Callable[[Any], Coroutine[Any, Any, Any]] | None = None
     sample: Callable[[Any], Coroutine[Any, Any, Any]] | None = None
+    capabilities: dict[str, Any] | None = None
+    """What the client can be asked, as it declared it."""
     resolves: bool = False
     """Whether the client answers by itself what a server wants to know before it goes on."""
     responses: Any = None

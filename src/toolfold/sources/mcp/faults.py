@@ -93,6 +93,12 @@ class Withheld(ServerFailed):
 
 
 class Rejected(ServerFailed):
-    """The server answered with an error of its own."""
+    """The server answered with an error of its own, which `original` is."""
 
     kind = "rejected"
+
+    def __init__(
+        self, server: str, problem: str, *, advice: str = "", original: Exception | None = None
+    ) -> None:
+        super().__init__(server, problem, advice=advice)
+        self.original = original

@@ -25,7 +25,7 @@ from toolfold.sources.mcp.child import ServerLog
 from toolfold.sources.mcp.connection import Wiring
 from toolfold.sources.mcp.content import content_of
 from toolfold.sources.mcp.courier import Courier, Relay, Signal
-from toolfold.sources.mcp.faults import NotStarted, ServerFailed, Withheld
+from toolfold.sources.mcp.faults import NotStarted, Rejected, ServerFailed, Withheld
 from toolfold.sources.mcp.isolation import is_per_client
 from toolfold.sources.mcp.kept import Kept
 from toolfold.sources.mcp.naming import Names
@@ -215,7 +215,7 @@ class McpServers:
             on_change=lambda what: self._changed(server, what),
             on_update=lambda uri: self.heard.tell(server.name, "update", uri),
             on_log=relay.log if relay else None,
-            legacy=server.is_legacy,
+            legacy=server.is_legacy or settings.protocol == "legacy",
         )
 
     def _changed(self, server: Supervised, what: str) -> None:
@@ -258,7 +258,12 @@ class McpServers:
 
         async def call(offer: Offer, args: Json, context: CallContext) -> Content:
             self._require_allowed(name, offer)
-            answer = await self.call(name, offer.name, args, context)
+            try:
+                answer = await self.call(name, offer.name, args, context)
+            except Rejected as error:
+                if _courier(context) is None:
+                    raise
+                return Content(value=str(error), is_error=True, raw=error.original)
             if hasattr(answer, "input_requests"):
                 return Content(value="The server asks for more before it goes on.", raw=answer)
             return content_of(answer, name, mark=mark)
