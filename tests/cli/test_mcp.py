@@ -280,6 +280,13 @@ class TestListAndRemove:
         assert list((home / "cache/mcp").iterdir()) == []
         assert toolfold("mcp", "remove", "small").code == 4
 
+    def test_a_name_with_dots_is_left_to_its_author(self, toolfold: Toolfold, home: Path) -> None:
+        home.mkdir()
+        load().paths.user_file.write_text("mcp: {servers: {a.b: {command: x}}}\n")
+        done = toolfold("mcp", "remove", "a.b")
+        assert done.code == 1
+        assert "by hand" in done.err
+
     def test_a_server_that_breaks_the_settings_can_be_removed(self, toolfold: Toolfold) -> None:
         toolfold("mcp", "add", "--no-test", "--yes", "good", "run")
         file = load().paths.user_file
@@ -406,6 +413,24 @@ class TestImport:
         assert toolfold("mcp", "import", "theirs", "--yes").code == 0
         assert servers() == {"theirs": {"command": "./run", "cwd": str(Path.cwd())}}
         assert toolfold("mcp", "import", "nobodys").code == 4
+
+    def test_a_strangers_server_does_not_come_under_the_name_of_ones_own(
+        self, person: Path, toolfold: Toolfold
+    ) -> None:
+        Path(".mcp.json").write_text('{"mcpServers": {"git": {"command": "./theirs"}}}')
+        assert toolfold("mcp", "import", "git", "--yes").code == 0
+        assert servers() == {"git": {"command": "uvx", "args": ["mcp-server-git"]}}
+        assert toolfold("mcp", "import", "git-claude-code", "--yes").code == 0
+        assert set(servers()) == {"git", "git-claude-code"}
+
+    def test_a_secret_among_arguments_does_not_go_into_a_projects_file(
+        self, toolfold: Toolfold, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "some.json"
+        file.write_text(json.dumps({"mcpServers": {"it": {"command": "run", "args": ["--token", TOKEN]}}}))
+        done = toolfold("mcp", "import", "--file", str(file), "--in-project", "--yes")
+        assert "it is left out" in done.err
+        assert not Path("toolfold.yaml").exists()
 
     def test_secrets_can_stay_behind(self, person: Path, toolfold: Toolfold) -> None:
         done = toolfold("mcp", "import", "--from", "cursor", "--no-secrets", "--yes")

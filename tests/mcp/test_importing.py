@@ -106,7 +106,7 @@ def test_claude_code_keeps_servers_for_everywhere_and_for_a_project(tmp_path: Pa
     assert servers(told) == {
         "web": {"url": "https://x.example/mcp", "headers": {"X-Key": "${KEY:-none}"}},
         "off": {"command": "off", "enabled": False},
-        "here": {"command": "${HOME}/bin/run", "call_timeout_seconds": 5.0},
+        "here": {"command": "${HOME}/bin/run", "call_timeout_seconds": 5.0, "cwd": str(tmp_path)},
     }
     assert told.remarks == ("it also keeps servers for 1 other project; import those from their folders",)
 

@@ -70,12 +70,19 @@ def remove(invocation: Invocation, name: str, in_project: bool) -> None:
     )
     file = next((each for each in files if written_value(each, key_of(name)) is not None), None)
     if file is None:
-        raise unknown(name, config.mcp.servers if config else {})
+        servers = config.mcp.servers if config else {}
+        raise _written_elsewhere(config, name) if config and name in servers else unknown(name, servers)
     if config:
         _forget(config, name)
     with changing(invocation, file):
         unset_value(file, key_of(name))
     out(f"{plain(name)} is no longer in {plain(str(file))}")
+
+
+def _written_elsewhere(config: Config, name: str) -> click.ClickException:
+    return click.ClickException(
+        f"take {name!r} out by hand: it stands in {config.origins.get(key_of(name), '')}"
+    )
 
 
 def _forget(config: Config, name: str) -> None:

@@ -79,6 +79,8 @@ def import_servers(
     if not as_json_:
         _show(answers, plans)
     chosen = _unasked(new, names, file) if yes else [] if as_json_ else _chosen(new)
+    if in_project:
+        chosen = _without_secrets(chosen)
     target = settings_file(invocation, in_project)
     if chosen:
         with changing(invocation, target):
@@ -123,11 +125,23 @@ def _plan(candidate: Candidate, without_secrets: bool) -> _Plan:
 
 
 def _unasked(new: Sequence[_Plan], names: Sequence[str], file: Path | None) -> list[_Plan]:
-    """Those that --yes takes: a stranger's only by name."""
-    mine = [each for each in new if each.candidate.found.place.scope == "user" or names or file]
+    """Those that --yes takes: a stranger's only by the very name it would have here."""
+    mine = [
+        each
+        for each in new
+        if file or each.candidate.found.place.scope == "user" or each.candidate.name in names
+    ]
     if len(mine) < len(new):
         note(f"{counted(len(new) - len(mine), 'server')} of the project left out: name those you want")
     return mine
+
+
+def _without_secrets(chosen: Sequence[_Plan]) -> list[_Plan]:
+    """A secret among arguments cannot be referred to, and a project's file is read by others."""
+    for each in chosen:
+        if each.secrets:
+            warn(f"{each.candidate.name} is left out: a secret is written out in {', '.join(each.secrets)}")
+    return [each for each in chosen if not each.secrets]
 
 
 def _chosen(new: Sequence[_Plan]) -> list[_Plan]:

@@ -92,12 +92,19 @@ def _read_for_claude_code(entry: Entry) -> None:
 def _of_claude_code(document: Json, around: Surroundings) -> Mapping[str, Any]:
     """The user's own, and over them those kept for the project somebody is in."""
     local = below(document, "projects", str(around.current))
-    servers = {**below(document, "mcpServers"), **below(local, "mcpServers")}
+    here = {name: _starting_in(held, around) for name, held in below(local, "mcpServers").items()}
+    servers = {**below(document, "mcpServers"), **here}
     disabled = local.get("disabledMcpServers")
     for name in disabled if isinstance(disabled, list) else ():
         if isinstance(name, str) and isinstance(servers.get(name), Mapping):
             servers[name] = {**servers[name], "disabled": True}
     return servers
+
+
+def _starting_in(held: Any, around: Surroundings) -> Any:
+    if not isinstance(held, Mapping) or "command" not in held:
+        return held
+    return {"cwd": str(around.current), **held}
 
 
 def _kept_for_others(document: Json, around: Surroundings) -> tuple[str, ...]:
