@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import threading
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import Opened
@@ -22,6 +21,7 @@ from toolfold.approval.rules import Rules
 from toolfold.approval.subject import Subjects
 from toolfold.authoring import build_tool
 from toolfold.config import load, set_value, unset_value, written_value
+from toolfold.config.patch import render
 from toolfold.errors import ConfigError
 
 
@@ -300,8 +300,8 @@ class TestEntriesByTheRealJudge:
     def test_an_entry_that_is_forbidden_elsewhere_is_told_of_too(
         self, opened: Opened, caplog: pytest.LogCaptureFixture
     ) -> None:
-        settings = {"approval.deny": ["git push --force*"], KEY: ["git push --force origin main"]}
-        assert opened(settings).approval.preview("rm -rf /srv/x").outcome == "asked about"
+        configured = {"approval.deny": ["git push --force*"], KEY: ["git push --force origin main"]}
+        assert opened(configured).approval.preview("rm -rf /srv/x").outcome == "asked about"
         assert "never counts: the configuration forbids it (git push --force*)" in caplog.text
 
 
@@ -338,6 +338,7 @@ class TestTheListInTheFile:
         assert written_value(file, "tools.disabled") == ["x", "y"]
         assert written_value(file, KEY) == ["y"]
 
+    @settings(deadline=None, max_examples=50)
     @given(
         before=st.lists(st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1)),
         after=st.lists(st.sampled_from(["rm a", "5", "- b", "null", "c # d", 'e"f', "g: h", ""])),
@@ -354,7 +355,7 @@ class TestTheListInTheFile:
     ) -> None:
         file = tmp_path_factory.mktemp("list") / "config.yaml"
         old = data.draw(st.permutations([*before, *shared]))
-        quoted = "".join(f"  - {json.dumps(each)}  # {number}\n" for number, each in enumerate(old))
+        quoted = "".join(f"  - {render(each)}  # {number}\n" for number, each in enumerate(old))
         file.write_text(f"command_allowlist:\n{quoted}log_level: info\n")
         wanted = data.draw(st.permutations([*shared, *(each for each in after if each)]))
         set_value(file, KEY, wanted)
