@@ -27,6 +27,8 @@ T = TypeVar("T")
 GRACE_SECONDS = 2.0
 LARGEST_LOG = 1_000_000
 LONGEST_LINE = 4_000
+MOST_LINES = 200
+"""How many lines a second are kept; more are counted."""
 _LAST_WORDS = 12
 
 # The program replaces the shell, so that its pid, its exit code and its pipes are the ones we hold. The
@@ -138,7 +140,6 @@ async def start(
         raise
     finally:
         os.close(hold)
-    os.set_inheritable(lifeline, False)
     return Child(process, lifeline, log)
 
 
@@ -176,24 +177,44 @@ class ServerLog:
     """What a server writes beside its messages: kept on disk without secrets, never more than two files."""
 
     def __init__(self, file: Path, redact: Redaction) -> None:
-        self._file, self._redact = file, redact
+        self._file, self.redact = file, redact
         self._words: deque[str] = deque(maxlen=_LAST_WORDS)
         self._descriptor = -1
         self._size = 0
+        self._second = self._lines = 0
 
     async def follow(self, stream: asyncio.StreamReader) -> None:
         """Keep what the stream says, until it ends."""
-        while line := await _line(stream):
-            self.note(line.decode("utf-8", "replace").rstrip())
+        part = b""
+        while chunk := await stream.read(1 << 16):
+            *lines, part = (part + chunk).split(b"\n")
+            for line in lines:
+                self._hear(line)
+            part = part[:LONGEST_LINE]  # an endless line is known by its start
+            await asyncio.sleep(0)  # whoever talks without end must not keep the loop for itself
+        self._hear(part)
 
     def note(self, text: str) -> None:
         """Keep one line. A log that cannot be written is no reason to fail a call."""
-        said = self._redact(text[:LONGEST_LINE])
-        if not said.strip():
-            return
+        self._hear(text.encode("utf-8", "replace"))
+
+    def _hear(self, line: bytes) -> None:
+        if line.strip() and not self._is_too_much():
+            self._keep(self.redact(line[:LONGEST_LINE].decode("utf-8", "replace").rstrip()))
+
+    def _keep(self, said: str) -> None:
         self._words.append(said)
         with contextlib.suppress(OSError):
             self._write(said + "\n")
+
+    def _is_too_much(self) -> bool:
+        second = int(time.monotonic())
+        if second != self._second:
+            if self._lines > MOST_LINES:
+                self._keep(f"({self._lines - MOST_LINES} more lines within a second were left out)")
+            self._second, self._lines = second, 0
+        self._lines += 1
+        return self._lines > MOST_LINES
 
     def last_words(self, most: int = 400) -> str:
         """The end of what it said."""
@@ -218,13 +239,3 @@ class ServerLog:
             return
         os.write(self._descriptor, written)
         self._size += len(written)
-
-
-async def _line(stream: asyncio.StreamReader) -> bytes:
-    """A line, or a part of one that has no end in sight. Empty at the end of the stream."""
-    try:
-        return await stream.readuntil(b"\n")
-    except asyncio.IncompleteReadError as error:
-        return error.partial
-    except asyncio.LimitOverrunError as error:
-        return await stream.read(max(error.consumed, 1))

@@ -31,6 +31,8 @@ FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
 MOST_ATTEMPTS = 6
 """How often a lost server is opened again by itself; then the next call does it."""
+STEADY_SECONDS = 20.0
+"""How long a server must live until its earlier failures are forgotten."""
 SIGN_SECONDS = 5.0
 SETTLE_SECONDS = 0.1
 """How long a change of a list is left to be followed by others."""
@@ -75,6 +77,8 @@ class Supervised:
         self._opening: asyncio.Task[Connection] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._changing = False
+        self._doubt: asyncio.Task[None] | None = None
+        """Under way while it is found out whether a server that did not answer still lives."""
         self._failures = 0
         self._next_try = 0.0
         self._error: ServerFailed | None = None
@@ -120,6 +124,8 @@ class Supervised:
 
     async def connection(self) -> Connection:
         """A live connection: the one there is, or a new one. Callers at the same time share the opening."""
+        if self._closed:
+            raise NotStarted(self.name, "is closed, as its runtime is.")
         if self._connection is not None and self._connection.alive:
             return self._connection
         if self._is_resting:
@@ -148,6 +154,9 @@ class Supervised:
 
     async def restart(self) -> None:
         """Begin anew, whatever happened before."""
+        if self._opening is not None and not self._opening.done():
+            self._opening.cancel()
+            await asyncio.wait({self._opening}, timeout=SIGN_SECONDS)
         await self._drop()
         self._failures, self._next_try, self._error = 0, 0.0, None
         await self.connection()
@@ -162,16 +171,20 @@ class Supervised:
         await self._drop()
 
     async def _asked(self, ask: Callable[[Connection], Awaitable[Any]], courier: Courier | None) -> Any:
+        if self._doubt is not None:
+            await asyncio.wait({self._doubt})  # a server that hangs would get no other call done
         connection = await self.connection()
         if courier is not None:
             self.couriers.append(courier)
         try:
             return await ask(connection)
         except Unsent:
-            await self._drop()
+            if self._connection is connection:  # or somebody else has opened another by now
+                await self._drop()
             return await ask(await self.connection())
         except NoAnswer:
-            self._go(self._look_after(connection))
+            if self._doubt is None or self._doubt.done():
+                self._doubt = self._go(self._look_after(connection))
             raise
         finally:
             if courier is not None:
@@ -189,7 +202,7 @@ class Supervised:
             self._failed(fault)
             raise fault from None
         self._seconds = time.monotonic() - began
-        self._connection, self._failures, self._next_try, self._error = connection, 0, 0.0, None
+        self._connection, self._next_try, self._error = connection, 0.0, None
         self._take(listing)
         self._go(self._watch(connection))
         return connection
@@ -200,18 +213,20 @@ class Supervised:
         try:
             listing = await connection.listed(self.settings.connect_timeout_seconds)
         except BaseException:
-            await connection.close()
+            await connection.close(at_once=True)
             raise
         self.is_legacy = connection.is_legacy
         return connection, listing
 
     async def _watch(self, connection: Connection) -> None:
         """From the moment it is up until it is gone; then open another, after a while."""
-        keepalive = self.settings.keepalive_seconds
+        keepalive, began = self.settings.keepalive_seconds, time.monotonic()
         while connection.alive:
             await asyncio.wait({connection.gone}, timeout=keepalive or None)
-            if connection.alive and connection.idle_seconds >= keepalive:
+            if connection.alive and not connection.is_busy and connection.idle_seconds >= keepalive * 0.9:
                 await self._look_after(connection)
+        if time.monotonic() - began > STEADY_SECONDS:
+            self._failures = 0
         if self._connection is not connection or self._closed:
             return
         await self._drop()
@@ -235,7 +250,7 @@ class Supervised:
             await connection.sign(SIGN_SECONDS)
         except ServerFailed as error:
             log.warning("MCP server %r gives no sign of life and is ended: %s", self.name, error)
-            await connection.close()
+            await connection.close(at_once=True)
 
     def changed(self, what: str) -> None:
         """Told by the connection that a list is not what it was. Many such words are one."""
@@ -262,6 +277,7 @@ class Supervised:
 
     def _failed(self, error: ServerFailed) -> None:
         self._error = error
+        self.is_legacy = False  # it may be another program by now
         if isinstance(error, NeedsLogin):
             return
         self._failures += 1

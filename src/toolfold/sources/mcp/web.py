@@ -8,13 +8,18 @@ keeps what was configured for one origin from reaching another. Knows no method 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import AsyncIterator
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from toolfold.errors import said, shown
-from toolfold.sources.mcp.wire import CODE, FAULT, LARGEST_MESSAGE
+from toolfold.sources.mcp.faults import ServerFailed
+from toolfold.sources.mcp.sieve import Sieve
+from toolfold.sources.mcp.wire import CODE, FAULT, LARGEST_MESSAGE, completed, error_for
 
 if TYPE_CHECKING:
     import httpx2
@@ -22,101 +27,236 @@ if TYPE_CHECKING:
     from toolfold.config.servers import McpServer
     from toolfold.sources.mcp.connection import Wiring
 
+FAREWELL_SECONDS = 2.0
+"""How long a server may take to end a session that nobody needs any more."""
+_TIMES = ("connect", "read", "write", "pool")
 _SESSION = "mcp-session-id"
+_EVENTS = "text/event-stream"
+_END_OF_EVENT = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 
 
 @asynccontextmanager
-async def web_transport(settings: McpServer, wiring: Wiring, over: asyncio.Event) -> AsyncIterator[Any]:
-    """A transport for the SDK's client. `over` is set when the server is known to be gone."""
+async def web_transport(
+    settings: McpServer, wiring: Wiring, over: asyncio.Event, is_ready: Callable[[], bool] = bool
+) -> AsyncIterator[Any]:
+    """A transport for the SDK's client. `over` is set when the server is known to be gone.
+
+    Before it `is_ready` a missing login ends it: the SDK would take an answer for that of an older server.
+    """
     import httpx2
     from mcp.client.sse import sse_client
     from mcp.client.streamable_http import streamable_http_client
 
-    limits = httpx2.Timeout(
-        settings.connect_timeout_seconds, read=max(settings.max_call_seconds, settings.call_timeout_seconds)
-    )
+    # How long an answer may take is decided above; a stream of events may be silent for ever.
+    limits = httpx2.Timeout(settings.connect_timeout_seconds, read=None)
+    waiting = _Waiting(Sieve(wiring.log.note))
 
     def http_client(*_: object, **__: object) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(
-            transport=_guarded(httpx2.AsyncHTTPTransport(), settings, over),
-            headers=dict(wiring.headers),
+        return _client(is_ready, waiting if settings.way == "sse" else None)(
+            transport=_guarded(httpx2.AsyncHTTPTransport(), waiting.sieve, settings.way != "sse"),
+            # What is packed could be of any size when it is unpacked.
+            headers={**wiring.headers, "accept-encoding": "identity"},
             timeout=limits,
             auth=wiring.auth,
             follow_redirects=False,
         )
 
     if settings.way == "sse":
-        opened = sse_client(
-            settings.url, sse_read_timeout=settings.max_call_seconds, httpx_client_factory=http_client
-        )
-        yield _watched(opened, over)
+        yield _watched(sse_client(settings.url, httpx_client_factory=http_client), over, waiting)
         return
     async with http_client() as client:
         opened = streamable_http_client(settings.url, http_client=client, max_sse_event_size=LARGEST_MESSAGE)
-        yield _watched(opened, over)
+        yield _watched(opened, over, waiting)
 
 
 @asynccontextmanager
-async def _watched(opened: Any, over: asyncio.Event) -> AsyncIterator[tuple[Any, Any]]:
-    async with opened as (reading, writing):
-        yield _Reading(reading, over), writing
+async def _watched(opened: Any, over: asyncio.Event, waiting: _Waiting) -> AsyncIterator[tuple[Any, Any]]:
+    """The transport's streams, with a look at each message, and a word when there will be no more."""
+    import anyio
 
+    heard, reading = anyio.create_memory_object_stream[Any](16)
+    waiting.tell = heard.send_nowait
+    sieve = waiting.sieve
 
-class _Reading:
-    """A stream of messages that tells when it has ended."""
-
-    def __init__(self, stream: Any, over: asyncio.Event) -> None:
-        self._stream, self._over = stream, over
-
-    @property
-    def last_context(self) -> Any:
-        return getattr(self._stream, "last_context", None)
-
-    async def receive(self) -> Any:
-        return await self._stream.receive()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    def __aiter__(self) -> _Reading:
-        return self
-
-    async def __anext__(self) -> Any:
+    async def pass_on(source: Any) -> None:
         try:
-            return await self._stream.__anext__()
-        except StopAsyncIteration:
-            self._over.set()
-            raise
+            async for item in source:
+                if hasattr(item, "message"):
+                    sieve.mended(item.message)
+                await heard.send(waiting.heard(item))
+        except anyio.BrokenResourceError:
+            return
+        finally:
+            over.set()
+            heard.close()
 
-    async def __aenter__(self) -> _Reading:
-        return self
+    async with opened as (source, writing):
+        passing = asyncio.create_task(pass_on(source))
+        try:
+            yield reading, writing
+        finally:
+            passing.cancel()
+            await asyncio.wait({passing})
+            reading.close()
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+
+class _Waiting:
+    """The requests whose answers come over a stream that they share."""
+
+    def __init__(self, sieve: Sieve) -> None:
+        self.sieve = sieve
+        self._ids: dict[Any, None] = {}
+        self._ever: deque[Any] = deque(maxlen=4_096)
+        self.tell: Callable[[Any], None] = lambda _: None
+
+    def add(self, id_: Any) -> None:
+        self._ids[id_] = None
+        self._ever.append(id_)
+
+    def heard(self, item: Any) -> Any:
+        """What came over the stream, or in its place the failure of the only request it can belong to."""
+        message = getattr(item, "message", None)
+        id_ = getattr(message, "id", None)
+        if isinstance(item, Exception) and b"jsonrpc" in _raw(item):
+            return self._failure(item, "sent a message that is not well-formed")
+        if hasattr(message, "method") or id_ is None:
+            return item
+        completed(message)
+        if id_ not in self._ever and self._ever:
+            return self._failure(item, f"answered to {id_!r}, which nobody asked")
+        self._ids.pop(id_, None)
+        return item
+
+    def refuse(self, response: httpx2.Response) -> None:
+        """A request did not even get there: the answer that says so comes over the stream as well."""
+        from mcp.shared.message import SessionMessage
+        from mcp_types import jsonrpc_message_adapter
+
+        message = jsonrpc_message_adapter.validate_json(response.content, by_name=False)
+        self._ids.pop(getattr(message, "id", None), None)
+        with contextlib.suppress(Exception):  # full or closed: then nobody waits for it
+            self.tell(SessionMessage(message))
+
+    def _failure(self, item: Any, why: str) -> Any:
+        return error_for(self._ids.popitem()[0], "garbled", why) if len(self._ids) == 1 else item
 
 
-def _guarded(inner: httpx2.AsyncBaseTransport, settings: McpServer, over: asyncio.Event) -> Any:
+def _raw(error: Exception) -> bytes:
+    """What a message was that could not be understood."""
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return b""
+    return str([each.get("input") for each in error.errors(include_url=False)]).encode()
+
+
+def _client(is_ready: Callable[[], bool], waiting: _Waiting | None) -> type[httpx2.AsyncClient]:
+    """`waiting` is given where answers come over another stream than the request went."""
+    import httpx2
+
+    class Client(httpx2.AsyncClient):
+        """Above the login: answers a message itself that could not be sent for want of one."""
+
+        async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+            if request.method != "POST" or not _is_message(request):
+                return await super().send(request, **options)
+            id_ = _id(request)
+            if waiting is not None and id_ is not None:
+                waiting.add(id_)
+            response = await self._sent(request, options)
+            if waiting is None or id_ is None or response.status_code < 400:
+                return response
+            await response.aread()
+            waiting.refuse(response)
+            return httpx2.Response(202, request=request)
+
+        async def _sent(self, request: httpx2.Request, options: Any) -> httpx2.Response:
+            try:
+                return await super().send(request, **options)
+            except ServerFailed as error:
+                if not is_ready():
+                    raise
+                return _answer(request, 401, error.kind, error.problem)
+
+    return Client
+
+
+def _guarded(inner: httpx2.AsyncBaseTransport, sieve: Sieve, is_answered: bool) -> Any:
+    """`is_answered` tells whether the answer to a message comes the way it went."""
     import httpx2
 
     class Guarded(httpx2.AsyncBaseTransport):
         """Answers a message itself where the network or the server gives no usable answer."""
 
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+            if request.method == "DELETE":
+                request.extensions["timeout"] = dict.fromkeys(_TIMES, FAREWELL_SECONDS)
             if request.method != "POST" or not _is_message(request):
-                return await inner.handle_async_request(request)
+                return _sifted(_unpacked(await inner.handle_async_request(request)), sieve)
             try:
                 response = await inner.handle_async_request(request)
             except httpx2.TransportError as error:
-                unsent = isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout))
-                if settings.way == "sse":
-                    over.set()
-                return _answer(request, 502, "unsent" if unsent else "lost", _in_words(error))
-            return await _bounded(request, response)
+                return _answer(request, 502, "unsent" if _is_unsent(error) else "lost", _in_words(error))
+            return _sifted(await _bounded(request, response, is_answer=is_answered), sieve)
 
         async def aclose(self) -> None:
             await inner.aclose()
 
     return Guarded()
+
+
+def _sifted(response: httpx2.Response, sieve: Sieve) -> httpx2.Response:
+    """A stream of events without those that are too many."""
+    import httpx2
+
+    if not response.headers.get("content-type", "").lower().startswith(_EVENTS):
+        return response
+
+    class Sifted(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            async for part in _events(response.aiter_raw()):
+                if not sieve.drops(part):
+                    yield part
+
+        async def aclose(self) -> None:
+            await response.aclose()
+
+    return httpx2.Response(
+        response.status_code, headers=response.headers, stream=Sifted(), extensions=response.extensions
+    )
+
+
+async def _events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same bytes, an event at a time; one that is too large in the pieces it comes in."""
+    kept = b""
+    async for chunk in chunks:
+        seen = max(0, len(kept) - 3)
+        kept += chunk
+        start = 0
+        for end in _END_OF_EVENT.finditer(kept, seen):
+            yield kept[start : end.end()]
+            start = end.end()
+        kept = kept[start:]
+        if len(kept) > LARGEST_MESSAGE:
+            yield kept
+            kept = b""
+    if kept:
+        yield kept
+
+
+def _is_unsent(error: Exception) -> bool:
+    import httpx2
+
+    return isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout))
+
+
+def _unpacked(response: httpx2.Response) -> httpx2.Response:
+    """A response that nobody has to unpack."""
+    import httpx2
+
+    if response.headers.get("content-encoding", "identity").lower() == "identity":
+        return response
+    raise httpx2.DecodingError("it is packed, although it was asked not to be")
 
 
 def _is_message(request: httpx2.Request) -> bool:
@@ -126,48 +266,58 @@ def _is_message(request: httpx2.Request) -> bool:
     )
 
 
-async def _bounded(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+async def _bounded(request: httpx2.Request, response: httpx2.Response, *, is_answer: bool) -> httpx2.Response:
     """The response, read where it is no stream of events, or one of ours in its place."""
     import httpx2
 
     kind = response.headers.get("content-type", "").lower()
-    if response.status_code < 300 and kind.startswith("text/event-stream"):
-        return response
-    body = bytearray()
     try:
-        async for chunk in response.aiter_raw():
-            body += chunk
-            if len(body) > LARGEST_MESSAGE:
-                await response.aclose()
-                return _answer(request, 502, "too-large", f"sent more than {LARGEST_MESSAGE:,} bytes at once")
+        if _unpacked(response).status_code < 300 and kind.startswith(_EVENTS):
+            return response
+        body = await _read(response)
+    except httpx2.DecodingError as error:
+        return _answer(request, 502, "garbled", f"sent what cannot be read: {_in_words(error)}")
     except httpx2.TransportError as error:
         return _answer(request, 502, "lost", _in_words(error))
-    await response.aclose()
-    if response.status_code >= 400 and not _is_error(kind, bytes(body)):
+    finally:
+        if not kind.startswith(_EVENTS):
+            await response.aclose()
+    if body is None:
+        return _answer(request, 502, "too-large", f"sent more than {LARGEST_MESSAGE:,} bytes at once")
+    if response.status_code >= 400 and not _is_error(kind, body):
         return _refusal(request, response)
+    if is_answer and (why := _what_is_wrong(request, response, kind, body)):
+        return _answer(request, 502, "garbled", why)
     return httpx2.Response(
         response.status_code,
         headers=response.headers,
-        stream=_Body(bytes(body)),
+        content=body,
         extensions=response.extensions,
     )
 
 
-class _BodyBase:
-    def __init__(self, body: bytes) -> None:
-        self._body = body
+async def _read(response: httpx2.Response) -> bytes | None:
+    """The whole body; None if it is larger than is taken."""
+    body = bytearray()
+    async for chunk in response.aiter_raw():
+        body += chunk
+        if len(body) > LARGEST_MESSAGE:
+            return None
+    return bytes(body)
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        yield self._body
 
-    async def aclose(self) -> None:
-        return None
-
-
-def _Body(body: bytes) -> Any:  # noqa: N802 - a class in all but the moment it is made
-    import httpx2
-
-    return type("_Body", (_BodyBase, httpx2.AsyncByteStream), {})(body)
+def _what_is_wrong(request: httpx2.Request, response: httpx2.Response, kind: str, body: bytes) -> str:
+    """Why this cannot be the answer to a request; empty if it can."""
+    asked = _id(request)
+    if asked is None or not 200 <= response.status_code < 300:
+        return ""
+    if not kind.startswith("application/json"):
+        return f"answered with {kind or 'nothing'!r} instead of a message"
+    try:
+        answered = json.loads(body).get("id")
+    except (ValueError, AttributeError, RecursionError):
+        return "sent an answer that is not well-formed"
+    return "" if answered == asked else f"answered to {answered!r}, which nobody asked"
 
 
 def _refusal(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
@@ -176,7 +326,9 @@ def _refusal(request: httpx2.Request, response: httpx2.Response) -> httpx2.Respo
     if status in (401, 403):
         kind, why = "login", f"asks for a login (HTTP {status})."
     elif status == 404 and _SESSION in request.headers:
-        kind, why = "session", "has forgotten the session."
+        kind, why = "session", "it has forgotten the session."
+    elif status >= 500:
+        kind, why = "broken", f"answered with HTTP {status}."
     else:
         kind, why = "refused", f"answered with HTTP {status}."
     answer = _answer(request, status, kind, why)
@@ -191,18 +343,23 @@ def _is_error(kind: str, body: bytes) -> bool:
         return False
     try:
         return isinstance(json.loads(body).get("error"), dict)
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return False
+
+
+def _id(request: httpx2.Request) -> Any:
+    """What the answer will be known by; None for what is not answered."""
+    try:
+        message = json.loads(request.content)
+        return message.get("id") if "method" in message else None
+    except (ValueError, AttributeError):
+        return None
 
 
 def _answer(request: httpx2.Request, status: int, kind: str, why: str) -> httpx2.Response:
     import httpx2
 
-    try:
-        id_ = json.loads(request.content).get("id")
-    except (ValueError, AttributeError):
-        id_ = None
-    error = {"code": CODE, "message": why, "data": {FAULT: kind}}
+    id_, error = _id(request), {"code": CODE, "message": why, "data": {FAULT: kind}}
     return httpx2.Response(
         status, json={"jsonrpc": "2.0", "id": id_ if id_ is not None else 0, "error": error}
     )

@@ -13,17 +13,16 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any
 
 from toolfold.sources.mcp.child import Child
+from toolfold.sources.mcp.sieve import Sieve
 
 LARGEST_MESSAGE = 10_000_000
 GRACE_SECONDS = 0.8
-MOST_NOTICES = 500
-"""How many notifications a second are heard; more are dropped unread."""
-MOST_DROPPED = 200_000
 FAULT = "toolfold.fault"
 """Where the data of an error of our own names its kind."""
 CODE = -32_099
@@ -35,15 +34,22 @@ _EDGE = 2_048
 class Wire:
     """The two streams of one child, as the transport of an MCP session."""
 
-    def __init__(self, child: Child, note: Callable[[str], None], over: asyncio.Event) -> None:
-        self._child, self._note, self._over = child, note, over
+    def __init__(
+        self,
+        child: Child,
+        note: Callable[[str], None],
+        over: asyncio.Event,
+        *,
+        limits: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        """`limits` are methods that a server may not know: after so many seconds silence is a no."""
+        self._child, self._note, self._over, self._limits = child, note, over, limits
         self._asked: dict[Any, float] = {}
         """When each request was sent that is not answered yet."""
         self._ever: deque[Any] = deque(maxlen=4_096)
-        self._noisy = False
+        self._has_answered = self._is_forgiven = False
         self._suspicion: asyncio.TimerHandle | None = None
-        self._notices: deque[float] = deque(maxlen=MOST_NOTICES)
-        self._dropped = 0
+        self._sieve = Sieve(note)
 
     @asynccontextmanager
     async def transport(self) -> AsyncIterator[tuple[Any, Any]]:
@@ -70,14 +76,27 @@ class Wire:
         stdin = self._child.stdin
         try:
             async for each in said:
+                self._remember(each.message)
                 text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
-                if (id_ := getattr(each.message, "id", None)) is not None and hasattr(each.message, "method"):
-                    self._asked[id_] = time.monotonic()
-                    self._ever.append(id_)
                 stdin.write(text.encode() + b"\n")
                 await stdin.drain()
         except (OSError, RuntimeError):
             self._end()
+
+    def _remember(self, message: Any) -> None:
+        """What is asked, and what is no longer waited for."""
+        method, id_ = getattr(message, "method", ""), getattr(message, "id", None)
+        if method == "notifications/cancelled":
+            self._asked.pop((message.params or {}).get("requestId"), None)
+        elif method and id_ is not None:
+            self._asked[id_] = time.monotonic()
+            self._ever.append(id_)
+            if limit := self._limits.get(method):
+                asyncio.get_running_loop().call_later(limit, self._refuse, id_, method)
+
+    def _refuse(self, id_: Any, method: str) -> None:
+        if self._asked.pop(id_, None) is not None:
+            self._tell(error_for(id_, "unknown", f"does not know {method}"))
 
     async def _read(self) -> None:
         try:
@@ -97,7 +116,7 @@ class Wire:
         if isinstance(line, _Oversized):
             await self._fail(line.edges, "too-large", f"sent more than {LARGEST_MESSAGE:,} bytes at once")
             return
-        if not line.strip() or self._is_too_much(line):
+        if not line.strip() or self._sieve.drops(line):
             return
         message = _message(line)
         if message is None:
@@ -105,35 +124,33 @@ class Wire:
             return
         is_answer = getattr(message, "id", None) is not None and not hasattr(message, "method")
         if not is_answer or self._answers(message.id):
-            await self._pass(message)
+            await self._pass(self._sieve.mended(completed(message)))
 
     def _answers(self, id_: Any) -> bool:
         """Whether the answer is to something that was asked."""
         if self._asked.pop(id_, None) is not None:
+            self._has_answered = True
             if self._suspicion:  # what looked like a broken answer was not
                 self._suspicion.cancel()
-                self._suspicion, self._noisy = None, True
+                self._suspicion, self._is_forgiven = None, True
             return True
         if id_ not in self._ever:  # late answers to what was given up are no fault
-            self._suspect(f"answered to {id_!r}, which nobody asked", sure=True)
+            self._suspect(f"answered to {id_!r}, which nobody asked")
         return False
 
     async def _hear_noise(self, line: bytes) -> None:
+        """Many a server writes to its output what belongs in a log: plain words mean nothing."""
         text = line.decode("utf-8", "replace").strip()
         self._note(text)
-        looks_meant = line.lstrip()[:1] in (b"{", b"[") and b"jsonrpc" in line
-        if looks_meant and _ids(line) & self._asked.keys():
+        is_meant = line.lstrip()[:1] in (b"{", b"[") and b"jsonrpc" in line
+        if is_meant and _ids(line) & self._asked.keys():
             await self._fail(line, "garbled", "sent a message that is not well-formed")
-        else:
-            self._suspect(f"wrote a line that is no message: {text[:120]!r}", sure=looks_meant)
+        elif is_meant or (not _is_text(line) and self._has_answered and not self._is_forgiven):
+            self._suspect(f"wrote a line that is no message: {text[:120]!r}")
 
-    def _suspect(self, why: str, *, sure: bool) -> None:
-        """What came instead of an answer is known for one when none follows.
-
-        Some servers write to their output what belongs in a log: those that did so before they answered are
-        not suspected again.
-        """
-        if self._suspicion or not self._asked or (self._noisy and not sure):
+    def _suspect(self, why: str) -> None:
+        """What came instead of an answer is known for one when none follows."""
+        if self._suspicion or not self._asked:
             return
         now = time.monotonic()
         loop = asyncio.get_running_loop()
@@ -143,15 +160,18 @@ class Wire:
         self._suspicion = None
         for id_ in [each for each, sent in self._asked.items() if sent <= before]:
             self._asked.pop(id_)
-            with contextlib.suppress(Exception):  # full or closed: then nobody waits for it
-                self._heard.send_nowait(_error(id_, "garbled", why))
+            self._tell(error_for(id_, "garbled", why))
+
+    def _tell(self, error: Any) -> None:
+        with contextlib.suppress(Exception):  # full or closed: then nobody waits for it
+            self._heard.send_nowait(error)
 
     async def _fail(self, line: bytes, kind: str, why: str) -> None:
         """Fail the request that a broken answer belongs to: the one it names, or the only one there is."""
         known = _ids(line) & self._asked.keys() or (self._asked.keys() if len(self._asked) == 1 else set())
         for id_ in list(known) or list(self._asked):
             self._asked.pop(id_)
-            await self._pass(_error(id_, kind, why).message)
+            await self._pass(error_for(id_, kind, why).message)
 
     async def _pass(self, message: Any) -> None:
         import anyio
@@ -159,21 +179,6 @@ class Wire:
 
         with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._heard.send(SessionMessage(message))
-
-    def _is_too_much(self, line: bytes) -> bool:
-        """Whether this is one notification too many. Looks at the bytes: a flood is not worth parsing."""
-        if b'"method"' not in line or b'"id"' in line:
-            return False
-        now = time.monotonic()
-        if len(self._notices) == MOST_NOTICES and now - self._notices[0] < 1.0:
-            self._dropped += 1
-            if self._dropped == 1:
-                self._note(f"(more than {MOST_NOTICES} notifications a second: the rest is dropped)")
-            if self._dropped > MOST_DROPPED:
-                raise ValueError("a flood of notifications")
-            return True
-        self._notices.append(now)
-        return False
 
 
 class _Oversized:
@@ -213,6 +218,14 @@ def _message(line: bytes) -> Any:
         return None
 
 
+def _is_text(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _ids(line: bytes) -> set[Any]:
     found = set()
     for each in _ID.findall(line[:_EDGE] + b" " + line[-_EDGE:]):
@@ -221,7 +234,15 @@ def _ids(line: bytes) -> set[Any]:
     return found
 
 
-def _error(id_: Any, kind: str, why: str) -> Any:
+def completed(message: Any) -> Any:
+    """The message, with the word that an answer may leave out where it is the usual one; the SDK wants it."""
+    result = getattr(message, "result", None)
+    if isinstance(result, dict):
+        result.setdefault("resultType", "complete")
+    return message
+
+
+def error_for(id_: Any, kind: str, why: str) -> Any:
     from mcp.shared.message import SessionMessage
     from mcp_types import ErrorData, JSONRPCError
 

@@ -1,0 +1,68 @@
+"""What is kept back between a server and the client: floods of notifications, and tools that are none.
+
+Both would otherwise cost more than they are worth: a flood the time of every other server, a broken tool all
+the tools that were listed with it. Looks at bytes and plain data; knows no transport.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from toolfold.errors import shown
+
+MOST_NOTICES = 500
+"""How many notifications a second are heard; more are dropped unread."""
+MOST_DROPPED = 200_000
+"""After how many that were dropped without a pause the server is given up."""
+_PAUSE = 2.0
+
+
+class Flooded(ValueError):
+    """There is no end of notifications."""
+
+
+class Sieve:
+    """Drops what is too much. One for each connection."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self._notices: deque[float] = deque(maxlen=MOST_NOTICES)
+        self._dropped, self._last = 0, 0.0
+
+    def drops(self, message: bytes) -> bool:
+        """Whether this is one notification too many. Looks at the bytes: a flood is not worth parsing."""
+        if b'"method"' not in message or b'"id"' in message:
+            return False
+        now = time.monotonic()
+        if len(self._notices) < MOST_NOTICES or now - self._notices[0] >= 1.0:
+            self._notices.append(now)
+            return False
+        self._dropped = self._dropped + 1 if now - self._last < _PAUSE else 1
+        self._last = now
+        if self._dropped == 1:
+            self._note(f"(more than {MOST_NOTICES} notifications a second: the rest is dropped)")
+        if self._dropped > MOST_DROPPED:
+            raise Flooded("a flood of notifications")
+        return True
+
+    def mended(self, message: Any) -> Any:
+        """The message; a list of tools without those that nobody could use."""
+        result = getattr(message, "result", None)
+        if isinstance(result, dict) and isinstance(tools := result.get("tools"), list):
+            result["tools"] = [tool for tool in tools if self._is_tool(tool)]
+        return message
+
+    def _is_tool(self, tool: Any) -> bool:
+        from mcp_types import Tool
+        from pydantic import ValidationError
+
+        try:
+            Tool.model_validate(tool, by_name=False)
+        except ValidationError as error:
+            where = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
+            self._note(f"(a tool of its list is left out, because of its {where}: {shown(str(tool), 200)})")
+            return False
+        return True
