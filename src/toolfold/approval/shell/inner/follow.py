@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from types import MappingProxyType
 
 from toolfold.approval.shell.inner import carriers, git, hosts, interpreters, lists, shells, terminals
 from toolfold.approval.shell.inner.environment import from_assignments
 from toolfold.approval.shell.inner.generic import follow
-from toolfold.approval.shell.inner.nouns import UNKNOWN, Inner
+from toolfold.approval.shell.inner.nouns import UNKNOWN, Inner, Reader
 from toolfold.approval.shell.inner.programs import programs
 from toolfold.approval.shell.runs import Run
 from toolfold.approval.shell.words import GAP
@@ -18,7 +18,6 @@ __all__ = ["inner"]
 
 _MOST = 256  # things one run runs; what comes behind them is as good as unknown
 
-Reader = Callable[[Run], Iterator[Inner]]
 
 _READERS: Mapping[str, Reader] = MappingProxyType(
     {

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from toolfold.approval.shell.inner.generic import follow, script, standard_input
-from toolfold.approval.shell.inner.nouns import Inner, as_typed, joined
+from toolfold.approval.shell.inner.nouns import Inner, Reader, as_typed, joined
 from toolfold.approval.shell.inner.options import read, spec
 from toolfold.approval.shell.inner.programs import programs
 from toolfold.approval.shell.runs import Run
@@ -208,7 +208,6 @@ def _git_shell(run: Run) -> Iterator[Inner]:
         yield Inner(code=joined(words[1:]))
 
 
-Reader = Callable[[Run], Iterator[Inner]]
 READERS: Mapping[str, Reader] = MappingProxyType(
     {
         **dict.fromkeys(

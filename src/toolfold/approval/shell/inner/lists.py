@@ -6,10 +6,10 @@ Where the things are known, they are put where the program would put them; where
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from toolfold.approval.shell.inner.nouns import UNKNOWN, Inner, as_typed, joined
+from toolfold.approval.shell.inner.nouns import UNKNOWN, Inner, Reader, as_typed, joined
 from toolfold.approval.shell.inner.options import Reading, read, spec
 from toolfold.approval.shell.runs import Run, Stream
 from toolfold.approval.shell.words import GAP, Word
@@ -246,7 +246,6 @@ def _lines_as_commands(run: Run, things: list[Word], lists: Sequence[Word]) -> I
         yield Inner(source="stdin", through="parallel")
 
 
-Reader = Callable[[Run], Iterator[Inner]]
 READERS: Mapping[str, Reader] = MappingProxyType(
     {"find": _find, "fd": _fd, "xargs": _xargs, "parallel": _parallel, "rush": _parallel}
 )

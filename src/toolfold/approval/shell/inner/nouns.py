@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from toolfold.approval.shell.runs import Run
 from toolfold.approval.shell.words import GAP, Word
 
-__all__ = ["UNKNOWN", "Inner", "as_typed", "joined"]
+__all__ = ["UNKNOWN", "Inner", "Reader", "as_typed", "joined"]
 
 UNKNOWN = Word(GAP)
 
@@ -29,6 +30,10 @@ class Inner:
     through: str = ""  # what is seen through ("sudo", "ssh", "find"); empty for a shell's own -c
     more_operands: bool = False  # words nobody knows are added
     arguments: tuple[Word, ...] = ()  # $0 $1 … of `sh -c code a b`, or a script's arguments
+
+
+Reader = Callable[[Run], Iterator[Inner]]
+"""Says what the runs of some programs run in turn."""
 
 
 def as_typed(word: str) -> Word:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from toolfold.approval.shell.inner.environment import from_assignments
 from toolfold.approval.shell.inner.generic import assignments, script, standard_input
-from toolfold.approval.shell.inner.nouns import UNKNOWN, Inner, as_typed, joined
+from toolfold.approval.shell.inner.nouns import UNKNOWN, Inner, Reader, as_typed, joined
 from toolfold.approval.shell.inner.options import read, spec
 from toolfold.approval.shell.runs import STANDARD_INPUT, Run
 from toolfold.approval.shell.words import Word
@@ -245,7 +245,6 @@ def _cmd(run: Run) -> Iterator[Inner]:
     yield from standard_input(run, "cmd")
 
 
-Reader = Callable[[Run], Iterator[Inner]]
 READERS: Mapping[str, Reader] = MappingProxyType(
     {
         **dict.fromkeys(
