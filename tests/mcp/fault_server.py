@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
@@ -53,6 +54,8 @@ class Server:
             time.sleep(3600)
         if self.fault == "banner":
             write(b"Welcome to the server!\n")
+        if self.fault == "latin-banner":
+            write("Grüße an alle!\n".encode("latin-1"))
         if self.fault == "grandchild":
             subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
         if self.fault == "escaped-grandchild":
@@ -76,7 +79,7 @@ class Server:
         elif method == "notifications/cancelled":
             self.cancelled.append(message["params"]["requestId"])
             print("was told that it is cancelled", file=sys.stderr, flush=True)
-        elif id_ is not None:
+        elif id_ is not None and method is not None and self.fault != "deaf-to-news":
             send({"jsonrpc": "2.0", "id": id_, "error": {"code": -32601, "message": f"no method {method}"}})
 
     def initialize(self, id_: Any) -> None:
@@ -126,6 +129,9 @@ class Server:
             wrong(id_, params)
         else:
             answer(id_, text(said))
+
+    def do_pid(self, id_: Any, params: Any) -> None:
+        answer(id_, text(str(os.getpid())))
 
     def do_hang(self, id_: Any, params: Any) -> None:
         """Never answers this call, and hears everything else."""
@@ -192,6 +198,22 @@ class Server:
             "params": {"level": "info", "data": "x"},
         }
         write((json.dumps(notice).encode() + b"\n") * 50_000)
+        answer(id_, text("after the flood"))
+
+    def do_flood_of_requests(self, id_: Any, params: Any) -> None:
+        ask = "".join(
+            json.dumps({"jsonrpc": "2.0", "id": f"ping-{number}", "method": "ping"}) + "\n"
+            for number in range(5_000)
+        )
+        threading.Thread(target=write, args=(ask.encode(),)).start()
+        for _ in range(5_000):
+            sys.stdin.buffer.readline()
+        answer(id_, text("after the flood"))
+
+    def do_flood_of_words(self, id_: Any, params: Any) -> None:
+        for _ in range(200):
+            sys.stderr.write("a line of the log\n" * 1_000)
+        sys.stderr.flush()
         answer(id_, text("after the flood"))
 
     def do_progress(self, id_: Any, params: Any) -> None:

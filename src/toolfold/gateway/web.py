@@ -75,8 +75,8 @@ class Door:
     def _is_ours(self, origin: str) -> bool:
         if origin in self.origins:
             return True
-        parts = urlsplit(origin)
-        return parts.scheme in ("http", "https") and (parts.hostname or "") in _LOOPBACK
+        scheme, _, rest = origin.partition("://")
+        return scheme in ("http", "https") and _host(rest) in _LOOPBACK
 
 
 def _host(value: str) -> str:

@@ -1,0 +1,89 @@
+"""A gateway for tests: a real runtime with real servers behind it, on a real port."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import uvicorn
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from toolfold import load_config
+from toolfold.gateway.tokens import Tokens
+from toolfold.gateway.web import app, door
+from toolfold.runtime import Runtime, open_runtime
+
+FAULTY = str(Path(__file__).parents[1] / "mcp" / "fault_server.py")
+ERAS = ("legacy", "2026-07-28")
+
+
+def faulty(*words: str, **settings: Any) -> dict[str, Any]:
+    """A server that does one thing wrong, as the configuration has it."""
+    return {"command": sys.executable, "args": [FAULTY, *words], **settings}
+
+
+@dataclass
+class Served:
+    url: str
+    runtime: Runtime
+    tokens: Tokens
+
+    @asynccontextmanager
+    async def client(self, era: str = "legacy", *, token: str = "", **options: Any) -> AsyncIterator[Client]:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=30) as http,
+            Client(streamable_http_client(self.url, http_client=http), mode=era, **options) as client,
+        ):
+            yield client
+
+
+@contextmanager
+def serving(home: Path, servers: dict[str, Any], **overrides: Any) -> Iterator[Served]:
+    """A gateway in front of these servers."""
+    settings = {"mcp.servers": servers, "mcp.wait_seconds": 30.0, **overrides}
+    config = load_config(overrides=settings, env={"TOOLFOLD_HOME": str(home), "PATH": "/usr/bin:/bin"})
+    tokens = Tokens(home / "tokens.json")
+    with open_runtime(config, behind_gateway=True) as runtime, _listening() as listening:
+        guard = door("127.0.0.1", tokens, toolsets=None, hosts=(), origins=())
+        server = uvicorn.Server(uvicorn.Config(app(runtime, guard), log_level="error", lifespan="on"))
+        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+        thread.start()
+        _until(lambda: server.started)
+        try:
+            yield Served(f"http://127.0.0.1:{listening.getsockname()[1]}/mcp", runtime, tokens)
+        finally:
+            server.should_exit = server.force_exit = True
+            thread.join(20)
+
+
+@contextmanager
+def _listening() -> Iterator[socket.socket]:
+    with contextlib.closing(socket.socket()) as listening:
+        listening.bind(("127.0.0.1", 0))
+        yield listening
+
+
+def _until(condition: Any, seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.02)
+
+
+def words(result: Any) -> str:
+    """The text of a result."""
+    return "\n".join(block.text for block in result.content if block.type == "text")
+
+
+until = _until
