@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -24,6 +26,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull
 from starlette.responses import PlainTextResponse
 
+from tests.conftest import Opened
 from tests.mcp.issuers import World, from_file, initialize, redirect, says, world
 from toolfold.config.servers import McpServer, usable
 from toolfold.errors import ConfigError
@@ -35,6 +38,12 @@ from toolfold.sources.mcp.oauth.traffic import Refusal, require_allowed
 
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 OPEN = "/.well-known/oauth-authorization-server"
+FIELDS = [each.name for each in fields(Login)]
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just("https://notes.example"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +127,20 @@ async def test_a_person_logs_in_once_and_tools_are_called_from_then_on(notes: No
         result = await client.call_tool("add", {"a": 2, "b": 3})
     assert result.structured_content == {"result": 5}
     assert len(notes.browser.visited) == 1
+
+
+def test_a_runtime_waits_for_the_login_and_renews_it_under_way(there: World, opened: Opened) -> None:
+    runtime = opened({"mcp": {"servers": {"notes": {"url": there.url}}}})
+    (state,) = runtime.mcp.states()
+    assert (state.state, "toolfold mcp login notes" in state.error) == ("login", True)
+    folder = runtime.config.paths.state_dir / "oauth"
+    asyncio.run(log_in("notes", usable({"url": there.url}), folder, environment={}, visit=Browser()))
+    runtime.mcp.restart("notes")
+    session = runtime.session(toolsets=["mcp-notes"])
+    assert session.call_sync("mcp_notes_add", {"a": 2, "b": 3}).value == {"result": 5}
+    there.issuer.expire()
+    assert session.call_sync("mcp_notes_add", {"a": 3, "b": 4}).value == {"result": 7}
+    assert [seen.form["grant_type"] for seen in there.logins.asked("/token")][1:] == ["refresh_token"]
 
 
 async def test_the_code_is_protected_by_pkce_and_bound_to_the_server(notes: Notes) -> None:
@@ -248,6 +271,17 @@ async def test_a_renewal_that_is_refused_needs_a_person_and_is_not_tried_again(
         no_secret_in(notes, str(raised.value), repr(raised.value), *told)
     assert len(notes.there.logins.asked("/token")) == 2
     assert notes.standing() is None
+
+
+async def test_a_renewed_token_that_is_refused_is_not_renewed_for_ever(notes: Notes) -> None:
+    await notes.log_in()
+    provider = auth("notes", notes.settings, notes.folder, False, environment={})
+    notes.there.server.instead["/mcp"] = lambda seen: PlainTextResponse("no", 401)
+    async with httpx2.AsyncClient(auth=provider) as client:
+        for _ in range(3):
+            with pytest.raises(NeedsLogin):
+                await client.post(notes.there.url, json=initialize(), headers=ACCEPT)
+    assert len(notes.there.logins.asked("/token")) == 2
 
 
 async def test_an_issuer_that_is_down_costs_no_login(notes: Notes) -> None:
@@ -663,7 +697,7 @@ async def test_a_secret_that_is_not_set_is_named(notes: Notes) -> None:
 async def test_logins_that_cannot_be_kept_are_told(notes: Notes, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     notes.folder = tmp_path / "file" / "oauth"
-    with pytest.raises((ConfigError, NotStarted), match="cannot be kept"):
+    with pytest.raises(NotStarted, match="logins cannot be kept"):
         await notes.log_in()
 
 
@@ -710,6 +744,14 @@ def test_any_address_is_an_answer_to_this_login_or_none(address: str, state: str
         except ValueError:
             continue
         assert returned.code or returned.error
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), _JSON))
+def test_any_file_is_a_login_or_none(said: dict[str, Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "notes-0.json").write_text(json.dumps({"version": 1, "server": "notes", **said}))
+        login = Logins(Path(folder)).find("notes", "https://notes.example")
+    assert login is None or isinstance(login.token, str)
 
 
 def test_a_code_that_comes_twice_is_none() -> None:

@@ -11,16 +11,18 @@ appear in no error. Whatever speaks HTTP is loaded when the first of these is us
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolfold.config.servers import McpServer
+from toolfold.errors import ConfigError
 from toolfold.loops import Loops
-from toolfold.sources.mcp.oauth.logins import Logins
+from toolfold.sources.mcp.oauth.logins import Login, Logins
 from toolfold.sources.mcp.references import resolve
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ class Standing:
     is_good: bool
     """Whether the server can be used without a person: its token holds, or can be renewed."""
     expires: float | None
-    """When the token ends, in seconds since 1970; None where nobody said."""
+    """Until when the token is used, in seconds since 1970; None where nobody said."""
 
 
 def auth(
@@ -111,20 +113,9 @@ async def log_out(
 ) -> bool:
     """Forget every login of the server, and tell its issuer if that can be done. Whether there was one."""
     forgotten = Logins(folder).forget(server)
-    if settings is None or not forgotten:
-        return bool(forgotten)
-
-    from toolfold.sources.mcp.oauth.renewing import revoke
-    from toolfold.sources.mcp.oauth.traffic import Refusal
-
-    client = _client(server, settings, environment)
-    for login in forgotten:
-        try:
-            if login.url == client.url:
-                await revoke(client, login)
-        except Refusal:  # it ends by itself; what matters is that we no longer have it
-            continue
-    return True
+    if settings is not None and any(login.token for login in forgotten):
+        await _revoke(server, settings, environment, forgotten)
+    return bool(forgotten)
 
 
 def standing(
@@ -156,6 +147,20 @@ def _open_page(address: str) -> None:
 
     if not webbrowser.open(address):
         raise RuntimeError("no browser")
+
+
+async def _revoke(
+    server: str, settings: McpServer, environment: Mapping[str, str], logins: Iterable[Login]
+) -> None:
+    """As far as it can be done: a token ends by itself, and we no longer have it."""
+    from toolfold.sources.mcp.oauth.renewing import revoke
+    from toolfold.sources.mcp.oauth.traffic import Refusal
+
+    with contextlib.suppress(ConfigError, Refusal):
+        client = _client(server, settings, environment)
+        for login in logins:
+            if login.url == client.url:
+                await revoke(client, login)
 
 
 def _client(server: str, settings: McpServer, environment: Mapping[str, str]) -> Client:

@@ -7,9 +7,10 @@ run, and is sent again; nothing else is. A login that stands in the settings' he
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
 
 import httpx2
 from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_from_www_auth
@@ -34,6 +35,7 @@ class Provider(httpx2.Auth):
         self._login: Login | None = None
         self._is_read = False
         self._requested: frozenset[str] = frozenset()
+        self._unproven = ""
         self.problem: ServerFailed | None = None
 
     def sync_auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
@@ -51,7 +53,7 @@ class Provider(httpx2.Auth):
         response = yield request
         for another in (self._renewed, self._logged_in):
             if not _is_refused(response):
-                self.problem = None
+                self.problem, self._unproven = None, ""
                 return
             fresh = await another(token, response)
             if fresh:
@@ -63,14 +65,12 @@ class Provider(httpx2.Auth):
         """A login in any case, unless somebody else has logged in since `known` was the token."""
         if self._asking is None:
             raise self._failed(self._needs_login("asks for a login, and there is no browser here."))
-        try:
-            async with turn(self._logins.turn(self._client.server, "login"), self._asking.seconds):
-                login = self._read()
-                if login is None or not login.token or login.token == known:
-                    login = await self._sign_in(challenge, self._asking, login)
-                return login
-        except TimeoutError:
-            raise self._failed(self._needs_login("is being logged in to by another process.")) from None
+        busy = self._needs_login("is being logged in to by another process.")
+        async with self._alone("login", self._asking.seconds, busy):
+            login = self._read()
+            if login is None or not login.token or login.token == known:
+                login = await self._sign_in(challenge, self._asking, login)
+            return login
 
     def _is_ours(self, request: httpx2.Request) -> bool:
         carried = request.headers.get("Authorization")
@@ -97,16 +97,33 @@ class Provider(httpx2.Auth):
 
     async def _renew(self, refused: str, protocol: str | None) -> str:
         """One process renews; whoever waited for it takes what it got. Nothing, where that takes a person."""
-        try:
-            async with turn(self._logins.turn(self._client.server, "renewal"), _RENEWAL_SECONDS):
-                login = self._read()
-                if login is None or not login.token or (login.token != refused and not _is_stale(login)):
-                    return login.token if login else ""
-                return await self._asked_anew(login, protocol) if login.renewal else ""
-        except TimeoutError:
-            raise self._failed(
-                NotStarted(self._client.server, "has a login that another process is renewing.")
-            ) from None
+        if refused and refused == self._unproven:
+            return ""  # a renewed token that is refused, too, is not made better by another
+        busy = NotStarted(self._client.server, "has a login that another process is renewing.")
+        async with self._alone("renewal", _RENEWAL_SECONDS, busy):
+            login = self._read()
+            if login is None or not login.token or (login.token != refused and not _is_stale(login)):
+                return login.token if login else ""
+            return await self._asked_anew(login, protocol) if login.renewal else ""
+
+    @contextlib.asynccontextmanager
+    async def _alone(self, what: str, seconds: float, busy: ServerFailed) -> AsyncIterator[None]:
+        """Nobody else does the same for this server meanwhile."""
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(turn(self._logins.turn(self._client.server, what), seconds))
+            except TimeoutError:
+                raise self._failed(busy) from None
+            except (ConfigError, OSError) as error:
+                why = (
+                    error.problem
+                    if isinstance(error, ConfigError)
+                    else f"logins cannot be kept: {error.strerror}"
+                )
+                raise self._failed(
+                    NotStarted(self._client.server, f"cannot be logged in to: {why}.")
+                ) from None
+            yield
 
     async def _asked_anew(self, login: Login, protocol: str | None) -> str:
         try:
@@ -122,6 +139,7 @@ class Provider(httpx2.Auth):
             self._keep(dataclasses.replace(over, client={}) if refusal.code in UNKNOWN_CLIENT else over)
             return ""
         self._keep(fresh)
+        self._unproven = fresh.token
         return fresh.token
 
     async def _logged_in(self, refused: str, response: httpx2.Response) -> str:
