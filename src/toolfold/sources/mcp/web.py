@@ -14,6 +14,7 @@ import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from toolfold.errors import said, shown
@@ -55,7 +56,7 @@ async def web_transport(
         return _client(is_ready, waiting if settings.way == "sse" else None)(
             transport=_guarded(httpx2.AsyncHTTPTransport(), waiting.sieve, settings.way != "sse"),
             # What is packed could be of any size when it is unpacked.
-            headers={**wiring.headers, "accept-encoding": "identity"},
+            headers={**settings.headers, "accept-encoding": "identity"},
             timeout=limits,
             auth=wiring.auth,
             follow_redirects=False,
@@ -90,14 +91,14 @@ async def _watched(opened: Any, over: asyncio.Event, waiting: _Waiting) -> Async
             over.set()
             heard.close()
 
-    async with opened as (source, writing):
-        passing = asyncio.create_task(pass_on(source))
-        try:
-            yield reading, writing
-        finally:
-            passing.cancel()
-            await asyncio.wait({passing})
-            reading.close()
+    with heard, reading:
+        async with opened as (source, writing):
+            passing = asyncio.create_task(pass_on(source))
+            try:
+                yield reading, writing
+            finally:
+                passing.cancel()
+                await asyncio.wait({passing})
 
 
 class _Waiting:
@@ -214,9 +215,9 @@ def _sifted(response: httpx2.Response, sieve: Sieve) -> httpx2.Response:
 
     class Sifted(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            async for part in _events(response.aiter_raw()):
-                if not sieve.drops(part):
-                    yield part
+            async for events in _events(response.aiter_raw()):
+                if wanted := b"".join(each for each in events if not sieve.drops(each)):
+                    yield wanted
 
         async def aclose(self) -> None:
             await response.aclose()
@@ -226,22 +227,18 @@ def _sifted(response: httpx2.Response, sieve: Sieve) -> httpx2.Response:
     )
 
 
-async def _events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same bytes, an event at a time; one that is too large in the pieces it comes in."""
-    kept = b""
+async def _events(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
+    """The same bytes, event by event; one that is too large in the pieces it comes in."""
+    kept = bytearray()
     async for chunk in chunks:
         seen = max(0, len(kept) - 3)
         kept += chunk
-        start = 0
-        for end in _END_OF_EVENT.finditer(kept, seen):
-            yield kept[start : end.end()]
-            start = end.end()
-        kept = kept[start:]
-        if len(kept) > LARGEST_MESSAGE:
-            yield kept
-            kept = b""
-    if kept:
-        yield kept
+        ends = [0, *(found.end() for found in _END_OF_EVENT.finditer(kept, seen))]
+        if len(kept) - ends[-1] > LARGEST_MESSAGE:
+            ends.append(len(kept))
+        yield [bytes(kept[start:end]) for start, end in pairwise(ends)]
+        del kept[: ends[-1]]
+    yield [bytes(kept)]
 
 
 def _is_unsent(error: Exception) -> bool:

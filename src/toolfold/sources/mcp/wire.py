@@ -48,6 +48,8 @@ class Wire:
         """When each request was sent that is not answered yet."""
         self._ever: deque[Any] = deque(maxlen=4_096)
         self._has_answered = self._is_forgiven = False
+        self._is_told = False
+        """Whether somebody knows already of the line that is too long."""
         self._suspicion: asyncio.TimerHandle | None = None
         self._sieve = Sieve(note)
 
@@ -114,7 +116,7 @@ class Wire:
 
     async def _hear(self, line: bytes | _Oversized) -> None:
         if isinstance(line, _Oversized):
-            await self._fail(line.edges, "too-large", f"sent more than {LARGEST_MESSAGE:,} bytes at once")
+            await self._hear_too_much(line)
             return
         if not line.strip() or self._sieve.drops(line):
             return
@@ -125,6 +127,15 @@ class Wire:
         is_answer = getattr(message, "id", None) is not None and not hasattr(message, "method")
         if not is_answer or self._answers(message.id):
             await self._pass(self._sieve.mended(completed(message)))
+
+    async def _hear_too_much(self, line: _Oversized) -> None:
+        """Fail the request as soon as it is clear which one it is; at the end of the line at the latest."""
+        is_clear = len(self._asked) == 1 or bool(_ids(line.edges) & self._asked.keys())
+        if not self._is_told and (line.is_whole or is_clear):
+            await self._fail(line.edges, "too-large", f"sent more than {LARGEST_MESSAGE:,} bytes at once")
+            self._is_told = True
+        if line.is_whole:
+            self._is_told = False
 
     def _answers(self, id_: Any) -> bool:
         """Whether the answer is to something that was asked."""
@@ -182,10 +193,10 @@ class Wire:
 
 
 class _Oversized:
-    """A line that was too long to keep: its first and its last bytes."""
+    """A line that was too long to keep: its first and, once it is whole, its last bytes."""
 
-    def __init__(self, edges: bytes) -> None:
-        self.edges = edges
+    def __init__(self, edges: bytes, *, is_whole: bool) -> None:
+        self.edges, self.is_whole = edges, is_whole
 
 
 async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[bytes | _Oversized]:
@@ -196,13 +207,16 @@ async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[bytes | _Oversiz
         while (end := chunk.find(b"\n", start)) >= 0:
             kept += chunk[start:end]
             size += end - start
-            yield bytes(kept) if size <= LARGEST_MESSAGE else _Oversized(head + bytes(kept[-_EDGE:]))
+            is_taken = size <= LARGEST_MESSAGE
+            yield bytes(kept) if is_taken else _Oversized(head + bytes(kept[-_EDGE:]), is_whole=True)
             kept.clear()
             head, size, start = b"", 0, end + 1
         kept += chunk[start:]
         size += len(chunk) - start
         if size > LARGEST_MESSAGE:
-            head = head or bytes(kept[:_EDGE])
+            if not head:
+                head = bytes(kept[:_EDGE])
+                yield _Oversized(head, is_whole=False)
             del kept[:-_EDGE]
     # What has no end of line was not meant to be whole.
 
