@@ -21,6 +21,8 @@ from typing import Any, Self
 from toolfold.environments.backend import Size
 from toolfold.errors import EnvironmentFailed
 
+KILL_SECONDS = 10.0
+"""How long we wait for a program that was killed: one that waits for a broken disk stays."""
 _PIECE = 1 << 18
 _COMPLAINT = 4_000
 
@@ -164,7 +166,7 @@ class Client:
         if not self._ended.done():
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGKILL)
-        await asyncio.shield(self._ended)
+        await asyncio.wait({self._ended}, timeout=KILL_SECONDS)
 
     def _close_descriptors(self) -> None:
         loop = asyncio.get_running_loop()
