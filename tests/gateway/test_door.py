@@ -37,7 +37,11 @@ def knock(at: Door, headers: dict[str, str]) -> tuple[int, Inside, dict[str, Any
         sent.append(message)
 
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-    asyncio.run(guarded(inside, at)({"type": "http", "headers": raw}, None, send))
+
+    async def enter() -> None:
+        await guarded(inside, at)({"type": "http", "headers": raw}, None, send)
+
+    asyncio.run(enter())
     body = sent[1]["body"]
     return sent[0]["status"], inside, json.loads(body) if body else {}
 

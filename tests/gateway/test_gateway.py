@@ -147,8 +147,8 @@ async def test_progress_comes_through(tmp_path: Path, era: str) -> None:
     with serving(tmp_path, {"slow": faulty("--fault", "progress")}) as served:
         steps: list[float] = []
 
-        async def note(done: float, total: float | None, message: str | None) -> None:
-            steps.append(done)
+        async def note(progress: float, total: float | None, message: str | None) -> None:
+            steps.append(progress)
 
         async with served.client(era) as client:
             result = await client.call_tool("slow_echo", {"text": "now"}, progress_callback=note)
@@ -309,6 +309,7 @@ async def test_a_state_that_was_not_given_or_was_used_is_refused(tmp_path: Path)
         async with asked(served, "2026-07-28", "once") as (client, _):
             first = await client.session.call_tool("terminal", command, allow_input_required=True)
             assert isinstance(first, mcp_types.InputRequiredResult)
+            assert first.request_state is not None
             for state, args in (
                 ("toolfold:guess", command),
                 (first.request_state + "x", command),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from toolfold.config.servers import McpServer, usable
 from toolfold.errors import ConfigError
-from toolfold.sources.mcp.references import child_environment, resolve, secret_values
+from toolfold.sources.mcp.references import child_environment, resolve, resolved, secret_values
 
 SECRET = "hunter2-and-more"
 
@@ -203,3 +203,13 @@ def keyring_package(get_password: Any) -> ModuleType:
     package = ModuleType("keyring")
     package.__dict__["get_password"] = get_password
     return package
+
+
+def test_what_starts_and_reaches_a_server_is_looked_up() -> None:
+    environment = {"BIN": "/opt/bin", "TOKEN": "s3cret-value", "HOST": "example.com"}
+    started = resolved(
+        usable({"command": "${BIN}/serve", "args": ["--key", "${TOKEN}", "$${X}"]}), environment
+    )
+    assert (started.command, started.args) == ("/opt/bin/serve", ("--key", "s3cret-value", "${X}"))
+    reached = resolved(usable({"url": "https://${HOST}/mcp", "headers": {"X-Key": "${TOKEN}"}}), environment)
+    assert (reached.url, dict(reached.headers)) == ("https://example.com/mcp", {"X-Key": "s3cret-value"})

@@ -34,7 +34,7 @@ def show(invocation: Invocation, as_json_: bool) -> None:
     from toolfold.config import get
 
     config = invocation.config()
-    rows = [(key, _plain_value(get(config, key)), _origin(config, key)) for key in _keys(config)]
+    rows = [(key, _shown(key, get(config, key)), _origin(config, key)) for key in _keys(config)]
     if as_json_:
         as_json({key: {"value": value, "from": origin} for key, value, origin in rows})
         return
@@ -58,7 +58,7 @@ def get_one(invocation: Invocation, key: str, as_json_: bool) -> None:
     """Print one setting, or a whole section."""
     from toolfold.config import get
 
-    value = _plain_value(get(invocation.config(), key))
+    value = _shown(key, get(invocation.config(), key))
     if as_json_ or isinstance(value, dict):
         as_json(value)
     else:
@@ -148,7 +148,8 @@ def schema(as_json_: bool) -> None:
 
 def _origin(config: Config, key: str) -> str:
     """Where a value was written; a bundle is written as a whole."""
-    bundle = ".".join(key.split(".")[:2])
+    parts = key.split(".")
+    bundle = ".".join(parts[: 3 if parts[0] == "mcp" else 2])
     return config.origins.get(key) or config.origins.get(bundle, "default")
 
 
@@ -157,10 +158,17 @@ def _keys(config: Config) -> Iterator[str]:
     from toolfold.config import describe
 
     for setting in describe():
-        if "<name>" in setting.key:
-            yield from (setting.key.replace("<name>", name) for name in config.toolsets)
-        else:
+        block, named, rest = setting.key.partition(".<name>")
+        if not named:
             yield setting.key
+        elif block == "toolsets":
+            yield from (f"{block}.{name}{rest}" for name in config.toolsets)
+        else:  # a server has many settings, and few of them are anybody's
+            yield from (
+                f"{block}.{name}{rest}"
+                for name, server in config.mcp.servers.items()
+                if rest.strip(".").split(".")[0] in server.model_fields_set
+            )
 
 
 def _file(invocation: Invocation, in_project: bool) -> Path:
@@ -179,6 +187,25 @@ def _starting_text() -> str:
     return "\n".join(
         (*lines, *(f"#   {s.key.split('.')[-1]}: {s.default}   # {s.description}" for s in examples), "")
     )
+
+
+def _shown(key: str, value: Any) -> Any:
+    """The value as people may see it: what a server is given may be written out, and secret."""
+    path, plain_value = key.split("."), _plain_value(value)
+    if path == ["mcp"]:
+        return {**plain_value, "servers": _shown("mcp.servers", value.servers)}
+    if path == ["mcp", "servers"]:
+        return {name: _shown(f"{key}.{name}", each) for name, each in value.items()}
+    if path[:2] != ["mcp", "servers"]:
+        return plain_value
+    from toolfold.sources.mcp.importing import veiled
+
+    for name in reversed(path[3:]):
+        plain_value = {name: plain_value}
+    found = {**plain_value, **veiled(plain_value)}
+    for name in path[3:]:
+        found = found[name]
+    return found
 
 
 def _plain_value(value: Any) -> Any:

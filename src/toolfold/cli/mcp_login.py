@@ -34,6 +34,7 @@ def login(invocation: Invocation, name: str, no_browser: bool, seconds: float) -
     Where there is no browser, open the address it shows on another machine, and paste back the address that
     browser ends at: it begins with http://127.0.0.1 and cannot be reached from there.
     """
+    from toolfold.sources.mcp.kept import Kept
     from toolfold.sources.mcp.oauth import browser, log_in
 
     config = invocation.config()
@@ -45,7 +46,9 @@ def login(invocation: Invocation, name: str, no_browser: bool, seconds: float) -
     opener = None if no_browser else browser(config.environment)
     visit = _visit(opener) if opener or no_browser or sys.stdin.isatty() else None
     work = log_in(name, server, logins(config), environment=config.environment, visit=visit, seconds=seconds)
-    _tell(name, asyncio.run(work))
+    standing = asyncio.run(work)
+    Kept(config.paths.cache_dir / "mcp").forgive(name)
+    _tell(name, standing)
 
 
 @click.command("logout")

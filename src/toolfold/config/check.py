@@ -184,6 +184,9 @@ def _explained(error: ErrorDetails, tree: Node) -> ConfigError:
         return ConfigError("the name of a setting is not text", file=place.file)
     if names[-1] == "[key]":
         return _bad_name(names[:-1], place)
+    if error["type"] == "value_error" and isinstance(error["input"], dict):  # the block as a whole
+        problem = f"{'.'.join(names)}: {error['ctx']['error']}"
+        return ConfigError(problem, key=".".join(names), file=place.file, line=place.line)
     field = field_at(names)
     wanted = in_words(field) if field else "something else"
     if field and isinstance(loc[-1], int):
@@ -199,6 +202,8 @@ def _bad_name(path: Sequence[str], place: Place) -> ConfigError:
     of, hint = "tool", ""
     if path[0] == "toolsets":
         of, hint = "toolset", "use up to 64 letters, digits, _ and -"
+    elif path[0] == "mcp":
+        of, hint = "server", "use up to 40 letters, digits, _ and -"
     problem = f"{shown(path[-1])!r} cannot be the name of a {of}"
     return ConfigError(problem, key=".".join(path), file=place.file, line=place.line, hint=hint)
 

@@ -25,7 +25,7 @@ Sampling = Annotated[
     BeforeValidator(lambda value: "deny" if value is False else lowered(value)),
 ]
 Isolation = Annotated[Literal["auto", "shared", "per-client"], BeforeValidator(lowered)]
-ServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,38}[A-Za-z0-9])?$")]
+ServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9_-]{0,38}[A-Za-z0-9])?$")]
 Pairs = Annotated[dict[Text, Text], AfterValidator(FrozenDict)]
 
 

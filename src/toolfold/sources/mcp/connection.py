@@ -47,9 +47,10 @@ PROBE_SECONDS = 3.0
 class Wiring:
     """What a connection is given by its surroundings."""
 
+    settings: McpServer
+    """The server's, with everything looked up."""
     environment: Mapping[str, str]
     """The variables of the child, decided."""
-    headers: Mapping[str, str]
     log: children.ServerLog
     auth: Any = None
     elicit: Any = None
@@ -69,8 +70,8 @@ class Wiring:
 class Connection:
     """Open one with `connect`."""
 
-    def __init__(self, server: str, settings: McpServer, wiring: Wiring) -> None:
-        self.server, self.settings, self._wiring = server, settings, wiring
+    def __init__(self, server: str, wiring: Wiring) -> None:
+        self.server, self.settings, self._wiring = server, wiring.settings, wiring
         self._client: Any = None
         self._child: children.Child | None = None
         loop = asyncio.get_running_loop()

@@ -67,6 +67,11 @@ class Kept:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._file(name, settings).with_suffix(".failed").touch()
 
+    def forgive(self, name: str) -> None:
+        """Whatever kept it from being listed is mended: wait for it again."""
+        for file in self._folder.glob(f"{name}-*.failed") if self._folder.is_dir() else ():
+            file.unlink(missing_ok=True)
+
     def forget(self, name: str) -> None:
         """The server is gone, or was changed."""
         for file in self._folder.glob(f"{name}-*") if self._folder.is_dir() else ():

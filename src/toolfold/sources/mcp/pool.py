@@ -31,7 +31,7 @@ from toolfold.sources.mcp.kept import Kept
 from toolfold.sources.mcp.naming import Names
 from toolfold.sources.mcp.offers import Listing, Offer
 from toolfold.sources.mcp.people import People
-from toolfold.sources.mcp.references import child_environment, resolve, secret_values
+from toolfold.sources.mcp.references import child_environment, resolved, secret_values
 from toolfold.sources.mcp.scan import neutralised, scan_text
 from toolfold.sources.mcp.supervisor import State, Supervised
 from toolfold.sources.mcp.tools import extras_of, tools_of
@@ -196,17 +196,17 @@ class McpServers:
 
     async def _wiring(self, server: Supervised) -> Wiring:
         settings, known = server.settings, self._config.environment
-        in_thread = asyncio.get_running_loop().run_in_executor
-        environment = await in_thread(None, lambda: child_environment(settings, known))
-        headers = {name: resolve(value, known) for name, value in settings.headers.items()}
-        hidden = await in_thread(None, lambda: secret_values(settings, known))
+        look_up = asyncio.get_running_loop().run_in_executor  # a keyring may wait for a person
+        environment = await look_up(None, child_environment, settings, known)
+        found = await look_up(None, resolved, settings, known)
+        hidden = await look_up(None, secret_values, settings, known)
         file = self._config.paths.state_dir / "mcp" / "logs" / f"{server.name}.log"
         redact = Redaction((*self._config.secret_values(), *hidden))
         voice = self._people.voice(server.name, settings)
         relay = Relay(server, voice) if self._relays else None
         return Wiring(
+            settings=found,
             environment=environment,
-            headers=headers,
             log=ServerLog(file, redact),
             auth=self._auth(server),
             elicit=relay.elicit if relay else voice.elicitation,

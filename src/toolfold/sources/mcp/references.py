@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from toolfold.config.servers import McpServer
 from toolfold.errors import ConfigError, shown
+from toolfold.model import FrozenDict
 from toolfold.redaction import Redaction
 
 Keyring = Callable[[str, str], str | None]
@@ -64,6 +65,24 @@ def child_environment(
         if not name or "=" in name or "\0" in name + value:
             raise ConfigError(f"no process can be given the variable {shown(name, 80)!r}")
     return known
+
+
+def resolved(
+    server: McpServer, environment: Mapping[str, str], *, keyring: Keyring | None = None
+) -> McpServer:
+    """The server's settings with what starts or reaches it looked up. Raises ConfigError."""
+
+    def look_up(text: str) -> str:
+        return resolve(text, environment, keyring=keyring)
+
+    return server.model_copy(
+        update={
+            "command": look_up(server.command),
+            "args": tuple(map(look_up, server.args)),
+            "url": look_up(server.url),
+            "headers": FrozenDict({name: look_up(value) for name, value in server.headers.items()}),
+        }
+    )
 
 
 def secret_values(

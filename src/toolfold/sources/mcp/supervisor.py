@@ -14,6 +14,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Literal
 
 from toolfold.config.servers import McpServer
@@ -208,7 +209,9 @@ class Supervised:
         return connection
 
     async def _opened(self) -> tuple[Connection, Listing]:
-        connection = Connection(self.name, self.settings, await self._wiring(self))
+        # Loading the SDK takes a while, which is none of the server's time.
+        await asyncio.get_running_loop().run_in_executor(None, import_module, "mcp")
+        connection = Connection(self.name, await self._wiring(self))
         await connection.open(self.settings.connect_timeout_seconds)
         try:
             listing = await connection.listed(self.settings.connect_timeout_seconds)
