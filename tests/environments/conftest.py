@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import inspect
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +17,9 @@ from tests.environments.clouds import CLOUDS
 from tests.environments.places import KINDS, Kind, Options, traces
 from tests.environments.servers import SERVERS
 from toolfold.environments import Backend, Environment
+
+HERE = Path(__file__).parent
+LONGEST_SECONDS = 300
 
 
 @dataclass(frozen=True)
@@ -24,6 +31,25 @@ class Site:
 
     def backend(self) -> Backend:
         return self.kind.make(self.options)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that would wait for ever fails, and shows where it waits; the others go on."""
+    for item in items:
+        if item.path.parent == HERE and isinstance(item, pytest.Function):
+            item.obj = _limited(item.obj)
+
+
+def _limited(test: Callable[..., Any]) -> Callable[..., Any]:
+    if not inspect.iscoroutinefunction(test):
+        return test
+
+    @functools.wraps(test)
+    async def limited(*arguments: Any, **named: Any) -> None:
+        async with asyncio.timeout(LONGEST_SECONDS):
+            await test(*arguments, **named)
+
+    return limited
 
 
 @pytest.fixture(scope="session", autouse=True)
