@@ -14,6 +14,7 @@ import contextlib
 import json
 import queue
 import secrets
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -37,6 +38,7 @@ class FaultHttp(ThreadingHTTPServer):
         self.sessions: set[str] = set()
         self.streams: dict[str, queue.Queue[bytes | None]] = {}
         self.closing = threading.Event()
+        self._clients: list[socket.socket] = []
 
     @property
     def port(self) -> int:
@@ -44,6 +46,19 @@ class FaultHttp(ThreadingHTTPServer):
 
     def url(self, way: str = "http") -> str:
         return f"http://127.0.0.1:{self.port}/{'sse' if way == 'sse' else 'mcp'}"
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._clients.append(request)
+        super().process_request(request, client_address)
+
+    def hang_up(self) -> None:
+        """As a process that ends does: nobody is served any more, over no connection."""
+        self.closing.set()
+        self.shutdown()
+        self.server_close()
+        for client in self._clients:
+            with contextlib.suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is no news."""
@@ -58,9 +73,7 @@ def serving(fault: str = "", port: int = 0) -> Iterator[FaultHttp]:
     try:
         yield server
     finally:
-        server.closing.set()
-        server.shutdown()
-        server.server_close()
+        server.hang_up()
         thread.join()
 
 

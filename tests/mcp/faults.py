@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,6 +199,7 @@ async def supervised(
     name: str = "some",
     publish: Callable[[str, Listing], None] = lambda *_: None,
     environment: Mapping[str, str] | None = None,
+    secrets: Sequence[str] = (),
 ) -> AsyncIterator[Supervised]:
     """A server under supervision, which ends with the block."""
     known = dict(environment if environment is not None else os.environ)
@@ -207,7 +208,7 @@ async def supervised(
         return Wiring(
             environment=known,
             settings=server.settings,
-            log=ServerLog(folder / f"{name}.log", Redaction(())),
+            log=ServerLog(folder / f"{name}.log", Redaction(secrets)),
             on_change=server.changed,
             on_update=lambda _: None,
             legacy=server.is_legacy,
@@ -220,11 +221,16 @@ async def supervised(
         await server.close()
 
 
-def stdio(fault: str = "", **settings: Any) -> McpServer:
-    """The settings of the fault server."""
-    words = [str(SERVER), "--fault", fault] if fault != "missing" else []
-    command = sys.executable if fault != "missing" else "a-program-that-nobody-has"
-    return usable({"command": command, "args": words, "call_timeout_seconds": LIMIT, **settings})
+def stdio(fault: str = "", *words: str, **settings: Any) -> McpServer:
+    """The settings of the fault server; `words` are more of its arguments."""
+    return usable({**entry(fault, *words), "call_timeout_seconds": LIMIT, **settings})
+
+
+def entry(fault: str = "", *words: str) -> dict[str, Any]:
+    """The fault server, as a configuration has it."""
+    if fault == "missing":
+        return {"command": "a-program-that-nobody-has"}
+    return {"command": sys.executable, "args": [str(SERVER), "--fault", fault, *words]}
 
 
 def at(url: str, way: Way, **settings: Any) -> McpServer:

@@ -525,7 +525,9 @@ def _told(server: str, error: BaseException | None, is_over: bool, redact: Redac
         return TooLarge(server, "sent more than is taken at once.", advice=_LESS)
     if getattr(getattr(error, "response", None), "status_code", 0) in (401, 403):
         return _ours(server, "login", "asks for a login.")
-    if not isinstance(error, MCPError) or (error.code == CONNECTION_CLOSED and is_over):
+    if not isinstance(error, MCPError):
+        return None
+    if error.code == CONNECTION_CLOSED and (is_over or error.message == "Connection closed"):
         return None
     problem = redact(error.message)
     if error.code == CODE and isinstance(error.data, dict):

@@ -180,8 +180,7 @@ class Supervised:
         try:
             return await ask(connection)
         except Unsent:
-            if self._connection is connection:  # or somebody else has opened another by now
-                await self._drop()
+            self._retire(connection)
             return await ask(await self.connection())
         except NoAnswer:
             if self._doubt is None or self._doubt.done():
@@ -277,6 +276,19 @@ class Supervised:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
+
+    def _retire(self, connection: Connection) -> None:
+        """Use it for nothing new, unless that was decided already. What it is busy with it may finish."""
+        if self._connection is connection:
+            self._connection = None
+            self._go(self._close_when_idle(connection))
+
+    async def _close_when_idle(self, connection: Connection) -> None:
+        try:
+            while connection.is_busy and connection.alive:  # noqa: ASYNC110 - every answer has its time limit
+                await asyncio.sleep(0.1)
+        finally:
+            await connection.close(at_once=True)
 
     def _failed(self, error: ServerFailed) -> None:
         self._error = error
