@@ -159,6 +159,7 @@ class Runtime:
             disclosure=Disclosure(config.tools, bridge, deferral=deferral, weights=weights),
             selector=Selector(config.tools, retriever, deferral=deferral, weights=weights),
             toolsets=self.toolsets,
+            awaiting=mcp.awaiting,
         )
         dispatch.results.prune()
 

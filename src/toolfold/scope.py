@@ -9,7 +9,7 @@ Knows nothing of models, search or prompts.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from toolfold.errors import UnknownToolset, did_you_mean, nearest
@@ -119,19 +119,28 @@ class Toolsets:
             self._resolved[name] = self._walk(name)
         return self._resolved[name]
 
+    def reaches(self, start: str, toolset: str) -> bool:
+        """Whether whoever was granted the one was granted the other, also while that has no tools."""
+        return any(name in (ALL, toolset) for name in self._followed(start))
+
     def _walk(self, start: str) -> frozenset[str]:
         found: set[str] = set()
+        for name in self._followed(start):
+            found |= frozenset(self._snapshot) if name == ALL else self._own(name)
+        return frozenset(found)
+
+    def _followed(self, start: str) -> Iterator[str]:
+        """A toolset and all that it includes, each once: cycles end, diamonds cost nothing."""
         seen: set[str] = set()
         pending = [start]
-        while pending:  # each toolset once: cycles end, diamonds cost nothing
+        while pending:
             name = self._modern(pending.pop())
             if name in seen:
                 continue
             seen.add(name)
-            found |= frozenset(self._snapshot) if name == ALL else self._own(name)
+            yield name
             if name in self._declared:
                 pending += self._declared[name].includes
-        return frozenset(found)
 
     def _servers_near(self, name: str) -> list[str]:
         return nearest(name, [each for each in self._snapshot.toolsets if each.startswith(MCP_PREFIX)])
@@ -194,6 +203,19 @@ class Scope:
             names &= ancestor._allowed(toolsets)
             ancestor = ancestor.parent
         return names
+
+    def covers(self, toolsets: Toolsets, toolset: str) -> bool:
+        """Whether this scope would grant the tools of a toolset that has none yet."""
+        each: Scope | None = self
+        while each is not None:
+            enabled = (ALL,) if each.enabled is None else each.enabled
+            removed = (*each.disabled, *each.without)
+            if not any(toolsets.reaches(name, toolset) for name in enabled):
+                return False
+            if any(toolsets.reaches(name, toolset) for name in removed):
+                return False
+            each = each.parent
+        return True
 
     def _allowed(self, toolsets: Toolsets) -> frozenset[str]:
         """What this rule alone allows, without those of its ancestors."""

@@ -62,6 +62,8 @@ class Grounds:
     selector: Selector
     toolsets: Callable[[], Toolsets]
     """The toolsets as they are now."""
+    awaiting: Callable[[], Mapping[str, frozenset[str]]] = dict
+    """Toolset → the names of its tools that nobody may use before a person has looked at them."""
     grants: Grants = field(default_factory=Grants)
     placements: Placements = field(default_factory=Placements)
     natives: Natives = field(default_factory=Natives)
@@ -232,7 +234,15 @@ class Session:
         )
 
     def _whole_turn(self, grant: Grant) -> Turn:
-        return begin(grant, self._grounds.availability, self._grounds.bridge)
+        turn = begin(grant, self._grounds.availability, self._grounds.bridge)
+        awaiting = self._awaiting()
+        return replace(turn, awaiting=awaiting) if awaiting else turn
+
+    def _awaiting(self) -> frozenset[str]:
+        """What would be granted if a person had looked at it."""
+        toolsets = self._grounds.toolsets()
+        held = self._grounds.awaiting().items()
+        return frozenset[str]().union(*(names for each, names in held if self.scope.covers(toolsets, each)))
 
     def _turn_for(self, call: ToolCall) -> Turn:
         """A turn for one call outside of any: everything granted stands, only this tool is checked."""

@@ -345,3 +345,26 @@ def test_a_gateway_over_stdio_serves_the_client_that_started_it_and_ends_with_it
 
     for era in ERAS:
         asyncio.run(use(era))
+
+
+async def test_a_search_that_finds_nothing_names_what_waits_for_review_and_only_what_would_be_granted(
+    tmp_path: Path,
+) -> None:
+    servers = {"late": faulty("--fault", "changing-list", trust="pin"), "other": faulty()}
+    with serving(tmp_path, servers, **{"tools.tool_search.enabled": "on"}) as served:
+        allowed, foreign = (served.tokens.add(name, [f"mcp-{name}"]) for name in ("late", "other"))
+        query = {"query": "arrived late"}
+        async with served.client("legacy", token=allowed) as client:
+            await client.call_tool("late_echo", {"text": "now"})
+            until(lambda: bool(served.runtime.mcp.held("late")))
+            for _ in range(200):  # the next turn knows of it, whichever that is
+                said = words(await client.call_tool("tool_search", query))
+                if "awaiting_review" in said:
+                    break
+            assert json.loads(said)["awaiting_review"] == ["late_arrived_late"]
+            refused = words(await client.call_tool("late_arrived_late", {"text": "x"}))
+            assert "toolfold mcp review" in refused
+        async with served.client("legacy", token=foreign) as client:
+            said = words(await client.call_tool("tool_search", query))
+            assert "arrived_late" not in said
+            assert "review" not in words(await client.call_tool("late_arrived_late", {"text": "x"}))

@@ -73,10 +73,10 @@ class Answers:
             "matches": [_match(turn, turn.tool(name), name in visible) for name in names[: self._most]]
         }
         if missed := [query for query, each in found.items() if not each.names]:
-            return answer | _elsewhere(turn, missed)
-        if not any(each.sure for each in found.values()):
+            answer |= _elsewhere(turn, missed)
+        elif not any(each.sure for each in found.values()):
             answer["hint"] = _UNSURE
-        return answer
+        return answer | _in_review(turn, queries)
 
     def describe(self, turn: Turn, args: Json) -> Json:
         """The whole definitions of tools, as many as fit into one answer."""
@@ -225,9 +225,22 @@ def _elsewhere(turn: Turn, missed: Sequence[str]) -> Json:
     }
 
 
+def _in_review(turn: Turn, queries: Sequence[str]) -> Json:
+    """Tools that may be what was looked for, and that nobody can use before a person has looked at them."""
+    names = sorted(turn.awaiting)
+    likely = dict.fromkeys(name for query in queries for name in _alike(names, query))
+    if not likely:
+        return {}
+    return {"awaiting_review": list(likely)[:5], "review": "A person can accept them: `toolfold mcp review`."}
+
+
 def _near(turn: Turn, query: str) -> list[str]:
+    """Names of tools like the query."""
+    return _alike([tool.name for tool in turn.offered], query)
+
+
+def _alike(names: Sequence[str], query: str) -> list[str]:
     """Names like the query, and names with a part like one of its words."""
-    names = [tool.name for tool in turn.offered]
     by_part: dict[str, list[str]] = {}
     for name in names:
         for part in _PART.findall(name.casefold()):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from toolfold.availability import Availability
-from toolfold.errors import CallError, OutOfScope, nearest, shown
+from toolfold.errors import CallError, OutOfScope, Refused, nearest, shown
 from toolfold.model import BRIDGE_NAMES, Definition, Tool
 from toolfold.registry import Snapshot
 from toolfold.turn.grant import Grant
@@ -40,6 +40,8 @@ class Turn:
     """What was chosen for the conversation, and why; None where nothing was to be chosen."""
     shown: frozenset[str] | None = None
     """The names that may be spoken of; None for all that was granted."""
+    awaiting: frozenset[str] = frozenset()
+    """The names of tools that would be granted once a person has looked at them."""
 
     def tool(self, name: str) -> Tool:
         """The scope gate. What was not granted is not found, and no hint says that it exists."""
@@ -82,7 +84,9 @@ class Turn:
         names = " or ".join(tool.name for tool in visible[:5])
         raise CallError(f"{shown(name)!r} is ambiguous: call {names} by name.")
 
-    def _not_available(self, name: str) -> OutOfScope:
+    def _not_available(self, name: str) -> CallError:
+        if name in self.awaiting:
+            return Refused(f"{name!r} waits for a person to look at it: `toolfold mcp review`.")
         visible = self.granted if self.shown is None else self.granted & self.shown
         known = visible - self.unavailable.keys()
         if not self.searchable:

@@ -123,6 +123,14 @@ class McpServers:
         """What waits for a person's word."""
         return self._held.get(server, ())
 
+    def awaiting(self) -> Mapping[str, frozenset[str]]:
+        """Toolset → the names that its held tools would have."""
+        held = [(server, each) for server, each in tuple(self._held.items()) if each]
+        return {
+            MCP_PREFIX + server: frozenset(self._names.name(server, one.offer.name)[0] for one in each)
+            for server, each in held
+        }
+
     async def call(self, server: str, tool: str, args: Json, context: CallContext) -> Any:
         """Call a tool of a server and give its answer as the protocol has it."""
         return await self._there(self._for(server, context.client).call(tool, args, _courier(context)))
