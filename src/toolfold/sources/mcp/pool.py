@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import threading
 from collections.abc import Coroutine, Iterable, Mapping
@@ -17,7 +18,7 @@ from typing import Any, TypeVar
 
 from toolfold.config import Config
 from toolfold.config.servers import McpServer
-from toolfold.errors import ConfigError
+from toolfold.errors import CallError, ConfigError
 from toolfold.model import MCP_PREFIX, CallContext, Content, Json, Tool
 from toolfold.redaction import Redaction
 from toolfold.registry import Registry
@@ -79,7 +80,7 @@ class McpServers:
         self.heard = Signal()
         """Tells what servers say outside of any call: `(server, kind, what)`."""
         self._held: dict[str, tuple[Held, ...]] = {}
-        self._starting: list[concurrent.futures.Future[Any]] = []
+        self._starting: dict[str, concurrent.futures.Future[Any]] = {}
         self._closed = False
 
     @property
@@ -96,13 +97,19 @@ class McpServers:
             if found is None or found[1] > STALE_SECONDS:
                 start = self._start(name)
                 if found is None and not self._kept.failed_before(name, settings):
-                    self._starting.append(start)
+                    self._starting[name] = start
 
     def settle(self, seconds: float | None = None) -> None:
-        """Wait until new servers have listed their tools or failed to, but no longer than this."""
+        """Wait until new servers have listed their tools or failed to, but no longer than this.
+
+        One that takes longer is not waited for again until it has listed its tools once.
+        """
         wait = self._config.mcp.wait_seconds if seconds is None else seconds
-        concurrent.futures.wait(self._starting, timeout=wait)
-        self._starting = [each for each in self._starting if not each.done()]
+        concurrent.futures.wait(self._starting.values(), timeout=wait)
+        for name, start in self._starting.items():
+            if not start.done():
+                self._kept.note_failure(name, self._settings[name])
+        self._starting = {}
 
     def states(self) -> list[State]:
         """How each server fares."""
@@ -175,9 +182,12 @@ class McpServers:
 
     def close(self) -> None:
         """End every server. Takes a bounded time."""
+        if self._closed:
+            return
         self._closed = True
         if self._loop.started:
-            self._loop.submit(self._close()).result(CLOSE_SECONDS + 5)
+            with contextlib.suppress(concurrent.futures.TimeoutError):
+                self._loop.submit(self._close()).result(CLOSE_SECONDS + 5)
             self._loop.close()
 
     async def _close(self) -> None:
@@ -294,6 +304,9 @@ class McpServers:
 
     async def _there(self, work: Coroutine[Any, Any, T]) -> T:
         """Run work in the servers' own loop, from whatever loop this is."""
+        if self._closed:
+            work.close()
+            raise CallError("The runtime is closed, and its MCP servers with it.")
         return await asyncio.wrap_future(self._loop.submit(work))
 
     def _wait(self, work: Coroutine[Any, Any, T], server: str, seconds: float) -> T:
