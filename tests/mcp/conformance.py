@@ -1,0 +1,242 @@
+"""The official conformance runner, one scenario at a time, and what it found.
+
+`python -m tests.mcp.conformance` runs them all, prints a table and puts it on the page about conformance,
+where that speaks of the client. The runner's own way to run a whole revision starts everything at once, for
+which a small machine is too slow. Knows how scenarios are run, not what is in them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.mcp import servers
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/conformance.md"
+HEADING = "## As a client"
+PATIENCE = 120.0
+
+_LOGIN = tuple(
+    f"auth/{name}"
+    for name in (
+        "metadata-default",
+        "metadata-var1",
+        "metadata-var2",
+        "metadata-var3",
+        "basic-cimd",
+        "scope-from-www-authenticate",
+        "scope-from-scopes-supported",
+        "scope-omitted-when-undefined",
+        "scope-step-up",
+        "scope-retry-limit",
+        "token-endpoint-auth-basic",
+        "token-endpoint-auth-post",
+        "token-endpoint-auth-none",
+        "pre-registration",
+    )
+)
+SCORED: Mapping[str, tuple[str, ...]] = {
+    "2025-11-25": (
+        "initialize",
+        "tools_call",
+        "elicitation-sep1034-client-defaults",
+        "sse-retry",
+        *_LOGIN,
+    ),
+    "2026-07-28": (
+        "tools_call",
+        "request-metadata",
+        "sep-2322-client-request-state",
+        "http-standard-headers",
+        "http-custom-headers",
+        "http-invalid-tool-headers",
+        "json-schema-ref-no-deref",
+        *_LOGIN,
+        "auth/resource-mismatch",
+        "auth/offline-access-scope",
+        "auth/offline-access-not-supported",
+        "auth/authorization-server-migration",
+        "auth/iss-supported",
+        "auth/iss-not-advertised",
+        "auth/iss-supported-missing",
+        "auth/iss-wrong-issuer",
+        "auth/iss-unexpected",
+        "auth/iss-normalized",
+        "auth/metadata-issuer-mismatch",
+    ),
+}
+"""What each revision of the protocol requires of a client."""
+_CREDENTIALS = "a program's own secret in place of a person's login; not offered"
+_BOUND = "tokens bound to a key; neither Toolfold nor the official SDK has it"
+UNSCORED: Mapping[str, str] = {
+    "json-schema-2020-12-preservation": "added after the release of both revisions",
+    "auth/client-credentials-basic": _CREDENTIALS,
+    "auth/client-credentials-jwt": _CREDENTIALS,
+    "auth/enterprise-managed-authorization": "a company's own logins vouch for the person; not offered",
+    "auth/wif-jwt-bearer": "a program's identity in a cloud in place of a person's login; not offered",
+    "auth/dpop": _BOUND,
+    "auth/dpop-nonce": _BOUND,
+}
+"""What the runner has beside that, and what it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one scenario."""
+
+    revision: str
+    scenario: str
+    checks: Counter[str]
+    problems: tuple[str, ...]
+    ended: int
+    """With what the runner ended: also not 0 where the client gave up that should not have."""
+    said: str
+
+    @property
+    def is_good(self) -> bool:
+        """Something was checked, nothing failed or was warned of, and the runner is content."""
+        bad = self.checks["FAILURE"] + self.checks["WARNING"] + self.ended
+        return not bad and self.checks["SUCCESS"] > 0
+
+
+def run(runner: Sequence[str], revision: str, scenario: str, folder: Path) -> Outcome:
+    """Run one scenario against our client. Everything that is written goes below the folder."""
+    # Without `exec` only a shell would end when the time is over.
+    client = f"exec {shlex.quote(sys.executable)} -m tests.mcp.conformance_client"
+    words = ["--command", client, "--scenario", scenario, "--spec-version", revision, "-o", str(folder)]
+    # Extensions are of no revision: without `--force` they would be passed over.
+    limits = ["--timeout", str(int(PATIENCE * 1_000)), "--force"]
+    done = subprocess.run(
+        [*runner, "client", *words, *limits],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE,
+        check=False,
+    )
+    checks = _checks(folder)
+    return Outcome(
+        revision,
+        scenario,
+        Counter(str(each["status"]) for each in checks),
+        tuple(_problem(each) for each in checks if each["status"] in ("FAILURE", "WARNING")),
+        done.returncode,
+        done.stdout + done.stderr,
+    )
+
+
+def _checks(folder: Path) -> list[dict[str, Any]]:
+    return [check for file in folder.rglob("checks.json") for check in json.loads(file.read_text())]
+
+
+def _problem(check: Mapping[str, Any]) -> str:
+    return f"{check['id']}: {check.get('errorMessage') or check['description']}"
+
+
+def run_all(runner: Sequence[str], at_once: int) -> list[Outcome]:
+    """Every scenario of both revisions."""
+    cases = [(each, name) for each in SCORED for name in (*SCORED[each], *UNSCORED)]
+
+    def one(case: tuple[str, str]) -> Outcome:
+        with tempfile.TemporaryDirectory() as folder:
+            outcome = run(runner, *case, Path(folder))
+        print(f"{'ok ' if outcome.is_good else 'NOT'} {' '.join(case)}", file=sys.stderr)
+        return outcome
+
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(one, cases))
+
+
+def section(outcomes: Iterable[Outcome]) -> str:
+    """The part of the page about the client."""
+    known = {(each.revision, each.scenario): each for each in outcomes}
+    scores = [_score(known, revision) for revision in SCORED]
+    rows = [
+        f"| `{name}` | " + " | ".join(_cell(known.get((each, name))) for each in SCORED) + " |"
+        for name in dict.fromkeys(name for names in SCORED.values() for name in names)
+    ]
+    others = [
+        f"| `{name}` | " + " | ".join(_cell(known.get((each, name))) for each in SCORED) + f" | {why} |"
+        for name, why in UNSCORED.items()
+    ]
+    heads = " | ".join(SCORED)
+    return "\n".join(
+        [
+            HEADING,
+            "",
+            "| required by | scenarios passed | checks passed | warnings |",
+            "|---|---|---|---|",
+            *scores,
+            "",
+            f"| scenario | {heads} |",
+            "|---|---|---|",
+            *rows,
+            "",
+            *_failing(known.values()),
+            "The runner has scenarios that no revision requires: extensions, and one that came later.",
+            "",
+            f"| not scored | {heads} | what it is |",
+            "|---|---|---|---|",
+            *others,
+            "",
+        ]
+    )
+
+
+def _score(known: Mapping[tuple[str, str], Outcome], revision: str) -> str:
+    of_it = [known[revision, name] for name in SCORED[revision]]
+    total: Counter[str] = sum((each.checks for each in of_it), Counter())
+    checked = total["SUCCESS"] + total["FAILURE"] + total["WARNING"]
+    good = sum(each.is_good for each in of_it)
+    return f"| {revision} | {good} of {len(of_it)} | {total['SUCCESS']} of {checked} | {total['WARNING']} |"
+
+
+def _cell(outcome: Outcome | None) -> str:
+    if outcome is None:
+        return "–"
+    passed = outcome.checks["SUCCESS"]
+    checked = passed + outcome.checks["FAILURE"] + outcome.checks["WARNING"]
+    return f"{'passes' if outcome.is_good else 'fails'}, {passed} of {checked}"
+
+
+def _failing(outcomes: Iterable[Outcome]) -> list[str]:
+    lines = [
+        f"* `{each.scenario}` at {each.revision}: {'; '.join(each.problems) or f'ended with {each.ended}'}"
+        for each in outcomes
+        if not each.is_good and each.scenario not in UNSCORED
+    ]
+    return [*lines, ""] if lines else ["No scored scenario fails.", ""]
+
+
+def written(page: str, part: str) -> str:
+    """The page with its section about the client replaced."""
+    before, _, rest = page.partition(f"{HEADING}\n")
+    end = rest.find("\n## ")
+    return before + part + (rest[end:] if end >= 0 else "")
+
+
+def main() -> int:
+    """Run all, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--at-once", type=int, default=2)
+    outcomes = run_all(servers.conformance(), parser.parse_args().at_once)
+    part = section(outcomes)
+    print(part)
+    PAGE.write_text(written(PAGE.read_text(), part))
+    return int(any(not each.is_good for each in outcomes if each.scenario in SCORED[each.revision]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

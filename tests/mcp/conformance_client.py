@@ -1,0 +1,188 @@
+"""What the official conformance runner starts in client mode: Toolfold, with one server.
+
+`python -m tests.mcp.conformance_client URL`; the runner says in the environment what else it wants. All of it
+goes through a runtime and its dispatch line, as it would for a model. The person whom Toolfold asks says yes
+to every call, fills in forms with what they propose, and logs in when told to. Ends with 0 if all that was
+tried was also done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from toolfold import Runtime, open_runtime
+from toolfold.config import load
+from toolfold.model import Json, ToolResult
+from toolfold.sources.mcp.faults import ServerFailed
+from toolfold.sources.mcp.oauth import log_in
+from toolfold.sources.mcp.offers import Offer
+from toolfold.sources.mcp.questions import Question
+
+SERVER = "tested"
+DOCUMENT = "https://conformance-test.local/client-metadata.json"
+PATIENCE = 60.0
+MOST_LOGINS = 3
+"""As often a person would follow the advice to log in, and no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the runner wants."""
+
+    url: str
+    scenario: str
+    context: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> Json:
+        """The configuration, as a person would have written it."""
+        oauth = {"client_metadata_url": DOCUMENT}
+        if client := self.context.get("client_id"):
+            oauth = {"client_id": client, "client_secret": self.context.get("client_secret", "")}
+        return {"mcp": {"wait_seconds": PATIENCE, "servers": {SERVER: {"url": self.url, "oauth": oauth}}}}
+
+
+def main() -> int:
+    """Do what the scenario needs, in a home of its own."""
+    asked = Asked(
+        sys.argv[-1],
+        os.environ["MCP_CONFORMANCE_SCENARIO"],
+        json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}"),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        home = {"TOOLFOLD_HOME": folder, "HOME": folder}
+        config = load(project=Path(folder), env={**os.environ, **home}, overrides=asked.settings)
+        with open_runtime(config, approver=lambda _request: True, elicit=proposed) as runtime:
+            return asyncio.run(_Person(runtime, asked).work())
+
+
+def proposed(question: Question) -> Json:
+    """What a form proposes, and yes where it proposes nothing."""
+    return {
+        each.name: True if each.default is None and each.kind == "switch" else each.default
+        for each in question.fields
+    }
+
+
+async def browse(address: str) -> str:
+    """A browser whose person is known to the issuer: it is sent on at once, and this is where to."""
+    import httpx2
+
+    async with httpx2.AsyncClient(follow_redirects=False) as client:
+        return str((await client.get(address)).headers["location"])
+
+
+class _Person:
+    """Uses the server as the scenario wants it used."""
+
+    def __init__(self, runtime: Runtime, asked: Asked) -> None:
+        self._runtime, self._asked = runtime, asked
+        self._logins = self._failures = 0
+
+    async def work(self) -> int:
+        """0 if everything went well."""
+        while self._state.state == "login" and await self._log_in():
+            await self._begin_anew()
+        if self._state.state != "up":
+            print(self._state)
+            return 1
+        self._session = self._runtime.session([f"mcp-{SERVER}"])
+        await _SCENARIOS.get(self._asked.scenario, _Person.call_each)(self)
+        return min(self._failures, 1)
+
+    async def look(self) -> None:
+        """Nothing more: the tools are listed."""
+
+    async def call_each(self) -> None:
+        """Call each tool with as little as it takes."""
+        for offer in self._offers.values():
+            required = offer.input_schema.get("required", ())
+            await self._call(offer.name, dict.fromkeys(required, "any"))
+
+    async def add(self) -> None:
+        """Call a tool that wants numbers."""
+        await self._call("add_numbers", {"a": 2, "b": 3})
+
+    async def call_as_told(self) -> None:
+        """Call what the runner says, with what it says."""
+        for call in self._asked.context["toolCalls"]:
+            await self._call(call["name"], call["arguments"])
+
+    async def use_all(self) -> None:
+        """Call each tool, read each resource, get each prompt."""
+        await self.call_each()
+        for resource in (await self._call("list_resources", {})).value["resources"]:
+            await self._call("read_resource", {"uri": resource["uri"]})
+        for prompt in (await self._call("list_prompts", {})).value["prompts"]:
+            await self._call("get_prompt", {"name": prompt["name"]})
+
+    async def echo_schema(self) -> None:
+        """Give a tool's schema back as it was received."""
+        schema = self._offers["json_schema_2020_12_tool"].input_schema
+        await self._call("json_schema_echo", {"schema": schema})
+
+    @property
+    def _state(self) -> Any:
+        return self._runtime.mcp.states()[0]
+
+    @property
+    def _offers(self) -> dict[str, Offer]:
+        listing = self._runtime.mcp.listing(SERVER)
+        return {offer.name: offer for offer in listing.offers} if listing else {}
+
+    async def _call(self, tool: str, args: Json) -> ToolResult:
+        """Call it as a model would; a person who is told to log in does, and has it called again."""
+        name = f"mcp_{SERVER}_{tool}"
+        result = await self._session.call(name, args)
+        while _wants_login(result) and await self._log_in():
+            result = await self._session.call(name, args)
+        print(tool, result.text[:2_000])
+        self._failures += not result.ok
+        return result
+
+    async def _log_in(self) -> bool:
+        """Whether the person could log in, and had not lost patience."""
+        self._logins += 1
+        if self._logins > MOST_LOGINS:
+            return False
+        config = self._runtime.config
+        settings, folder = config.mcp.servers[SERVER], config.paths.state_dir / "oauth"
+        try:
+            await log_in(SERVER, settings, folder, environment=config.environment, visit=browse)
+        except ServerFailed as error:
+            print(error)
+            return False
+        return True
+
+    async def _begin_anew(self) -> None:
+        try:
+            await asyncio.to_thread(self._runtime.mcp.restart, SERVER)
+        except ServerFailed as error:
+            print(error)
+
+
+def _wants_login(result: ToolResult) -> bool:
+    return not result.ok and json.loads(result.text).get("kind") == "needs-login"
+
+
+_SCENARIOS: Mapping[str, Callable[[_Person], Awaitable[None]]] = {
+    "initialize": _Person.look,
+    "request-metadata": _Person.look,
+    "json-schema-ref-no-deref": _Person.look,
+    "tools_call": _Person.add,
+    "http-custom-headers": _Person.call_as_told,
+    "http-standard-headers": _Person.use_all,
+    "json-schema-2020-12-preservation": _Person.echo_schema,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

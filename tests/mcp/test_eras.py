@@ -1,0 +1,181 @@
+"""What servers of either era may leave out or ask for in the middle of things, and the client that copes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import queue
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Opened
+from toolfold import Runtime
+from toolfold.model import Json
+from toolfold.sources.mcp.oauth.logins import Login, Logins
+
+TERSE = """
+import json, sys
+tools = [{"name": "say", "description": "Say it.", "inputSchema": {"type": "object"}}]
+results = {
+    "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}},
+    "tools/list": {"tools": tools},
+    "tools/call": {"content": [{"type": "text", "text": "said"}]},
+}
+for line in sys.stdin:
+    asked = json.loads(line)
+    result = results.get(asked["method"])
+    if "id" in asked:
+        said = {"result": {**result, "ttlMs": 0, "cacheScope": "private"}} if result else {
+            "error": {"code": -32601, "message": "no"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **said}), flush=True)
+"""
+
+
+def test_an_answer_that_does_not_say_it_is_complete_is_complete(opened: Opened, tmp_path: Path) -> None:
+    program = tmp_path / "terse.py"
+    program.write_text(TERSE)
+    runtime = _with(opened, {"command": sys.executable, "args": [str(program)]})
+    assert _called(runtime, "say")["result"] == "said"
+    assert runtime.mcp.states()[0].protocol == "2026-07-28"
+
+
+@pytest.fixture
+def locked() -> Iterator[type[Locked]]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Locked) as server:
+        Locked.good, Locked.events = {"old", "new"}, queue.Queue()
+        Locked.url = f"http://127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield Locked
+        Locked.events.put(None)
+        server.shutdown()
+
+
+async def test_a_call_that_wants_a_login_fails_alone(opened: Opened, locked: type[Locked]) -> None:
+    runtime = _with(opened, {"url": f"{locked.url}/mcp"})
+    session = runtime.session(["mcp-it"])
+    slow, refused = await asyncio.gather(session.call("mcp_it_slow"), session.call("mcp_it_secret"))
+    assert json.loads(slow.text)["result"] == "slow"
+    assert json.loads(refused.text)["kind"] == "needs-login"
+    assert (await session.call("mcp_it_quick")).ok
+    assert runtime.mcp.states()[0].state == "up"
+
+
+@pytest.mark.parametrize(("way", "path"), [("http", "/mcp"), ("sse", "/sse")])
+def test_a_login_is_renewed_between_two_calls(
+    opened: Opened, locked: type[Locked], way: str, path: str
+) -> None:
+    url = locked.url + path
+    _log_in(opened, url, f"{locked.url}/token")
+    runtime = _with(opened, {"url": url, "transport": way})
+    assert _called(runtime, "quick")["result"] == "quick"
+    locked.good = {"new"}
+    assert _called(runtime, "quick")["result"] == "quick"
+
+
+def _with(opened: Opened, server: Json) -> Runtime:
+    return opened(
+        {"mcp": {"wait_seconds": 30, "servers": {"it": server}}, "approval": {"mode": "off"}},
+    )
+
+
+def _log_in(opened: Opened, url: str, token_endpoint: str) -> None:
+    """As if a person had logged in before."""
+    folder = opened().config.paths.state_dir / "oauth"
+    Logins(folder).keep(
+        Login(
+            server="it",
+            url=url,
+            issuer=url,
+            client={"client_id": "us", "redirect_uris": ["http://127.0.0.1/callback"]},
+            tokens={"access_token": "old", "token_type": "Bearer", "refresh_token": "again"},
+            obtained=time.time(),
+            metadata={
+                "issuer": url,
+                "authorization_endpoint": token_endpoint,
+                "token_endpoint": token_endpoint,
+            },
+        )
+    )
+
+
+def _called(runtime: Runtime, tool: str) -> Any:
+    return json.loads(runtime.session(["mcp-it"]).call_sync(f"mcp_it_{tool}").text)
+
+
+class Locked(BaseHTTPRequestHandler):
+    """A server of the older era, over both transports, that takes some tokens and not others."""
+
+    protocol_version = "HTTP/1.1"
+    url: str
+    good: set[str]
+    events: queue.Queue[Json | None]
+
+    def do_GET(self) -> None:
+        if self.path != "/sse":
+            self._reply(405)
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self._tell("endpoint", "/messages")
+        while (event := self.events.get()) is not None:
+            self._tell("message", json.dumps(event))
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/token":
+            self._reply(200, {"access_token": "new", "token_type": "Bearer", "expires_in": 3600})
+            return
+        asked = json.loads(body)
+        tool = asked.get("params", {}).get("name")
+        token = self.headers.get("Authorization", "Bearer old").removeprefix("Bearer ")
+        if tool == "secret" or token not in self.good:
+            self._reply(401)
+        elif "id" not in asked:
+            self._reply(202)
+        elif self.path == "/messages":
+            self.events.put(_answer(asked))
+            self._reply(202)
+        else:
+            time.sleep(0.5 if tool == "slow" else 0)
+            self._reply(200, _answer(asked))
+
+    def log_message(self, *_: object) -> None:
+        return None
+
+    def _tell(self, event: str, data: str) -> None:
+        self.wfile.write(f"event: {event}\ndata: {data}\n\n".encode())
+        self.wfile.flush()
+
+    def _reply(self, status: int, said: Json | None = None) -> None:
+        body = json.dumps(said).encode() if said is not None else b""
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def _answer(asked: Json) -> Json:
+    tools = [{"name": each, "inputSchema": {"type": "object"}} for each in ("quick", "slow", "secret")]
+    results: dict[str, Json] = {
+        "initialize": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "locked", "version": "1"},
+        },
+        "tools/list": {"tools": tools},
+        "tools/call": {"content": [{"type": "text", "text": asked.get("params", {}).get("name")}]},
+        "ping": {},
+    }
+    known = results.get(asked["method"])
+    said = {"error": {"code": -32601, "message": "no"}} if known is None else {"result": known}
+    return {"jsonrpc": "2.0", "id": asked["id"], **said}
