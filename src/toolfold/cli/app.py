@@ -28,8 +28,10 @@ COMMANDS = {
     "call": "Run one tool and print its result.",
     "completion": "Print the completion script for your shell.",
     "config": "Show and change settings.",
+    "connect": "Let Claude, Cursor, VS Code, Windsurf, Codex or Goose use Toolfold.",
     "cost": "Compare what each way of showing tools costs, in dollars.",
     "demo": "See what a model would be sent, on a sample of imagined services.",
+    "doctor": "See what works, what is slow, what is unsafe, and what to do.",
     "env": "See where commands can run, try a place out, open a shell there.",
     "eval": "Measure how well tools are found, on your own data.",
     "explain": "See what a model is shown for a message, and why.",
@@ -66,13 +68,13 @@ class Invocation:
         """The same with more settings; those given before the command stand behind them."""
         return Invocation([*self._overrides, *overrides], self.project)
 
-    def config(self) -> Config:
-        """The configuration in force; its warnings are shown once."""
+    def config(self, *, quiet: bool = False) -> Config:
+        """The configuration in force; its warnings are shown once, unless the caller tells of them."""
         from toolfold.config import load
 
         config = load(overrides=self._overrides, project=self.project)
         logging.basicConfig(level=config.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
-        for warning in config.warnings if not self._warned else ():
+        for warning in config.warnings if not (self._warned or quiet) else ():
             note(f"[yellow]warning:[/yellow] {plain(warning)}")
         self._warned = True
         return config

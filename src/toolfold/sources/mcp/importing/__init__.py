@@ -8,7 +8,7 @@ nothing and starts nothing: a person decides what becomes of it.
 from toolfold.sources.mcp.importing.candidates import Candidate, candidates, own_name
 from toolfold.sources.mcp.importing.clients import CLIENTS, guessed, read
 from toolfold.sources.mcp.importing.found import Answer, Found, Place, Unusable
-from toolfold.sources.mcp.importing.places import existing
+from toolfold.sources.mcp.importing.places import existing, own_file
 from toolfold.sources.mcp.importing.secrets import literal_secrets, referring, veiled
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "existing",
     "guessed",
     "literal_secrets",
+    "own_file",
     "own_name",
     "read",
     "referring",

@@ -34,6 +34,19 @@ def existing(
     return tuple(place for place in own if _is_file(place.file))
 
 
+def own_file(client: Client, *, home: Path, platform: str, environment: Mapping[str, str]) -> Path:
+    """The file to which one's own servers of this program are added, whether or not it is there yet."""
+    files = [
+        file
+        for each, file in _own(home, platform, environment)
+        if each == client and file.name != "settings.json" and file.parent.parent.name != "profiles"
+    ]
+    there = [file for file in files if _is_file(file)]
+    # Which of its kinds is installed shows in the folders; nothing of the kind holds for other programs.
+    installed = [file for file in files if client == "vscode" and file.parent.is_dir()]
+    return (there or installed or files)[0]
+
+
 def _own(home: Path, platform: str, environment: Mapping[str, str]) -> Iterator[tuple[Client, Path]]:
     support, settings = _folders(home, platform, environment)
     yield "claude-desktop", support / "Claude" / "claude_desktop_config.json"

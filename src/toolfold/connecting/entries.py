@@ -1,0 +1,89 @@
+"""How each program writes down a server: where in its file, and in which words. Touches no file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from toolfold.connecting.starting import SERVE
+from toolfold.errors import ConfigError
+from toolfold.model import Json
+from toolfold.sources.mcp.importing import CLIENTS
+from toolfold.sources.mcp.importing.found import Client
+
+# The first start may have to download what is started.
+_STARTING_SECONDS = 60
+_CALL_SECONDS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a program comes to the gateway: by a command that starts it, or by the address of one that runs."""
+
+    command: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    url: str = ""
+    token_variable: str = ""
+    """The variable that holds the token. The token itself is never written down."""
+
+
+def section_of(client: Client) -> str:
+    """The key of the map that holds a program's servers."""
+    return {"vscode": "servers", "codex": "mcp_servers", "goose": "extensions"}.get(client, "mcpServers")
+
+
+def entry_of(client: Client, name: str, way: Way) -> Json:
+    """What the program's file says of the gateway. Raises ConfigError where it cannot say that."""
+    if not way.url:
+        return _started(client, name, way)
+    if client == "claude-desktop":
+        raise ConfigError(
+            f"{CLIENTS[client].title} takes no address from its file, only commands that it starts",
+            hint="Leave --http out: it then starts the gateway itself.",
+        )
+    return _reached(client, name, way)
+
+
+def is_gateway(settings: Mapping[str, Any], way: Way) -> bool:
+    """Whether a server is a gateway of ours already: behind itself it would start itself for ever."""
+    if settings.get("url"):
+        return bool(settings["url"] == way.url)
+    words = [str(settings.get("command", "")), *map(str, settings.get("args", ()))]
+    serves = any(tuple(words[place : place + 2]) == SERVE for place in range(len(words)))
+    return serves and any("toolfold" in PurePath(each.replace("\\", "/")).name.lower() for each in words)
+
+
+def _started(client: Client, name: str, way: Way) -> Json:
+    program, *arguments = way.command
+    said: Json = {"command": program, "args": arguments}
+    if client == "goose":
+        said = {"enabled": True, "type": "stdio", "name": name, "cmd": program, "args": arguments}
+        said["timeout"] = _CALL_SECONDS
+    elif client == "codex":
+        said["startup_timeout_sec"] = _STARTING_SECONDS
+    elif client in ("claude-code", "vscode"):
+        said = {"type": "stdio", **said}
+    if way.variables:
+        said["envs" if client == "goose" else "env"] = dict(way.variables)
+    return said
+
+
+def _reached(client: Client, name: str, way: Way) -> Json:
+    variable = way.token_variable
+    if client == "codex":
+        return {"url": way.url, **({"bearer_token_env_var": variable} if variable else {})}
+    headers = {"Authorization": f"Bearer {_reference(client, variable)}"} if variable else {}
+    said: Json = {"type": "http", "url": way.url} if client in ("claude-code", "vscode") else {"url": way.url}
+    if client == "windsurf":
+        said = {"serverUrl": way.url}
+    elif client == "goose":
+        said = {"enabled": True, "type": "streamable_http", "name": name, "uri": way.url}
+        said |= {"timeout": _CALL_SECONDS, **({"env_keys": [variable]} if variable else {})}
+    return {**said, **({"headers": headers} if headers else {})}
+
+
+def _reference(client: Client, variable: str) -> str:
+    by_shells: Sequence[Client] = ("claude-code", "goose")
+    return f"${{{variable}}}" if client in by_shells else f"${{env:{variable}}}"

@@ -1,0 +1,771 @@
+"""`toolfold connect`, on real files of every program, and the changing of any file there may be."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+import sys
+import tempfile
+import tomllib
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tests.cli.conftest import Toolfold
+from tests.cli.test_mcp import TOKEN, at_a_terminal, servers
+from toolfold.connecting import (
+    Original,
+    Running,
+    Steps,
+    Way,
+    changed,
+    command_of,
+    difference,
+    entry_of,
+    is_gateway,
+    opened,
+    section_of,
+)
+from toolfold.errors import ConfigError
+from toolfold.sources.mcp.importing import CLIENTS, own_file
+from toolfold.sources.mcp.importing.documents import parse
+from toolfold.sources.mcp.importing.found import Client
+
+FILES: dict[Client, str] = {
+    "claude-code": ".claude.json",
+    "claude-desktop": ".config/Claude/claude_desktop_config.json",
+    "cursor": ".cursor/mcp.json",
+    "vscode": ".config/Code/User/mcp.json",
+    "windsurf": ".codeium/windsurf/mcp_config.json",
+    "codex": ".codex/config.toml",
+    "goose": ".config/goose/config.yaml",
+}
+JSON_CLIENTS: tuple[Client, ...] = ("claude-code", "claude-desktop", "cursor", "vscode", "windsurf")
+
+# Each as a person would have it: comments, an order, odd spaces, and a server called git.
+HELD: dict[Client, str] = {
+    "claude-code": """{"numStartups": 3, "mcpServers": {"git": {"command": "uvx", "args": ["git"]}},
+ "projects": {}}""",
+    "claude-desktop": """{
+    "mcpServers": {
+        "git": {"command": "uvx",  "args": ["git"]}
+    }
+}""",
+    "cursor": '{\r\n\t"mcpServers": {\r\n\t\t"git": {"command": "uvx", "args": ["git"]}\r\n\t}\r\n}\r\n',
+    "vscode": """// mine
+{
+  "inputs": [],
+  "servers": {
+    "git": {"command": "uvx", "args": ["git"]}, // good
+    /* more to come */
+  },
+}
+""",
+    "windsurf": '\ufeff{"mcpServers":{"git":{"command":"uvx","args":["git"]}}}',
+    "codex": """model = "x" # fast
+
+[mcp_servers.git]
+command = "uvx"
+args = [
+  "git", # it
+]
+
+[tui]
+x = 1
+""",
+    "goose": """# mine
+GOOSE_MODEL: x
+extensions:
+  git:
+    cmd: uvx   # it
+    args: [git]
+    type: stdio
+""",
+}
+WAY = Way(("/opt/bin/toolfold", "mcp", "serve"))
+
+
+@pytest.fixture
+def person(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home folder of somebody with every program."""
+    folder = tmp_path / "person"
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setattr(sys, "platform", "linux")
+    for name in ("XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    for client, path in FILES.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(HELD[client].encode())
+    return folder
+
+
+def held(person: Path, client: Client) -> Any:
+    """The servers in a program's file, by name."""
+    return opened(client, person / FILES[client]).servers
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(each.relative_to(folder)): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
+
+
+@pytest.mark.parametrize("client", FILES)
+class TestEveryProgram:
+    def test_it_is_connected_and_undone_to_the_byte(
+        self, person: Path, toolfold: Toolfold, client: Client
+    ) -> None:
+        before = everything(person)
+        done = toolfold("connect", client, "--yes")
+        assert done.code == 0
+        assert set(held(person, client)) == {"git", "toolfold"}
+        backup = person / (FILES[client] + ".before-toolfold")
+        assert backup.read_bytes() == before[FILES[client]]
+        assert str(backup) in done.out
+        undone = toolfold("connect", client, "--undo", "--yes")
+        assert undone.code == 0
+        assert everything(person) == before
+        assert "nothing to undo" in toolfold("connect", client, "--undo", "--yes").out
+
+    def test_connecting_twice_changes_nothing(self, person: Path, toolfold: Toolfold, client: Client) -> None:
+        toolfold("connect", client, "--yes")
+        before = everything(person)
+        done = toolfold("connect", client)
+        assert done.code == 0
+        assert "already" in done.out
+        assert everything(person) == before
+
+    def test_the_change_is_shown_and_nothing_is_written_unasked(
+        self, person: Path, toolfold: Toolfold, client: Client
+    ) -> None:
+        before = everything(person)
+        done = toolfold("connect", client)
+        assert done.code == 1
+        assert "--yes" in done.err
+        assert any(line.startswith("+") and "toolfold" in line for line in done.out.splitlines())
+        assert everything(person) == before
+
+    def test_a_file_that_was_not_there_goes_again_with_its_folder(
+        self, person: Path, toolfold: Toolfold, client: Client
+    ) -> None:
+        file = person / FILES[client]
+        file.unlink()
+        if file.parent != person:
+            file.parent.rmdir()
+        assert toolfold("connect", client, "--yes").code == 0
+        assert set(held(person, client)) == {"toolfold"}
+        assert toolfold("connect", client, "--undo", "--yes").code == 0
+        assert not file.exists()
+        assert file.parent == person or not file.parent.exists()
+
+    def test_its_servers_move_behind_toolfold_and_come_back(
+        self, person: Path, toolfold: Toolfold, client: Client
+    ) -> None:
+        before = everything(person)
+        done = toolfold("connect", client, "--replace", "--yes")
+        assert done.code == 0
+        assert "runs     uvx git" in done.out
+        assert set(held(person, client)) == {"toolfold"}
+        assert servers() == {"git": {"command": "uvx", "args": ["git"]}}
+        assert "toolfold mcp remove" in toolfold("connect", client, "--undo", "--yes").out
+        assert everything(person) == before
+
+    def test_what_was_changed_since_is_shown_and_kept(
+        self, person: Path, toolfold: Toolfold, client: Client
+    ) -> None:
+        toolfold("connect", client, "--replace", "--yes")
+        file = person / FILES[client]
+        text = file.read_bytes().decode("utf-8-sig")
+        comment = "# later" if client in ("codex", "goose") else "// later"
+        file.write_text(f"{text}\n{comment}\n")
+        before = everything(person)
+        done = toolfold("connect", client, "--undo", "--yes")
+        assert done.code == 1
+        assert f"+{comment}" in done.out
+        assert "was changed since" in done.err
+        assert everything(person) == before
+        assert toolfold("connect", client, "--undo", "--keep-changes", "--yes").code == 0
+        assert set(held(person, client)) == {"git"}
+        assert comment in file.read_text()
+
+    def test_a_file_that_cannot_be_read_is_left_alone(
+        self, person: Path, toolfold: Toolfold, client: Client
+    ) -> None:
+        file = person / FILES[client]
+        for content in (
+            b'{"a": [',
+            b"\xff\xfe",
+            b"[1]" if client != "codex" else b"x",
+            b"x: [\n" + b"a" * (33 << 20),
+        ):
+            file.write_bytes(content)
+            before = everything(person)
+            done = toolfold("connect", client, "--yes")
+            assert done.code == 3
+            assert str(file) in done.err
+            assert everything(person) == before
+
+    def test_a_section_that_holds_no_servers_is_left_alone(
+        self, person: Path, toolfold: Toolfold, client: Client
+    ) -> None:
+        file, section = person / FILES[client], section_of(client)
+        file.write_text(f"{section} = 1\n" if client == "codex" else json.dumps({section: [1]}))
+        assert "is not a map of servers" in toolfold("connect", client, "--yes").err
+
+    def test_a_read_only_file_is_left_alone(self, person: Path, toolfold: Toolfold, client: Client) -> None:
+        file = person / FILES[client]
+        file.chmod(0o444)
+        before = everything(person)
+        done = toolfold("connect", client, "--yes")
+        assert done.code == 3
+        assert "read-only" in done.err
+        assert everything(person) == before
+
+    def test_a_link_is_followed_and_stays_one(self, person: Path, toolfold: Toolfold, client: Client) -> None:
+        file, real = person / FILES[client], person / f"dotfiles{Path(FILES[client]).suffix}"
+        before = file.read_bytes()
+        file.rename(real)
+        file.symlink_to(real)
+        assert "is a link" in toolfold("connect", client, "--yes").err
+        assert file.is_symlink()
+        assert b"toolfold" in real.read_bytes()
+        assert toolfold("connect", client, "--undo", "--yes").code == 0
+        assert file.is_symlink()
+        assert real.read_bytes() == before
+        real.unlink()
+        assert "leads nowhere" in toolfold("connect", client, "--yes").err
+        assert not real.exists()
+
+    def test_a_gateway_that_runs_is_reached_by_address(
+        self, person: Path, toolfold: Toolfold, client: Client
+    ) -> None:
+        url = "http://127.0.0.1:8765/mcp"
+        done = toolfold("connect", client, "--http", url, "--token-env", "TF_TOKEN", "--yes")
+        if client == "claude-desktop":
+            assert done.code == 3
+            assert "Leave --http out" in done.err
+            return
+        assert done.code == 0
+        said = json.dumps(held(person, client)["toolfold"])
+        assert url in said
+        assert "TF_TOKEN" in said
+        found = {each.name: each for each in opened(client, person / FILES[client]).answer(person).found}
+        assert found["toolfold"].settings["headers"] == {"Authorization": "Bearer ${TF_TOKEN}"}
+
+
+class TestCommand:
+    def test_a_person_is_asked(self, person: Path) -> None:
+        before = everything(person)
+        asked = ("connect", "cursor")
+        assert "nothing was changed" in at_a_terminal(*asked, typed=b"n\n", after=b"mcp.json?")
+        assert everything(person) == before
+        assert "uses Toolfold" in at_a_terminal(*asked, typed=b"y\n", after=b"mcp.json?")
+        assert "toolfold" in held(person, "cursor")
+
+    def test_what_is_written_starts_a_gateway(self, person: Path, toolfold: Toolfold) -> None:
+        toolfold("connect", "cursor", "--yes")
+        entry = held(person, "cursor")["toolfold"]
+        hello = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "initialize",
+            "params": {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "clientInfo": {"name": "t", "version": "1"},
+            },
+        }
+        done = subprocess.run(
+            [entry["command"], *entry["args"]],
+            input=json.dumps(hello) + "\n",
+            env={"PATH": "/usr/bin:/bin", "HOME": str(person), **entry["env"]},
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert json.loads(done.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "toolfold"
+
+    def test_settings_elsewhere_are_elsewhere_for_the_gateway_too(
+        self, person: Path, toolfold: Toolfold, home: Path
+    ) -> None:
+        toolfold("--project", str(person), "connect", "cursor", "--yes")
+        entry = held(person, "cursor")["toolfold"]
+        assert entry["env"] == {"TOOLFOLD_HOME": str(home)}
+        assert entry["args"] == ["--project", str(person), "mcp", "serve"]
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ("--name", "a b"),
+            ("--name", ""),
+            ("--keep-changes",),
+            ("--undo", "--replace"),
+            ("--undo", "--http", "http://localhost/mcp"),
+            ("--uvx", "--http", "http://localhost/mcp"),
+            ("--token-env", "X"),
+            ("--http", "localhost"),
+            ("--http", "http://["),
+            ("--http", f"http://u:{TOKEN}@localhost/mcp"),
+            ("--http", "http://localhost/mcp", "--token-env", TOKEN + "-x"),
+        ],
+        ids=str,
+    )
+    def test_what_makes_no_sense_is_wrong_usage(
+        self, person: Path, toolfold: Toolfold, words: tuple[str, ...]
+    ) -> None:
+        before = everything(person)
+        done = toolfold("connect", "cursor", "--yes", *words)
+        assert done.code == 2
+        assert TOKEN not in done.err
+        assert everything(person) == before
+
+    def test_a_gateway_beyond_this_machine_wants_a_token(self, person: Path, toolfold: Toolfold) -> None:
+        assert "toolfold token add" in toolfold("connect", "cursor", "--http", "https://x.example/mcp").err
+
+    def test_a_file_can_be_named(self, person: Path, toolfold: Toolfold, tmp_path: Path) -> None:
+        file = tmp_path / "profile.json"
+        assert toolfold("connect", "vscode", "--file", str(file), "--yes").code == 0
+        assert "toolfold" in json.loads(file.read_text())["servers"]
+        assert toolfold("connect", "vscode", "--file", str(file), "--undo", "--yes").code == 0
+        assert not file.exists()
+        assert ".toml" in toolfold("connect", "codex", "--file", str(file), "--yes").err
+
+    def test_a_changed_wish_still_comes_back_to_the_beginning(self, person: Path, toolfold: Toolfold) -> None:
+        before = everything(person)
+        toolfold("connect", "cursor", "--yes")
+        toolfold("connect", "cursor", "--http", "http://127.0.0.1:1/mcp", "--yes")
+        toolfold("connect", "cursor", "--uvx", "--replace", "--yes")
+        assert held(person, "cursor")["toolfold"]["args"] == ["toolfold", "mcp", "serve"]
+        assert toolfold("connect", "cursor", "--undo", "--yes").code == 0
+        assert everything(person) == before
+
+    def test_steps_with_changes_between_them_are_undone_one_by_one(
+        self, person: Path, toolfold: Toolfold
+    ) -> None:
+        file = person / FILES["cursor"]
+        before = file.read_bytes()
+        toolfold("connect", "cursor", "--yes")
+        first = file.read_bytes()
+        file.write_bytes(first + b"\n")
+        toolfold("connect", "cursor", "--uvx", "--yes")
+        assert toolfold("connect", "cursor", "--undo", "--yes").code == 0
+        assert file.read_bytes() == first + b"\n"
+        assert toolfold("connect", "cursor", "--undo", "--yes").code == 1
+        file.write_bytes(first)
+        assert toolfold("connect", "cursor", "--undo", "--yes").code == 0
+        assert file.read_bytes() == before
+
+    def test_what_somebody_else_put_back_is_only_forgotten(self, person: Path, toolfold: Toolfold) -> None:
+        before = everything(person)
+        toolfold("connect", "cursor", "--yes")
+        (person / FILES["cursor"]).write_bytes(before[FILES["cursor"]])
+        done = toolfold("connect", "cursor", "--undo")
+        assert done.code == 0
+        assert "as it was already" in done.out
+        assert everything(person) == before
+
+    def test_a_backup_that_is_gone_is_told_of(self, person: Path, toolfold: Toolfold) -> None:
+        toolfold("connect", "cursor", "--yes")
+        backup = person / (FILES["cursor"] + ".before-toolfold")
+        backup.write_text("{}")
+        before = everything(person)
+        done = toolfold("connect", "cursor", "--undo", "--yes")
+        assert done.code == 3
+        assert str(backup) in done.err
+        assert everything(person) == before
+        assert toolfold("connect", "cursor", "--undo", "--keep-changes", "--yes").code == 0
+        assert set(held(person, "cursor")) == {"git"}
+
+    def test_a_list_of_steps_that_cannot_be_read_stops_everything(
+        self, person: Path, toolfold: Toolfold, home: Path
+    ) -> None:
+        (home / "state").mkdir(parents=True)
+        (home / "state/connected.json").write_text('{"steps": [{"client": 3}]}')
+        before = everything(person)
+        assert toolfold("connect", "cursor", "--yes").code == 3
+        assert set(held(person, "cursor")) == {"git"}
+        assert {name for name in everything(person) if "before-toolfold" not in name} == set(before)
+
+    def test_a_private_file_stays_private_and_so_is_its_backup(
+        self, person: Path, toolfold: Toolfold, home: Path
+    ) -> None:
+        file = person / FILES["cursor"]
+        file.chmod(0o600)
+        toolfold("connect", "cursor", "--yes")
+        for each in (file, file.with_name("mcp.json.before-toolfold"), home / "state/connected.json"):
+            assert stat.S_IMODE(each.stat().st_mode) == 0o600
+
+    def test_no_secret_is_shown(self, person: Path, toolfold: Toolfold) -> None:
+        secret = "nobody-may-read-this"
+        entry = {
+            "command": "run",
+            "args": ["--api-key", secret],
+            "env": {"MY_PASSWORD": secret, "B": TOKEN},
+        }
+        layouts = (
+            json.dumps({"mcpServers": {"git": entry}}),
+            json.dumps({"mcpServers": {"git": entry}}, indent=2),
+        )
+        for text in layouts:
+            (person / FILES["cursor"]).write_text(text)
+            for words in ((), ("--replace",)):
+                done = toolfold("connect", "cursor", *words)
+                assert secret not in done.out + done.err
+                assert TOKEN not in done.out + done.err
+                assert "+" in done.out
+
+    def test_secrets_that_move_go_into_a_private_file(
+        self, person: Path, toolfold: Toolfold, home: Path
+    ) -> None:
+        entry = {"command": "run", "env": {"API_TOKEN": TOKEN}}
+        (person / FILES["cursor"]).write_text(json.dumps({"mcpServers": {"it": entry}}))
+        done = toolfold("connect", "cursor", "--replace", "--yes")
+        assert "a secret is written out in env.API_TOKEN" in done.out
+        assert stat.S_IMODE((home / "config.yaml").stat().st_mode) == 0o600
+        assert servers()["it"]["env"] == {"API_TOKEN": TOKEN}
+
+    def test_what_cannot_move_stays_where_it_is(self, person: Path, toolfold: Toolfold) -> None:
+        entries = {
+            "odd": {"args": []},
+            "older": {"command": "/x/toolfold", "args": ["mcp", "serve"]},
+            "git": {"command": "uvx", "args": ["git"]},
+        }
+        (person / FILES["cursor"]).write_text(json.dumps({"mcpServers": entries}))
+        done = toolfold("connect", "cursor", "--replace", "--yes")
+        assert "odd stays where it is" in done.err
+        assert set(held(person, "cursor")) == {"odd", "older", "toolfold"}
+        assert set(servers()) == {"git"}
+
+    def test_a_server_that_is_behind_toolfold_already_only_leaves(
+        self, person: Path, toolfold: Toolfold
+    ) -> None:
+        toolfold("connect", "cursor", "--replace", "--yes")
+        done = toolfold("connect", "windsurf", "--replace", "--yes")
+        assert "is behind Toolfold already" in done.out
+        assert set(held(person, "windsurf")) == {"toolfold"}
+        assert set(servers()) == {"git"}
+
+    def test_servers_of_a_project_in_claudes_file_stay_there(self, person: Path, toolfold: Toolfold) -> None:
+        own = {"git": {"command": "theirs"}, "local": {"command": "x"}}
+        document = {
+            "mcpServers": {"git": {"command": "mine"}},
+            "projects": {str(Path.cwd()): {"mcpServers": own}},
+        }
+        (person / FILES["claude-code"]).write_text(json.dumps(document, indent=2))
+        toolfold("connect", "claude-code", "--replace", "--yes")
+        assert servers() == {"git": {"command": "mine"}}
+        now = json.loads((person / FILES["claude-code"]).read_text())
+        assert now["projects"] == document["projects"]
+        assert set(now["mcpServers"]) == {"toolfold"}
+
+    def test_a_large_history_is_no_obstacle(self, person: Path, toolfold: Toolfold) -> None:
+        history = [{"display": "x" * 50, "pasted": {}} for _ in range(20_000)]
+        text = json.dumps({"history": history, "mcpServers": {}}, indent=2)
+        (person / FILES["claude-code"]).write_text(text)
+        done = toolfold("connect", "claude-code", "--yes")
+        assert done.code == 0
+        assert len(done.out.splitlines()) < 40
+        assert toolfold("connect", "claude-code", "--undo", "--yes").code == 0
+        assert (person / FILES["claude-code"]).read_text() == text
+
+    def test_a_program_that_is_not_there_is_told_of(
+        self, home: Path, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+        assert "seems not to be installed" in toolfold("connect", "windsurf").err
+        assert not (tmp_path / "nobody").exists()
+
+
+class TestStarting:
+    @pytest.fixture
+    def running(self, tmp_path: Path) -> Running:
+        for name in ("toolfold", "uvx", "pipx"):
+            (tmp_path / "bin").mkdir(exist_ok=True)
+            (tmp_path / "bin" / name).write_text("")
+            (tmp_path / "bin" / name).chmod(0o755)
+        environment = {"PATH": str(tmp_path / "bin")}
+        return Running(
+            tmp_path / "bin/toolfold", tmp_path / "bin/python", tmp_path / "venv", "linux", environment
+        )
+
+    def test_what_a_desktop_does_not_find_is_named_by_its_path(self, running: Running) -> None:
+        assert command_of(running) == (str(running.script), "mcp", "serve")
+        assert command_of(running, with_uvx=True)[0].endswith("/bin/uvx")
+
+    def test_what_it_finds_is_named_by_its_name(self, running: Running) -> None:
+        there = Running(running.script, running.interpreter, running.prefix, "win32", running.environment)
+        assert command_of(there) == ("toolfold", "mcp", "serve")
+        assert command_of(there, with_uvx=True) == ("uvx", "toolfold", "mcp", "serve")
+
+    @pytest.mark.parametrize(
+        ("prefix", "words"),
+        [
+            ("/home/me/.cache/uv/archive-v0/abc", ("uvx", "toolfold")),
+            ("/home/me/.cache/pipx/1234", ("pipx", "run", "toolfold")),
+        ],
+    )
+    def test_what_is_thrown_away_again_is_not_named(
+        self, running: Running, prefix: str, words: tuple[str, ...]
+    ) -> None:
+        passing = Running(running.script, running.interpreter, Path(prefix), "linux", running.environment)
+        command = command_of(passing)
+        assert (Path(command[0]).name, *command[1:]) == (*words, "mcp", "serve")
+
+    def test_what_pipx_installed_stays(self, running: Running) -> None:
+        kept = Path("/home/me/.local/share/pipx/venvs/toolfold")
+        installed = Running(running.script, running.interpreter, kept, "linux", running.environment)
+        assert command_of(installed)[0] == str(running.script)
+
+    def test_without_a_script_the_interpreter_does_it(self, running: Running) -> None:
+        running.script.unlink()
+        command = command_of(running)
+        assert command[0] == str(running.interpreter)
+        assert command[-2:] == ("mcp", "serve")
+
+    @pytest.mark.parametrize("client", FILES)
+    def test_our_own_entries_are_known_again(self, client: Client, tmp_path: Path) -> None:
+        file = tmp_path / Path(FILES[client]).name
+        original = Original(client, file, file, None)
+        file.write_bytes(changed(original, "it", entry_of(client, "it", WAY), {}))
+        (found,) = opened(client, file).answer(tmp_path).found
+        assert is_gateway(found.settings, WAY)
+        assert not is_gateway({"command": "uvx", "args": ["mcp", "serve"]}, WAY)
+
+
+def test_the_usual_file_is_that_of_the_program_that_is_there(tmp_path: Path) -> None:
+    def usual(client: Client) -> Path:
+        return own_file(client, home=tmp_path, platform="linux", environment={})
+
+    assert {client: usual(client) for client in CLIENTS} == {
+        client: tmp_path / path for client, path in FILES.items()
+    }
+    insiders = tmp_path / ".config/Code - Insiders/User"
+    (insiders / "profiles/a").mkdir(parents=True)
+    (insiders / "profiles/a/mcp.json").write_text("{}")
+    (insiders / "settings.json").write_text("{}")
+    assert usual("vscode") == insiders / "mcp.json"
+
+
+# From here on: any file.
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=6)
+LEAVES = st.none() | st.booleans() | st.integers(-99, 99) | st.floats(allow_nan=False) | st.text(max_size=8)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(NAMES | st.just("mcpServers"), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+SERVERS = st.dictionaries(
+    NAMES, st.just({"command": "x"}) | st.dictionaries(NAMES, VALUES, max_size=2), max_size=3
+)
+GAPS = ["", " ", "\n", "\n  ", "\r\n\t", ' // "{\n', "/* ,}] */", "\n  // it's\n  "]
+
+
+@st.composite
+def json_texts(draw: st.DrawFn) -> str:
+    """JSON as people and programs write it: with any space, comments, and commas too many."""
+    section = draw(st.none() | SERVERS)
+    others = draw(st.dictionaries(NAMES, VALUES, max_size=3))
+    document = {
+        **others,
+        **({} if section is None else {draw(st.sampled_from(["mcpServers", "servers"])): section}),
+    }
+    if draw(st.booleans()):
+        return json.dumps(
+            document, indent=draw(st.sampled_from([None, 0, 2, "\t"])), ensure_ascii=draw(st.booleans())
+        )
+
+    def gap() -> str:
+        return draw(st.sampled_from(GAPS))
+
+    def written(value: Any) -> str:
+        if isinstance(value, dict):
+            inside = [
+                f"{gap()}{json.dumps(name)}{gap()}:{gap()}{written(each)}{gap()}"
+                for name, each in value.items()
+            ]
+        elif isinstance(value, list):
+            inside = [f"{gap()}{written(each)}{gap()}" for each in value]
+        else:
+            return json.dumps(value)
+        last = "," + gap() if inside and draw(st.booleans()) else gap()
+        begin, end = "{}" if isinstance(value, dict) else "[]"
+        return begin + ",".join(inside) + last + end
+
+    return draw(st.sampled_from(["", "\ufeff"])) + gap() + written(document) + gap()
+
+
+@st.composite
+def toml_texts(draw: st.DrawFn) -> str:
+    """TOML with servers in every way that TOML has for them."""
+    pieces = [
+        'a = 1 # "[x]"',
+        'b = """\n[mcp_servers.no]\n"x" """',
+        "c = '''\n[mcp_servers.neither]\n'''",
+        "d = [\n  [1], # ]\n  { x = '[' },\n]",
+        "",
+        "# [mcp_servers.comment]",
+        'mcp_servers.dotted.command = "x"',
+        "mcp_servers = { inline = { command = 'x' } }",
+        "[mcp_servers]",
+        'short = { command = "x", args = ["]"] }',
+        "[mcp_servers.git]\n# about it\ncommand = 'x'",
+        "  [ mcp_servers . 'odd name' ]\n  command = 'x'",
+        "[mcp_servers.git.env]\nA = 'b'",
+        "[mcp_servers.toolfold]\ncommand = 'old'",
+        "[mcp_servers.toolfold.env]\nA = 'b'",
+        "[[list.of]]\nx = 1",
+        "[other.mcp_servers.x]\ny = 1979-05-27T07:32:00Z",
+    ]
+    chosen = draw(st.lists(st.sampled_from(pieces), max_size=8, unique=True))
+    text = draw(st.sampled_from(["\n", "\n\n", "\r\n"])).join(chosen) + draw(
+        st.sampled_from(["", "\n", "  \n"])
+    )
+    try:
+        tomllib.loads(text)
+    except ValueError:
+        assume(False)
+    return text
+
+
+@st.composite
+def yaml_texts(draw: st.DrawFn) -> str:
+    """YAML with a map of extensions, or without one."""
+    pieces = [
+        "# mine",
+        "GOOSE_MODEL: x",
+        'text: "a # b"',
+        "block: |\n  extensions:\n    no: 1",
+        "list:\n- 1\n- {a: b}",
+        "",
+    ]
+    before, after = draw(st.lists(st.sampled_from(pieces[:3]), max_size=2, unique=True)), pieces[3:]
+    entries = draw(st.dictionaries(st.from_regex(r"[a-z]{1,5}", fullmatch=True), VALUES, max_size=3))
+    layout = draw(st.sampled_from(["none", "flow", "block", "empty"]))
+    body = {
+        "none": [],
+        "empty": ["extensions:"],
+        "flow": [f"extensions: {json.dumps(entries)}"],
+        "block": ["extensions:", *(f"  {name}: {json.dumps(each)}  # it" for name, each in entries.items())],
+    }[layout]
+    lines = [*before, *body, *draw(st.lists(st.sampled_from(after), max_size=3, unique=True))]
+    text = draw(st.sampled_from(["\n", "\r\n"])).join(lines) + draw(st.sampled_from(["", "\n"]))
+    try:
+        parse(text, Path("x.yaml"))
+    except ConfigError:
+        assume(False)
+    return text
+
+
+def texts_of(client: Client) -> st.SearchStrategy[str]:
+    return {"codex": toml_texts(), "goose": yaml_texts()}.get(client, json_texts())
+
+
+@st.composite
+def files(draw: st.DrawFn) -> tuple[Client, str]:
+    client: Client = draw(st.sampled_from([*FILES]))
+    return client, draw(texts_of(client))
+
+
+def original_of(client: Client, text: str) -> Original:
+    file = Path(Path(FILES[client]).name)
+    original = Original(client, file, file, text.encode())
+    try:
+        _ = original.servers
+    except ConfigError:
+        assume(False)
+    return original
+
+
+def is_only_longer(before: bytes, after: bytes) -> bool:
+    """Whether all of `before` is in `after`, in its order."""
+    kept, place = 0, 0
+    for each in before:
+        found = after.find(bytes([each]), place)
+        if found < 0:
+            return False
+        kept, place = kept + 1, found + 1
+    return kept == len(before)
+
+
+@settings(
+    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
+@given(files())
+def test_any_file_gets_the_entry_and_keeps_everything_else(file: tuple[Client, str]) -> None:
+    client, text = file
+    original = original_of(client, text)
+    entry = entry_of(client, "toolfold", WAY)
+    try:
+        content = changed(original, "toolfold", entry, {})
+    except ConfigError:
+        assert client in ("codex", "goose")  # JSON can always be changed in place
+        return
+    after = Original(client, original.file, original.file, content)
+    assert after.servers == {**original.servers, "toolfold": entry}
+    assert changed(after, "toolfold", entry, {}) == content
+    if "toolfold" not in original.servers and client != "goose":
+        assert is_only_longer(original.data or b"", content)
+
+
+@settings(
+    deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
+@given(files(), st.data())
+def test_servers_taken_out_of_any_file_take_nothing_with_them(
+    file: tuple[Client, str], data: st.DataObject
+) -> None:
+    client, text = file
+    original = original_of(client, text)
+    assume(original.servers)
+    gone = set(data.draw(st.lists(st.sampled_from(sorted(original.servers)), min_size=1))) - {"toolfold"}
+    entry = entry_of(client, "toolfold", WAY)
+    try:
+        content = changed(original, "toolfold", entry, dict.fromkeys(gone))
+    except ConfigError:
+        assert client in ("codex", "goose")
+        return
+    kept = {name: each for name, each in original.servers.items() if name not in gone}
+    assert Original(client, original.file, original.file, content).servers == {**kept, "toolfold": entry}
+
+
+@settings(
+    deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
+@given(files())
+def test_any_file_is_undone_to_the_byte(file: tuple[Client, str]) -> None:
+    client, text = file
+    original_of(client, text)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder, "there", Path(FILES[client]).name)
+        place.parent.mkdir()
+        place.write_bytes(text.encode())
+        steps, entry = Steps(Path(folder, "state", "connected.json")), entry_of(client, "toolfold", WAY)
+        with suppress(ConfigError):
+            original = opened(client, place)
+            content = changed(
+                original, "toolfold", entry, dict.fromkeys(set(original.servers) - {"toolfold"})
+            )
+            moved = tuple(set(original.servers) - {"toolfold"})
+            step = steps.take(original, content, name="toolfold", entry=entry, moved=moved)
+            assert place.read_bytes() == content
+            steps.undo(step, *steps.undone(step))
+        assert place.read_bytes() == text.encode()
+        assert list(place.parent.iterdir()) == [place]
+        assert steps.all() == []
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=30), st.lists(st.sampled_from("abc"), max_size=30))
+def test_a_difference_says_what_went_and_what_came(old: list[str], new: list[str]) -> None:
+    lines = list(difference("\n".join(old), "\n".join(new), titles=("a", "b")))
+    assert bool(lines) == (old != new)
+    body = [line for line in lines[2:] if not line.startswith("@@")]
+    assert sum(line.startswith("+") for line in body) - sum(line.startswith("-") for line in body) == len(
+        new
+    ) - len(old)
