@@ -87,3 +87,9 @@ def words(result: Any) -> str:
 
 
 until = _until
+
+
+def free_port() -> int:
+    """A port that nobody listens on just now."""
+    with _listening() as listening:
+        return int(listening.getsockname()[1])

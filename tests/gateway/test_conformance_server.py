@@ -1,0 +1,76 @@
+"""The official conformance runner, in server mode, finds nothing lost behind the gateway."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.harness import free_port, serving, until
+from tests.mcp.servers import conformance
+
+FIXTURE = Path(__file__).parent / "conformance_fixture.py"
+EXTENSIONS = "server-tasks-"
+"""Scenarios of an extension that the gateway does not offer."""
+
+
+@contextmanager
+def fixture() -> Iterator[str]:
+    import urllib.error
+    import urllib.request
+
+    port = free_port()
+    process = subprocess.Popen([sys.executable, str(FIXTURE), str(port)])
+    url = f"http://127.0.0.1:{port}/mcp"
+
+    def answers() -> bool:
+        try:
+            urllib.request.urlopen(url, timeout=1)
+        except urllib.error.HTTPError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    try:
+        until(answers)
+        yield url
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(("revision", "protocol"), [("2025-11-25", "legacy"), ("2026-07-28", "auto")])
+def test_every_scenario_that_is_no_extension_passes(tmp_path: Path, revision: str, protocol: str) -> None:
+    runner = conformance()
+    with fixture() as behind:
+        servers = {"fixture": {"url": behind, "prefix": "", "protocol": protocol}}
+        settings = {"tools.tool_search.enabled": "off"}
+        with serving(tmp_path / "home", servers, **settings) as served:
+            until(lambda: served.runtime.mcp.listing("fixture") is not None)
+            words = [
+                *runner,
+                "server",
+                "--url",
+                served.url,
+                "--requirements",
+                revision,
+                "-o",
+                str(tmp_path / "out"),
+            ]
+            subprocess.run(words, capture_output=True, timeout=300, check=False)
+    found = sorted(tmp_path.glob("out/**/checks.json"))
+    assert len(found) >= 30
+    failures = [
+        (file.parent.name, check["id"], check.get("errorMessage"))
+        for file in found
+        if not file.parent.name.startswith((EXTENSIONS, "server-server-sse-polling", "server-json-schema"))
+        for check in json.loads(file.read_text())
+        if check["status"] == "FAILURE"
+    ]
+    assert failures == []

@@ -1,0 +1,53 @@
+"""FastMCP's client, which is not ours and not the SDK's, at the gateway: several at once, each with its scope."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+from tests.gateway.harness import faulty, serving
+from tests.mcp.servers import fastmcp
+
+PROGRAM = """
+import asyncio, json, sys
+from fastmcp import Client
+from fastmcp.client.transports import StreamableHttpTransport
+
+async def main(url, token, tool):
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with Client(StreamableHttpTransport(url, headers=headers)) as client:
+        tools = sorted(each.name for each in await client.list_tools())
+        result = await client.call_tool(tool, {"text": "hello"}, raise_on_error=False)
+        print(json.dumps({"tools": tools, "error": result.is_error, "text": result.content[0].text}))
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_several_at_once_see_and_call_what_each_was_granted(tmp_path: Path) -> None:
+    python = fastmcp()
+    servers = {"one": faulty("--tools", "2"), "two": faulty("--tools", "2")}
+
+    async def use(url: str, token: str, tool: str) -> dict[str, object]:
+        process = await asyncio.create_subprocess_exec(
+            *(python, "-c", PROGRAM, url, token, tool), stdout=asyncio.subprocess.PIPE
+        )
+        said, _ = await process.communicate()
+        found: dict[str, object] = json.loads(said.splitlines()[-1])
+        return found
+
+    with serving(tmp_path, servers) as served:
+        one = served.tokens.add("one", ["mcp-one"])
+        everybody, granted, refused = await asyncio.gather(
+            use(served.url, "", "two_echo"),
+            use(served.url, one, "one_echo"),
+            use(served.url, one, "two_echo"),
+        )
+    assert everybody == {
+        "tools": ["one_echo", "one_tool_2", "two_echo", "two_tool_2"],
+        "error": False,
+        "text": "hello",
+    }
+    assert granted == {"tools": ["one_echo", "one_tool_2"], "error": False, "text": "hello"}
+    assert (refused["tools"], refused["error"]) == (["one_echo", "one_tool_2"], True)
