@@ -594,7 +594,7 @@ def json_texts(draw: st.DrawFn) -> str:
             inside = [f"{gap()}{written(each)}{gap()}" for each in value]
         else:
             return json.dumps(value)
-        last = "," + gap() if inside and draw(st.booleans()) else gap()
+        last = "," + gap() if bool(inside) and draw(st.booleans()) else gap()
         begin, end = "{}" if isinstance(value, dict) else "[]"
         return begin + ",".join(inside) + last + end
 

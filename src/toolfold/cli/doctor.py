@@ -1,6 +1,6 @@
 """`toolfold doctor`: what is set up, what answers, what is slow, what is unsafe, and what to do about it.
 
-Starts every MCP server, all at once and not for long, and changes nothing. Says where a secret stands, and
+Starts every MCP server, all at once and not for long, and changes no setting. Says where a secret stands, and
 never what it is.
 """
 

@@ -1,0 +1,232 @@
+"""`toolfold doctor`, with servers that are really started and files that really lie there."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Done, Toolfold
+from tests.cli.test_mcp import TOKEN, Small, a_tool
+from toolfold.cli import doctor
+from toolfold.config import load, set_value, trust
+
+
+@pytest.fixture
+def small(home: Path, tmp_path: Path) -> Small:
+    return Small(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def person(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Somebody without other programs, on a machine without a sandbox."""
+    folder = tmp_path / "person"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    for name in ("XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    bubblewrap(tmp_path, monkeypatch, works=False)
+    return folder
+
+
+def bubblewrap(folder: Path, monkeypatch: pytest.MonkeyPatch, *, works: bool) -> None:
+    """A stand-in for bubblewrap: whether the real one may work is for the machine to say."""
+    program = folder / "bin" / "bwrap"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\nexit {0 if works else 1}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+
+def setting(key: str, value: Any) -> None:
+    set_value(load().paths.user_file, key, value)
+
+
+def found(done: Done, about: str, mark: str) -> list[str]:
+    """What was said of something, with what to do about it."""
+    assert done.code == (0 if done.json["ok"] else 1)
+    assert done.json["ok"] == all(each["mark"] != "fail" for each in done.json["findings"])
+    lines = (each for each in done.json["findings"] if (each["about"], each["mark"]) == (about, mark))
+    return [f"{each['what']} → {each['next']}" for each in lines]
+
+
+def test_a_server_that_answers_is_told_of(small: Small, toolfold: Toolfold) -> None:
+    toolfold("mcp", "add", "small", "--yes", *small.command)
+    done = toolfold("doctor")
+    assert done.code == 0
+    assert "small is up after" in done.out
+    assert "2 tools, protocol 2025-06-18" in done.out
+    assert "0 failed" in done.out
+    (server,) = toolfold("doctor", "--json").json["servers"]
+    assert (server["name"], server["state"], server["tools"], server["held"]) == ("small", "up", 2, 0)
+
+
+def test_one_line_for_each_finding(toolfold: Toolfold) -> None:
+    lines = toolfold("doctor").out.split("\n\n")[0].splitlines()
+    assert len(lines) == len(toolfold("doctor", "--json").json["findings"])
+    assert all(line[0] in "✓!✗" for line in lines)
+
+
+def test_without_servers_it_says_how_to_have_some(toolfold: Toolfold) -> None:
+    done = toolfold("doctor", "--json")
+    assert done.code == 0
+    assert "toolfold mcp import" in found(done, "servers", "warn")[0]
+    assert "toolfold connect" in found(done, "clients", "ok")[0]
+
+
+def test_one_that_fails_and_one_that_hangs_hide_no_other(small: Small, toolfold: Toolfold) -> None:
+    setting("mcp.servers.small", {"command": small.command[0], "args": small.command[1:]})
+    setting("mcp.servers.gone", {"command": "/there/is/no/such/program"})
+    setting("mcp.servers.mute", {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]})
+    setting("mcp.servers.off", {"command": "x", "enabled": False})
+    done = toolfold("doctor", "--seconds", "5", "--json")
+    failed = found(done, "servers", "fail")
+    assert [each.split()[0] for each in failed] == ["gone", "mute"]
+    assert "did not answer within 5 s" in failed[1]
+    assert "small is up" in found(done, "servers", "ok")[0]
+
+
+def test_a_slow_server_is_told_of(small: Small, toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch) -> None:
+    toolfold("mcp", "add", "small", "--yes", *small.command)
+    monkeypatch.setattr(doctor, "SLOW_SECONDS", 0.0)
+    assert "That is slow" in found(toolfold("doctor", "--json"), "servers", "warn")[0]
+
+
+def test_held_tools_are_told_of(small: Small, toolfold: Toolfold) -> None:
+    toolfold("mcp", "add", "small", "--yes", *small.command)
+    small.offers(a_tool("read", "Another thing."), a_tool("write"))
+    done = toolfold("doctor", "--json")
+    assert "toolfold mcp review small" in found(done, "review", "warn")[0]
+    assert done.json["servers"][0]["held"] == 1
+
+
+def test_servers_that_are_switched_off_are_not_started(toolfold: Toolfold) -> None:
+    setting("mcp.servers.off", {"command": "x", "enabled": False})
+    assert "switched off" in found(toolfold("doctor", "--json"), "servers", "warn")[0]
+    setting("mcp.enabled", False)
+    assert "mcp.enabled is false" in found(toolfold("doctor", "--json"), "servers", "warn")[0]
+
+
+def test_a_secret_is_pointed_at_and_never_shown(
+    toolfold: Toolfold, person: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = "only-in-the-environment"
+    monkeypatch.setenv("MY_KEY", own)
+    script = "import os, sys; sys.exit(os.environ['API_TOKEN'] + os.environ['K'] + sys.argv[1])"
+    settings = {
+        "command": sys.executable,
+        "args": ["-c", script, TOKEN],
+        "env": {"API_TOKEN": TOKEN, "K": "${MY_KEY}"},
+    }
+    setting("mcp.servers.leaky", settings)
+    setting("mcp.servers.odd", {"url": f"http://127.0.0.1:1/{TOKEN}"})
+    (person / ".cursor").mkdir()
+    (person / ".cursor/mcp.json").write_text(json.dumps({"mcpServers": {"it": settings}}))
+    load().paths.user_file.chmod(0o644)
+    done, told = toolfold("doctor", "--json"), toolfold("doctor")
+    for secret in (TOKEN, own):
+        assert secret not in done.out + done.err + told.out + told.err
+    warned = "\n".join(found(done, "secrets", "warn"))
+    assert "mcp.servers.leaky.env.API_TOKEN" in warned
+    assert "config.yaml:" in warned
+    assert str(person / ".cursor/mcp.json") in warned
+    assert "env.K" not in warned
+    assert "config.yaml can be read by others" in found(done, "files", "fail")[0]
+
+
+def test_files_that_others_can_read_or_write_are_told_of(toolfold: Toolfold, home: Path) -> None:
+    toolfold("token", "add", "laptop")
+    assert found(toolfold("doctor", "--json"), "files", "fail") == []
+    tokens, lock = home / "state/gateway/tokens.json", home / "toolfold.lock"
+    tokens.chmod(0o644)
+    lock.write_text("{}")
+    lock.chmod(0o666)
+    (home / "state/oauth").mkdir(mode=0o700)
+    (home / "state/oauth/a.json").write_text("{}")
+    told = found(toolfold("doctor", "--json"), "files", "fail")
+    assert [each.split(" → ")[1] for each in told] == [
+        f"chmod go= {tokens}",
+        f"chmod go= {home / 'state/oauth/a.json'}",
+        f"chmod o-w {lock}",
+    ]
+
+
+def test_what_is_less_safe_than_it_could_be_is_told_of(toolfold: Toolfold) -> None:
+    setting("mcp.servers.x", {"command": "x", "enabled": True, "trust": "off", "sampling": "allow"})
+    setting("approval.mode", "off")
+    done = toolfold("doctor", "--seconds", "1", "--json")
+    trusting = "\n".join(found(done, "trust", "warn"))
+    assert "toolfold config set mcp.servers.x.trust pin" in trusting
+    assert "toolfold config set mcp.servers.x.sampling ask" in trusting
+    assert "approval.mode manual" in found(done, "approval", "warn")[0]
+
+
+def test_a_gateway_beyond_this_machine_is_told_of(toolfold: Toolfold) -> None:
+    assert found(toolfold("doctor", "--json"), "gateway", "ok")
+    setting("gateway.host", "0.0.0.0")
+    assert "toolfold token add" in found(toolfold("doctor", "--json"), "gateway", "fail")[0]
+    toolfold("token", "add", "laptop")
+    assert "other machines, with 1 token" in found(toolfold("doctor", "--json"), "gateway", "warn")[0]
+
+
+def test_a_sandbox_is_recommended_where_it_can_run(
+    toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert found(toolfold("doctor", "--json"), "terminal", "warn") == []
+    bubblewrap(tmp_path, monkeypatch, works=True)
+    advice = found(toolfold("doctor", "--json"), "terminal", "warn")[0]
+    assert "toolfold config set terminal.backend sandbox" in advice
+    setting("terminal.backend", "sandbox")
+    assert found(toolfold("doctor", "--json"), "terminal", "ok") == ["commands run in sandbox → "]
+
+
+def test_a_backend_that_cannot_be_used_fails(toolfold: Toolfold) -> None:
+    setting("terminal.backend", "ssh")
+    assert "terminal.ssh.host" in found(toolfold("doctor", "--json"), "terminal", "fail")[0]
+
+
+def test_a_project_that_has_changed_since_it_was_trusted_is_told_of(toolfold: Toolfold) -> None:
+    file = Path("toolfold.yaml")
+    file.write_text("tools: {rag_top_k: 5}\n")
+    assert "is not trusted" in found(toolfold("doctor", "--json"), "project", "ok")[0]
+    trust(Path.cwd(), load().paths)
+    assert found(toolfold("doctor", "--json"), "project", "ok") == []
+    file.write_text("tools: {rag_top_k: 6}\n")
+    assert "toolfold plugins trust" in found(toolfold("doctor", "--json"), "project", "warn")[0]
+
+
+def test_settings_that_cannot_be_read_are_a_finding(toolfold: Toolfold, home: Path) -> None:
+    home.mkdir()
+    (home / "config.yaml").write_text("tools: {no_such: 1}\n")
+    done = toolfold("doctor", "--json")
+    assert "no_such" in found(done, "settings", "fail")[0]
+    assert "toolfold config edit" in toolfold("doctor").out
+
+
+def test_a_setting_that_was_clamped_is_told_of_once(toolfold: Toolfold, home: Path) -> None:
+    home.mkdir()
+    (home / "config.yaml").write_text("tools: {rag_top_k: 500}\n")
+    done = toolfold("doctor", "--json")
+    assert "rag_top_k" in found(done, "settings", "warn")[0]
+    assert done.err == ""
+
+
+def test_connected_programs_are_looked_at(toolfold: Toolfold, person: Path) -> None:
+    toolfold("connect", "cursor", "--yes")
+    file = person / ".cursor/mcp.json"
+    assert "Cursor uses Toolfold" in found(toolfold("doctor", "--json"), "clients", "ok")[0]
+    document = json.loads(file.read_text())
+    document["mcpServers"]["toolfold"]["command"] = "/gone/toolfold"
+    file.write_text(json.dumps(document))
+    failed = found(toolfold("doctor", "--json"), "clients", "fail")[0]
+    assert "/gone/toolfold, which cannot be found → toolfold connect cursor" in failed
+    file.write_text("{}")
+    assert "no longer has 'toolfold'" in found(toolfold("doctor", "--json"), "clients", "warn")[0]
+    file.write_text("{")
+    assert str(file) in found(toolfold("doctor", "--json"), "clients", "fail")[0]
+    load().paths.state_dir.joinpath("connected.json").write_text("[")
+    assert "connected.json" in found(toolfold("doctor", "--json"), "clients", "fail")[0]
