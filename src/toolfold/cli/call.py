@@ -30,10 +30,12 @@ def command(invocation: Invocation, name: str, arguments: str, toolsets: tuple[s
     """
     from toolfold.agent import LocalAgent
     from toolfold.cli.prompt import Prompt
+    from toolfold.cli.questions import Questions
 
     text = sys.stdin.read() if arguments == "-" else arguments
-    asked = Prompt() if sys.stdin.isatty() and sys.stderr.isatty() else None
-    with invocation.runtime(approver=asked) as runtime:
+    somebody_is_there = sys.stdin.isatty() and sys.stderr.isatty()
+    people = {"approver": Prompt(), "elicit": Questions()} if somebody_is_there else {}
+    with invocation.runtime(**people) as runtime:
         _require_known(runtime, name)
         session = runtime.session(toolsets or None, agent=LocalAgent())
         with redirect_stdout(sys.stderr):  # only the result belongs on standard output
