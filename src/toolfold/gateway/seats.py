@@ -17,7 +17,7 @@ from toolfold.gateway.addresses import Addresses
 from toolfold.gateway.answers import shown_tool
 from toolfold.gateway.asking import WaitingRoom
 from toolfold.gateway.tokens import Client
-from toolfold.model import MCP_SOURCE, Json, Tool, ToolResult, mcp_original
+from toolfold.model import MCP_SOURCE, Json, Tool, ToolResult
 from toolfold.session import Session
 from toolfold.sources.mcp.courier import Courier
 from toolfold.sources.mcp.faults import ServerFailed
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 LIST_SECONDS = 10.0
 MOST_PAGES = 20
 MOST_LISTED = 5_000
+MOST_STREAMS = 32
 EXTRAS = frozenset({"list_resources", "read_resource", "list_prompts", "get_prompt"})
 
 _RESOURCES, _PROMPTS = "read_resource", "get_prompt"
@@ -50,6 +51,27 @@ class Seat:
         self.connections: list[Any] = []
         """Where it can be told something outside of a call."""
         self.used = time.monotonic()
+        self._bus, self._listener = _listening()
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether anybody is there who can be told something outside of a call."""
+        return bool(self.connections or self._listener._streams)
+
+    async def listen(self, context: Any, params: Any) -> Any:
+        """Serve a stream of news, of this client's alone."""
+        return await self._listener(context, params)
+
+    async def publish(self, kind: str, uri: str) -> None:
+        """Put news on the streams. What was not asked for there is left out by them."""
+        from mcp.shared import subscriptions
+
+        events = {
+            "tools": subscriptions.ToolsListChanged,
+            "prompts": subscriptions.PromptsListChanged,
+            "resources": subscriptions.ResourcesListChanged,
+        }
+        await self._bus.publish(events[kind]() if kind in events else subscriptions.ResourceUpdated(uri))
 
     async def tools(self) -> list[mcp_types.Tool]:
         """What the client is shown now."""
@@ -61,10 +83,20 @@ class Seat:
     ) -> ToolResult:
         """Call a tool by the name it is shown under, or by any other that means it."""
         await self._current()
-        found = self._runtime.registry.snapshot().find(name)
-        if found is None and name.startswith("mcp_"):
-            name = name.removeprefix("mcp_")  # as it is called in a runtime without a gateway
-        return await self.session.call(name, args, approver=approver, surface=courier)
+        return await self.session.call(self._here(name), args, approver=approver, surface=courier)
+
+    def _here(self, name: str) -> str:
+        """The name of a tool that is called as in a runtime without a gateway.
+
+        Looks at what is granted alone: whether there is another must show in no answer.
+        """
+        plain = name.removeprefix("mcp_")
+        if plain == name or plain not in (granted := self.session.granted()):
+            return name
+        return name if any(tool.name in granted for tool in self._named(name)) else plain
+
+    def _named(self, name: str) -> Sequence[Tool]:
+        return self._runtime.registry.snapshot().named(name)
 
     async def resources(self, kind: str) -> list[tuple[str, Any]]:
         """The resources, or templates of them, of every server that may be read from, with its name."""
@@ -78,13 +110,13 @@ class Seat:
     async def read(self, uri: str, **how: Any) -> ToolResult:
         """Read a resource by the address the client knows."""
         server, own = self.owner(self._addresses.own_resource(uri), _RESOURCES, uri)
-        return await self.session.call(mcp_original(server, _RESOURCES), {"uri": own}, **how)
+        return await self.session.call(self._extras(_RESOURCES)[server], {"uri": own}, **how)
 
     async def prompt(self, name: str, args: Json, **how: Any) -> ToolResult:
         """Get a prompt by the name the client knows."""
         server, own = self.owner(self._addresses.own_prompt(name), _PROMPTS, name)
         given = {"name": own, "arguments": args} if args else {"name": own}
-        return await self.session.call(mcp_original(server, _PROMPTS), given, **how)
+        return await self.session.call(self._extras(_PROMPTS)[server], given, **how)
 
     def resource_owner(self, uri: str) -> tuple[str, str]:
         """The server of a resource and its own address for it."""
@@ -102,6 +134,11 @@ class Seat:
                 return server, own
         raise OutOfScope(shown(wanted, 200), hint="List what there is.")
 
+    def may_read(self, uri: str) -> bool:
+        """Whether there is a server of this client's that the resource may be read from."""
+        allowed = self._offering(_RESOURCES)
+        return any(server in allowed for server, _ in self._addresses.own_resource(uri))
+
     def may_use(self, server: str) -> bool:
         """Whether anything of the server is granted to this client."""
         granted = self.session.granted()
@@ -111,6 +148,7 @@ class Seat:
     def close(self) -> None:
         """The client is gone: so is what waited for it and what it alone used."""
         self.waiting.close()
+        self._listener.close()
         self._runtime.mcp.leave(self.key)
 
     async def _current(self) -> Any:
@@ -130,11 +168,15 @@ class Seat:
 
     def _offering(self, extra: str) -> list[str]:
         """The servers of which this client was granted the tool that reads resources or prompts."""
+        return list(self._extras(extra))
+
+    def _extras(self, extra: str) -> dict[str, str]:
+        """Server → the name of that tool. By its source: two servers can spell one long name."""
         granted, snapshot = self.session.granted(), self._runtime.registry.snapshot()
-        found = ((name, snapshot.find(mcp_original(name, extra))) for name in self._runtime.mcp.servers)
-        return [
-            name for name, tool in found if tool is not None and tool.name in granted and self._is_extra(tool)
-        ]
+        tools = (snapshot[name] for name in sorted(granted) if name in snapshot)
+        return {
+            tool.source.name: tool.name for tool in tools if tool.own_name == extra and self._is_extra(tool)
+        }
 
     async def _gathered(self, servers: Sequence[str], method: str, attribute: str) -> list[tuple[str, Any]]:
         """All servers at once, each within its time: one that hangs is left out."""
@@ -151,6 +193,13 @@ class Seat:
                 return await _all_pages(page, attribute)
         except (ServerFailed, TimeoutError):
             return []
+
+
+def _listening() -> tuple[Any, Any]:
+    from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+
+    bus = InMemorySubscriptionBus()
+    return bus, ListenHandler(bus, max_subscriptions=MOST_STREAMS)
 
 
 async def _all_pages(page: Callable[[str | None], Awaitable[Any]], attribute: str) -> list[Any]:

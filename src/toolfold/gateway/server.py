@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,12 @@ LOCAL = ("file", "terminal")
 """What clients have themselves, and what would lead out of the servers: granted only where it is named."""
 IDLE_SECONDS = 1_800.0
 MOST_SEATS = 1_000
+MOST_SEATS_EACH = 100
+MOST_CALLS_EACH = 500
+MOST_SUBSCRIBED = 1_000
+TELL_SECONDS = 5.0
+SETTLE_SECONDS = 0.05
+"""How long the same news may come again until it is passed on, once."""
 CLIENT = "toolfold.client"
 """Where a transport leaves word of who is asking."""
 _LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
@@ -44,24 +51,24 @@ class Gateway:
     """All clients of one runtime."""
 
     def __init__(self, runtime: Runtime, *, everybody: Client | None = None) -> None:
-        """`everybody` is who a client is that brings no token."""
+        """`everybody` is who a client is that brings no token; None where none is let in without."""
         self._runtime = runtime
-        self._everybody = everybody or Client("local")
+        self._everybody = everybody
         self._seats: dict[str, Seat] = {}
         self._addresses = Addresses(
             {name: each.settings.prefix for name, each in runtime.mcp.servers.items()}
         )
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._bus: Any = None
+        self._news: set[tuple[str, str, Any]] = set()
+        """What was heard and is not passed on yet."""
+        self._under_way: Counter[str] = Counter()
         runtime.mcp.heard.listen(self._heard)
 
     def server(self) -> Server[Any]:
         """The SDK's server with our answers."""
         import mcp_types
         from mcp.server.lowlevel import Server
-        from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 
-        self._bus = InMemorySubscriptionBus()
         server: Server[Any] = Server(
             "toolfold",
             version=version("toolfold"),
@@ -76,7 +83,7 @@ class Gateway:
             on_list_prompts=self._list_prompts,
             on_get_prompt=self._get_prompt,
             on_completion=self._complete,
-            on_subscriptions_listen=ListenHandler(self._bus),
+            on_subscriptions_listen=self._listen,
         )
         server.add_request_handler("logging/setLevel", mcp_types.SetLevelRequestParams, self._set_level)
         return server
@@ -99,6 +106,9 @@ class Gateway:
         client = self._client(context)
         key = self._key(context, connection, client)
         seat = self._seats.get(key)
+        if seat is not None and seat.client != client:
+            self._leave(key)  # what it was granted has changed since
+            seat = None
         if seat is None:
             seat = self._seated(key, client)
             if connection.has_standalone_channel:
@@ -110,28 +120,36 @@ class Gateway:
 
     def _client(self, context: Any) -> Client:
         scope = getattr(context.request, "scope", None) or {}
-        found = scope.get(CLIENT)
-        return found if isinstance(found, Client) else self._everybody
+        found = scope.get(CLIENT, self._everybody)
+        if not isinstance(found, Client):
+            raise _invalid("nobody knows who is asking")
+        return found
 
     def _key(self, context: Any, connection: Any, client: Client) -> str:
         """A session where there is one. Without sessions a client is known by its token and its own name."""
         if connection.session_id:
-            return f"{client.name} {connection.session_id}"
+            return f"{client.id} session {connection.session_id}"
         if context.request is None:
             return "stdio"
         params = context.session.client_params
-        return f"{client.name} {params.client_info.name if params else ''}"
+        return f"{client.id} named {params.client_info.name if params else ''}"
 
     def _seated(self, key: str, client: Client) -> Seat:
-        self._make_room()
+        self._make_room(client)
         disabled = LOCAL if client.toolsets is None else ()
         session = self._runtime.session(client.toolsets, disabled_toolsets=disabled, client=key)
         seat = Seat(key, client, self._runtime, session, self._addresses)
         self._seats[key] = seat
         return seat
 
-    def _make_room(self) -> None:
-        """Those without a connection leave when nothing was heard of them for long."""
+    def _make_room(self, client: Client) -> None:
+        """Those without a connection leave when nothing was heard of them for long.
+
+        Who has many seats gives one of its own for the next: nobody takes the place of somebody else.
+        """
+        own = sorted((each for each in self._seats.values() if each.client == client), key=lambda it: it.used)
+        for seat in own[: max(0, len(own) - MOST_SEATS_EACH + 1)]:
+            self._leave(seat.key)
         now = time.monotonic()
         idle = sorted((each for each in self._seats.values() if not each.connections), key=lambda it: it.used)
         for seat in idle:
@@ -241,9 +259,25 @@ class Gateway:
 
         seat = self._seat(context)
         server, own = _found(lambda: seat.resource_owner(uri), uri)
-        await self._asked(server, f"resources/{'' if wanted else 'un'}subscribe", uri=own)
-        (seat.subscribed.add if wanted else seat.subscribed.discard)(uri)
+        if wanted and len(seat.subscribed) >= MOST_SUBSCRIBED and uri not in seat.subscribed:
+            raise _invalid(f"nobody may follow more than {MOST_SUBSCRIBED:,} resources at once")
+        seat.subscribed.discard(uri)
+        others = any(uri in each.subscribed for each in self._seats.values())
+        if wanted or not others:  # the server knows one client, us: one that leaves must not take all along
+            await self._asked(server, f"resources/{'' if wanted else 'un'}subscribe", uri=own)
+        if wanted:
+            seat.subscribed.add(uri)
         return mcp_types.EmptyResult()
+
+    async def _listen(self, context: Any, params: Any) -> Any:
+        """News of the servers that this client may use, and of resources that it may read."""
+        seat = self._seat(context)
+        wanted = params.notifications
+        readable = [uri for uri in wanted.resource_subscriptions or () if seat.may_read(uri)][
+            :MOST_SUBSCRIBED
+        ]
+        wanted = wanted.model_copy(update={"resource_subscriptions": readable or None})
+        return await seat.listen(context, params.model_copy(update={"notifications": wanted}))
 
     async def _complete(self, context: Any, params: Any) -> Any:
         seat = self._seat(context)
@@ -273,10 +307,24 @@ class Gateway:
         self, seat: Seat, context: Any, params: Any, name: str, args: Json | None, run: Callable[..., Any]
     ) -> Any:
         """Run what may have to ask somebody first, in the way this client can be asked."""
-        if _is_modern(context):
-            return await self._in_rounds(seat, context, params, name, args, run)
-        ways = _Ways.in_the_middle(context)
-        return await run(ways.approver, self._courier(seat, context, params, ways))
+        with self._place(seat.client):
+            if _is_modern(context):
+                return await self._in_rounds(seat, context, params, name, args, run)
+            ways = _Ways.in_the_middle(context)
+            return await run(ways.approver, self._courier(seat, context, params, ways))
+
+    @contextlib.contextmanager
+    def _place(self, client: Client) -> Iterator[None]:
+        """A place among the calls that this client may have under way."""
+        if self._under_way[client.id] >= MOST_CALLS_EACH:
+            raise _invalid(f"there are {MOST_CALLS_EACH} calls under way already; wait for some of them")
+        self._under_way[client.id] += 1
+        try:
+            yield
+        finally:
+            self._under_way[client.id] -= 1
+            if not self._under_way[client.id]:
+                del self._under_way[client.id]
 
     async def _in_rounds(
         self, seat: Seat, context: Any, params: Any, name: str, args: Json | None, run: Callable[..., Any]
@@ -322,29 +370,29 @@ class Gateway:
         )
 
     def _heard(self, server: str, kind: str, what: Any) -> None:
-        """A server said something outside of a call; we are in its thread."""
-        if self._loop is not None and not self._loop.is_closed():
+        """A server said something outside of a call; we are in its thread. Many such words are one."""
+        news = server, kind, what
+        if self._loop is not None and not self._loop.is_closed() and news not in self._news:
+            self._news.add(news)
             with contextlib.suppress(RuntimeError):  # it is closing
-                asyncio.run_coroutine_threadsafe(self._spread(server, kind, what), self._loop)
+                asyncio.run_coroutine_threadsafe(self._spread(news), self._loop)
 
-    async def _spread(self, server: str, kind: str, what: Any) -> None:
-        from mcp.shared import subscriptions
-
-        events = {
-            "tools": subscriptions.ToolsListChanged,
-            "prompts": subscriptions.PromptsListChanged,
-            "resources": subscriptions.ResourcesListChanged,
-        }
-        if kind in events:
-            await self._bus.publish(events[kind]())
-        elif kind == "update":
-            await self._bus.publish(subscriptions.ResourceUpdated(self._addresses.resource(server, what)))
-        for seat in list(self._seats.values()):
-            if seat.connections and seat.may_use(server):
-                await self._tell(seat, server, kind, what)
-
-    async def _tell(self, seat: Seat, server: str, kind: str, what: Any) -> None:
+    async def _spread(self, news: tuple[str, str, Any]) -> None:
+        """Tell every client that may know. One that does not listen keeps it from no other."""
+        await asyncio.sleep(SETTLE_SECONDS)
+        self._news.discard(news)
+        server, kind, what = news
         uri = self._addresses.resource(server, what) if kind == "update" else ""
+        told = [seat for seat in self._seats.values() if seat.is_listening and seat.may_use(server)]
+        await asyncio.gather(*(self._tell(seat, kind, uri) for seat in told))
+
+    async def _tell(self, seat: Seat, kind: str, uri: str) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TELL_SECONDS):
+                await seat.publish(kind, uri)
+                await self._send(seat, kind, uri)
+
+    async def _send(self, seat: Seat, kind: str, uri: str) -> None:
         if kind == "update" and uri not in seat.subscribed:
             return
         for connection in seat.connections:
@@ -354,8 +402,12 @@ class Gateway:
                 "resources": connection.send_resource_list_changed,
                 "update": lambda to=connection: to.send_resource_updated(uri),
             }
-            with contextlib.suppress(Exception):  # the client may be gone
+            try:
                 await ways[kind]()
+            except TimeoutError:
+                raise
+            except Exception:  # noqa: S112 - the client may be gone
+                continue
 
 
 def _is_modern(context: Any) -> bool:

@@ -19,6 +19,8 @@ from toolfold.errors import ConfigError
 from toolfold.model import Json, read_json
 
 LARGEST = 1_000_000
+ANYBODY = "(local)"
+"""Who comes without a token: a name that no token can have."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -30,6 +32,11 @@ class Client:
     toolsets: tuple[str, ...] | None = None
     """What it may use; None for all that the gateway offers."""
     created: float = 0.0
+
+    @property
+    def id(self) -> str:
+        """Another one when the token is another, though the name be the same."""
+        return f"{self.name} {self.created!r}"
 
 
 class Tokens:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from toolfold.errors import ConfigError
 from toolfold.gateway.server import CLIENT, Gateway
-from toolfold.gateway.tokens import Client, Tokens
+from toolfold.gateway.tokens import ANYBODY, Client, Tokens
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from toolfold.runtime import Runtime
 
 LARGEST_REQUEST = 10_000_000
+MOST_SESSIONS_EACH = 500
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Any, Send], Awaitable[None]]
+_DECIDING = frozenset({"host", "origin", "authorization", "mcp-session-id"})
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -91,11 +93,11 @@ def guarded(app: App, door: Door) -> App:
 
     async def enter(scope: Scope, receive: Any, send: Send) -> None:
         if scope["type"] != "http":
-            await app(scope, receive, send)
+            return  # nothing else is spoken here
+        headers = _headers(scope)
+        if headers is None:
+            await _refuse(send, 400, "A header that decides who is let in is there twice.")
             return
-        headers = {
-            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
-        }
         if refusal := door.refusal(headers):
             await _refuse(send, *refusal)
             return
@@ -103,9 +105,36 @@ def guarded(app: App, door: Door) -> App:
         if client is None:
             await _refuse(send, 401, "A token is needed: `toolfold token add <name>` makes one.")
             return
-        await app(_admitted(scope, client), receive, send)
+        await app(_admitted(scope, client), receive, _while_known(door, headers, send))
 
     return enter
+
+
+def _headers(scope: Scope) -> dict[str, str] | None:
+    """By name; None where one that decides is there twice, since somebody else may believe the other."""
+    found: dict[str, str] = {}
+    for raw, value in scope["headers"]:
+        name = raw.decode("latin-1").lower()
+        if name in found and name in _DECIDING:
+            return None
+        found[name] = value.decode("latin-1")
+    return found
+
+
+def _while_known(door: Door, headers: dict[str, str], send: Send) -> Send:
+    """Say no more to somebody whose token was revoked while an answer or a stream was under way."""
+    if "authorization" not in headers:
+        return send
+    is_over = False
+
+    async def say(message: MutableMapping[str, Any]) -> None:
+        nonlocal is_over
+        if is_over:
+            return  # the response has ended, and whoever writes it is told so as if the client had gone
+        is_over = message["type"] == "http.response.body" and door.who(headers) is None
+        await send({"type": "http.response.body", "body": b""} if is_over else message)
+
+    return say
 
 
 def _admitted(scope: Scope, client: Client) -> Scope:
@@ -113,7 +142,7 @@ def _admitted(scope: Scope, client: Client) -> Scope:
     from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
     from mcp.server.auth.provider import AccessToken
 
-    user = AuthenticatedUser(AccessToken(token="-", client_id=client.name, scopes=[]))  # noqa: S106 - none
+    user = AuthenticatedUser(AccessToken(token="-", client_id=client.id, scopes=[]))  # noqa: S106 - none
     headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"authorization"]
     return {**scope, "headers": headers, CLIENT: client, "user": user}
 
@@ -135,7 +164,7 @@ def app(runtime: Runtime, door: Door, *, path: str = "/mcp", json_response: bool
     from starlette.routing import Route
 
     gateway = Gateway(runtime, everybody=door.everybody)
-    manager = StreamableHTTPSessionManager(
+    manager = _few_each(StreamableHTTPSessionManager)(
         gateway.server(),
         json_response=json_response,
         max_request_body_size=LARGEST_REQUEST,
@@ -153,6 +182,17 @@ def app(runtime: Runtime, door: Door, *, path: str = "/mcp", json_response: bool
 
     endpoint: Any = guarded(StreamableHTTPASGIApp(manager), door)
     return Starlette(routes=[Route(path, endpoint=_Endpoint(endpoint))], lifespan=lifespan)
+
+
+def _few_each(manager: type[Any]) -> type[Any]:
+    """A manager that lets nobody take all the sessions there may be."""
+
+    class FewEach(manager):  # type: ignore[misc]
+        def _admit_session(self, requestor: Any) -> Any:
+            held = sum(each == requestor for each in self._session_owners.values())
+            return None if held >= MOST_SESSIONS_EACH else super()._admit_session(requestor)
+
+    return FewEach
 
 
 class _Endpoint:
@@ -177,7 +217,7 @@ def door(
     if is_loopback(host):
         return Door(
             tokens=tokens,
-            everybody=Client("local", toolsets),
+            everybody=Client(ANYBODY, toolsets),
             hosts=frozenset(map(str.lower, hosts)),
             origins=frozenset(origins),
         )
