@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.mcp import servers
-from tests.mcp.conformance import SCORED, UNSCORED, run, written
+from tests.mcp.conformance import SCORED, UNSCORED, Outcome, run, section, written
 
 CASES = [(revision, scenario) for revision, scenarios in SCORED.items() for scenario in scenarios]
 
@@ -28,6 +29,31 @@ def test_no_scenario_is_left_out(revision: str) -> None:
     assert set(re.findall(r"^  - (\S+)$", scored, re.MULTILINE)) == set(SCORED[revision])
     entries = re.findall(r"scenario: (\S+)\n\s+leg: client", others)
     assert set(entries) == set(UNSCORED)
+
+
+def test_the_page_tells_what_fails_and_why() -> None:
+    good = [_outcome(*case, checks={"SUCCESS": 2, "INFO": 1}) for case in CASES]
+    assert "No scored scenario fails." in section(good)
+    failed = _outcome(*CASES[0], checks={"SUCCESS": 1, "FAILURE": 1}, problems=("greeting: was rude",))
+    page = section([failed, *good[1:]])
+    assert f"* `{failed.scenario}` at {failed.revision}: greeting: was rude" in page
+    assert f"| `{failed.scenario}` | fails, 1 of 2 |" in page
+    assert f"| {failed.revision} | 17 of 18 | 35 of 36 | 0 |" in page
+
+
+@pytest.mark.parametrize(
+    ("checks", "ended"),
+    [({}, 0), ({"INFO": 3}, 0), ({"SUCCESS": 1, "WARNING": 1}, 0), ({"SUCCESS": 1}, 1)],
+    ids=["nothing was checked", "only looked at", "a warning", "the client gave up"],
+)
+def test_a_scenario_without_a_clean_success_is_not_good(checks: dict[str, int], ended: int) -> None:
+    assert not _outcome("2026-07-28", "tools_call", checks=checks, ended=ended).is_good
+
+
+def _outcome(
+    revision: str, scenario: str, *, checks: dict[str, int], problems: tuple[str, ...] = (), ended: int = 0
+) -> Outcome:
+    return Outcome(revision, scenario, Counter(checks), problems, ended, "")
 
 
 def test_the_page_keeps_what_is_not_about_the_client() -> None:
