@@ -390,6 +390,15 @@ class TestCommand:
         assert set(held(person, "cursor")) == {"git"}
         assert {name for name in everything(person) if "before-toolfold" not in name} == set(before)
 
+    def test_what_cannot_be_written_leaves_no_trace(self, person: Path, toolfold: Toolfold) -> None:
+        for nowhere in ("/proc/mcp.json", "/proc/new/mcp.json"):
+            done = toolfold("connect", "cursor", "--file", nowhere, "--yes")
+            assert done.code == 3
+            assert "cannot be" in done.err
+            assert "nothing to undo" in toolfold("connect", "cursor", "--undo").out
+        below_a_file = person / FILES["cursor"] / "mcp.json"
+        assert "cannot be read" in toolfold("connect", "cursor", "--file", str(below_a_file), "--yes").err
+
     def test_a_private_file_stays_private_and_so_is_its_backup(
         self, person: Path, toolfold: Toolfold, home: Path
     ) -> None:

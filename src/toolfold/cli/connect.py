@@ -297,10 +297,11 @@ def _show_lines(config: Config, secrets: Any, before: str, after: str, titles: t
     from toolfold.connecting import difference
     from toolfold.redaction import Redaction
 
-    if any(len(line) > _LONGEST_LINE for text in (before, after) for line in text.splitlines()):
-        before, after = _laid_out(before), _laid_out(after)
+    lines = list(difference(before, after, titles=titles))
+    if any(len(line) > _LONGEST_LINE for line in lines):
+        lines = list(difference(_laid_out(before), _laid_out(after), titles=titles))
     redact = Redaction([*config.secret_values(), *secrets], longest=10 * _LONGEST_LINE)
-    for line in difference(before, after, titles=titles):
+    for line in lines:
         shown = plain(visible(brief(redact(line.expandtabs(2)), _LONGEST_LINE)))
         colour = _COLOURS.get(line[:1])
         out(f"[{colour}]{shown}[/{colour}]" if colour else shown)

@@ -51,17 +51,37 @@ class _Object:
         return next((each for each in reversed(self.members) if each.name == name), None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Style:
+    """How a text is laid out."""
+
+    newline: str = "\n"
+    unit: str = "  "
+
+    def laid_out(self, value: Any, indent: str) -> str:
+        """An object on a line for each of its members, all else on one line."""
+        if not isinstance(value, dict) or not value:
+            return json.dumps(value, ensure_ascii=False)
+        inner = indent + self.unit
+        members = [f"{inner}{self.member(name, each, inner)}" for name, each in value.items()]
+        return f"{{{self.newline}{f',{self.newline}'.join(members)}{self.newline}{indent}}}"
+
+    def member(self, name: str, value: Any, indent: str) -> str:
+        return f"{json.dumps(name, ensure_ascii=False)}: {self.laid_out(value, indent)}"
+
+
 def assigned(text: str, path: Sequence[str], value: Any) -> str:
     """The text with the value at the path; objects that are missing on the way are made."""
     if not text.strip():
-        return _laid_out("{}", _nested(path, value), "") + "\n"
+        return _Style().laid_out(_nested(path, value), "") + "\n"
     holder = _object(text, _root(text))
+    style = _style(text, holder)
     for depth, name in enumerate(path):
         member, rest = holder.last(name), path[depth + 1 :]
         if member is None:
-            return _inserted(text, holder, name, _nested(rest, value))
+            return _inserted(text, holder, name, _nested(rest, value), style)
         if not rest or text[member.value] != "{":
-            return _replaced(text, member, _nested(rest, value))
+            return _replaced(text, member, _nested(rest, value), style)
         holder = _object(text, member.value)
     return text
 
@@ -114,9 +134,9 @@ def _object(text: str, start: int) -> _Object:
     return _Object(start, len(text), tuple(members))
 
 
-def _inserted(text: str, holder: _Object, name: str, value: Any) -> str:
+def _inserted(text: str, holder: _Object, name: str, value: Any, style: _Style) -> str:
     if not holder.members:
-        return _filled(text, holder, name, value)
+        return _filled(text, holder, name, value, style)
     last = holder.members[-1]
     indent = _indent(text, last.start)
     comma = [] if last.comma is not None else [(last.end, last.end, ",")]
@@ -125,26 +145,26 @@ def _inserted(text: str, holder: _Object, name: str, value: Any) -> str:
     # A comment behind the last member is about that one.
     rest = _REST_OF_LINE.match(text, last.whole_end)
     place = rest.end() if rest else last.whole_end
-    block = _newline(text) + indent + _block(text, name, value, indent)
+    block = style.newline + indent + style.member(name, value, indent)
     return _edited(text, [*comma, (place, place, block + ("," if last.comma is not None else ""))])
 
 
-def _filled(text: str, holder: _Object, name: str, value: Any) -> str:
+def _filled(text: str, holder: _Object, name: str, value: Any, style: _Style) -> str:
     """An object that was empty, laid out as the rest of the text is."""
     place = holder.start + 1
     if "\n" not in text.strip() and holder.start != _root(text):
         return _edited(text, [(place, place, _on_one_line(name, value))])
     line = text[text.rfind("\n", 0, holder.start) + 1 : holder.start]
     outer = line[: len(line) - len(line.lstrip())]
-    newline, inner = _newline(text), outer + _unit(text)
+    inner = outer + style.unit
     has_lines = "\n" in text[place : holder.end]
-    end = "" if has_lines else newline + outer
-    return _edited(text, [(place, place, newline + inner + _block(text, name, value, inner) + end)])
+    end = "" if has_lines else style.newline + outer
+    return _edited(text, [(place, place, style.newline + inner + style.member(name, value, inner) + end)])
 
 
-def _replaced(text: str, member: _Member, value: Any) -> str:
+def _replaced(text: str, member: _Member, value: Any, style: _Style) -> str:
     indent = _indent(text, member.start)
-    rendered = json.dumps(value, ensure_ascii=False) if indent is None else _laid_out(text, value, indent)
+    rendered = json.dumps(value, ensure_ascii=False) if indent is None else style.laid_out(value, indent)
     return _edited(text, [(member.value, member.end, rendered)])
 
 
@@ -173,26 +193,10 @@ def _indent(text: str, index: int) -> str | None:
     return None if before.strip(" \t") else before
 
 
-def _unit(text: str) -> str:
-    first = next(iter(_object(text, _root(text)).members), None)
-    return (_indent(text, first.start) if first else None) or "  "
-
-
-def _newline(text: str) -> str:
-    return "\r\n" if "\r\n" in text else "\n"
-
-
-def _block(text: str, name: str, value: Any, indent: str) -> str:
-    return f"{json.dumps(name, ensure_ascii=False)}: {_laid_out(text, value, indent)}"
-
-
-def _laid_out(text: str, value: Any, indent: str) -> str:
-    """An object on a line for each of its members, all else on one line."""
-    if not isinstance(value, dict) or not value:
-        return json.dumps(value, ensure_ascii=False)
-    inner, newline = indent + _unit(text), _newline(text)
-    members = [f"{inner}{_block(text, name, each, inner)}" for name, each in value.items()]
-    return f"{{{newline}{f',{newline}'.join(members)}{newline}{indent}}}"
+def _style(text: str, root: _Object) -> _Style:
+    first = next(iter(root.members), None)
+    unit = (_indent(text, first.start) if first else None) or "  "
+    return _Style("\r\n" if "\r\n" in text else "\n", unit)
 
 
 def _on_one_line(name: str, value: Any) -> str:

@@ -89,28 +89,31 @@ class Steps:
         self, original: Original, content: bytes, *, name: str, entry: Json, moved: tuple[str, ...]
     ) -> Step:
         """Replace the file. What was there lies beside it, until the step is undone."""
-        made = _missing_folders(original.target.parent)
-        with locked(original.target.parent):
+        step = Step(
+            client=original.client,
+            file=str(original.file),
+            name=name,
+            entry=entry,
+            moved=moved,
+            before=_hash(original.data),
+            after=_hash(content),
+        )
+        with locked(self._file.parent):
             _require_same(original)
-            last = self.last(original.client, original.file)
-            step = Step(
-                client=original.client,
-                file=str(original.file),
-                name=name,
-                entry=entry,
-                moved=moved,
-                before=_hash(original.data),
-                after=_hash(content),
-                made=made,
-            )
-            joined = last if last is not None and last.after == step.before else None
-            if joined is not None:
-                step = _joined(joined, step)
-            elif original.data is not None:
-                step = dataclasses.replace(step, backup=str(_back_up(original)))
-            with locked(self._file.parent):
-                self._store([*(each for each in self.all() if each != joined), step])
-            replace(original.target, content)
+            known, last = self.all(), self.last(original.client, original.file)
+            if last is not None and last.after == step.before:
+                step = _joined(last, step)
+                self._store([*(each for each in known if each != last), step])
+                replace(original.target, content)
+                return step
+            step = _prepared(step, original)
+            self._store([*known, step])
+            try:
+                replace(original.target, content)
+            except ConfigError:
+                self._store(known)
+                _tidy(step)
+                raise
         return step
 
     def undone(self, step: Step) -> tuple[Original, bytes | None]:
@@ -134,24 +137,15 @@ class Steps:
 
     def undo(self, step: Step, now: Original, content: bytes | None) -> None:
         """Make it so, and forget the step. The backup of a file that was put back is no longer needed."""
-        with locked(now.target.parent):
+        with locked(self._file.parent):
             _require_same(now)
             if content is None:
                 now.target.unlink(missing_ok=True)
             elif content != now.data:
                 replace(now.target, content)
-        self.forget(step)
-        if step.backup and _hash(content) == step.before:
-            Path(step.backup).unlink(missing_ok=True)
-        if content is None:
-            for folder in reversed(step.made):
-                with contextlib.suppress(OSError):  # somebody has put something there
-                    Path(folder).rmdir()
-
-    def forget(self, step: Step) -> None:
-        """Know nothing of it any more."""
-        with locked(self._file.parent):
             self._store([each for each in self.all() if each != step])
+        if _hash(content) == step.before:
+            _tidy(step)
 
     def _store(self, steps: list[Step]) -> None:
         said = {"steps": [dataclasses.asdict(each) for each in steps]}
@@ -196,9 +190,25 @@ def _back_up(original: Original) -> Path:
     return free
 
 
-def _missing_folders(folder: Path) -> tuple[str, ...]:
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
-    return tuple(str(each) for each in reversed(missing))
+def _prepared(step: Step, original: Original) -> Step:
+    """With a backup of what is there, and with a folder where there is none."""
+    folder = original.target.parent
+    missing = [str(each) for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"the folder cannot be made: {error.strerror}", file=str(folder)) from None
+    backup = "" if original.data is None else str(_back_up(original))
+    return dataclasses.replace(step, backup=backup, made=tuple(reversed(missing)))
+
+
+def _tidy(step: Step) -> None:
+    """Take away what was made for the step beside the file itself."""
+    if step.backup:
+        Path(step.backup).unlink(missing_ok=True)
+    for folder in reversed(step.made):
+        with contextlib.suppress(OSError):  # somebody has put something there, or it is gone
+            Path(folder).rmdir()
 
 
 def _kept(step: Step) -> bytes | None:
