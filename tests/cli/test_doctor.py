@@ -104,6 +104,18 @@ def test_held_tools_are_told_of(small: Small, toolfold: Toolfold) -> None:
     assert done.json["servers"][0]["held"] == 1
 
 
+def test_what_is_odd_about_a_server_is_a_line_like_any_other(
+    small: Small, toolfold: Toolfold, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    other = Small(tmp_path / "other")
+    setting("mcp.servers.one", {"command": small.command[0], "args": small.command[1:]})
+    setting("mcp.servers.two", {"command": other.command[0], "args": other.command[1:]})
+    done = toolfold("doctor", "--json")
+    assert "it has the name of 'read'" in found(done, "log", "warn")[0]
+    assert done.err == ""
+
+
 def test_servers_that_are_switched_off_are_not_started(toolfold: Toolfold) -> None:
     setting("mcp.servers.off", {"command": "x", "enabled": False})
     assert "switched off" in found(toolfold("doctor", "--json"), "servers", "warn")[0]

@@ -7,12 +7,14 @@ never what it is.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import stat
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 SLOW_SECONDS = 5.0
 _MOST_AT_ONCE = 64
+_MOST_HEARD = 10
 _LONGEST = 500
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -91,13 +94,14 @@ def command(invocation: Invocation, seconds: float, as_json_: bool) -> int:
     except ConfigError as error:
         findings = [Finding("fail", "settings", str(error), "mend it: toolfold config edit")]
         return _told(findings, [], Redaction(), as_json_)
-    with working("looking at everything…"), ThreadPoolExecutor(1) as aside:
+    with working("looking at everything…"), _heard(config) as heard, ThreadPoolExecutor(1) as aside:
         places = aside.submit(lambda: asyncio.run(_places(config, seconds)))
         servers, problems = _asked(config, seconds)
         findings = [
             *_settings(config),
             *problems,
             *(each for server in servers for each in _of_server(server)),
+            *_told_meanwhile(heard),
             *_trusting(config),
             *_clients(config),
             *_gateway(config),
@@ -176,6 +180,30 @@ def _of_server(server: Health) -> Iterator[Finding]:
     if server.held:
         held = f"{counted(server.held, 'tool')} of {server.name} held until you have looked"
         yield Finding("warn", "review", held, f"toolfold mcp review {server.name}")
+
+
+@contextmanager
+def _heard(config: Config) -> Iterator[list[str]]:
+    """What the log is warned of meanwhile, which becomes findings; a person who wants the log has it too."""
+    messages: list[str] = []
+    handler, log = logging.Handler(logging.WARNING), logging.getLogger("toolfold")
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    before = log.propagate
+    log.propagate = config.log_level in ("debug", "info")
+    log.addHandler(handler)
+    try:
+        yield messages
+    finally:
+        log.removeHandler(handler)
+        log.propagate = before
+
+
+def _told_meanwhile(heard: Sequence[str]) -> Iterator[Finding]:
+    messages = list(dict.fromkeys(heard))
+    for message in messages[:_MOST_HEARD]:
+        yield Finding("warn", "log", message)
+    if len(messages) > _MOST_HEARD:
+        yield Finding("warn", "log", f"and {len(messages) - _MOST_HEARD} more", "toolfold mcp test")
 
 
 def _trusting(config: Config) -> Iterator[Finding]:
