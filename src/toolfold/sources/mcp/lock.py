@@ -43,6 +43,8 @@ class Pin:
 
 Pins = Mapping[str, Pin]
 _Blocks = dict[str, dict[str, Pin]]
+_Texts = dict[str, tuple[Pins, str]]
+"""How blocks were written, to write them again."""
 _NOTHING: Pins = MappingProxyType({})
 
 
@@ -78,6 +80,7 @@ class Lock:
         self._guard = threading.Lock()
         self._seen: tuple[int, ...] | None = None
         self._blocks: _Blocks = {}
+        self._texts: _Texts = {}
 
     def pins(self, server: str) -> Pins | None:
         """The accepted tools of a server; None if nobody has accepted it yet. Raises ConfigError."""
@@ -112,16 +115,16 @@ class Lock:
     def _change(self, change: Callable[[_Blocks], object]) -> _Blocks:
         with self._guard, locked(self.file.parent):
             before = self._read()
-            after = {server: dict(pins) for server, pins in before.items()}
+            after = dict(before)  # a change puts another block in a block's place
             change(after)
             if after != before:
-                replace(self.file, written(after))
+                replace(self.file, written(after, self._texts))
+                self._blocks, self._seen = after, _seen(self.file)
             return after
 
     def _read(self) -> _Blocks:
         try:
-            state = self.file.stat()
-            seen = (state.st_mtime_ns, state.st_size, state.st_ino)
+            seen = _seen(self.file)
             if seen != self._seen:
                 self._blocks = _understood(self._content(), self.file)
                 self._seen = seen
@@ -139,14 +142,31 @@ class Lock:
         return content
 
 
-def written(blocks: Mapping[str, Pins]) -> bytes:
-    """The file's bytes. In ASCII, so that a character nobody sees is seen in a review."""
-    servers = {
-        server: {"tools": {name: _plain(pin) for name, pin in pins.items()}}
-        for server, pins in blocks.items()
-    }
-    content = {"note": _NOTE, "version": VERSION, "servers": servers}
-    return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=True).encode() + b"\n"
+def _seen(file: Path) -> tuple[int, ...]:
+    state = file.stat()
+    return state.st_mtime_ns, state.st_size, state.st_ino
+
+
+def written(blocks: Mapping[str, Pins], texts: _Texts | None = None) -> bytes:
+    """The file's bytes. In ASCII, so that a character nobody sees is seen in a review.
+
+    `texts` remembers blocks: with many servers, most are written as they were.
+    """
+    texts = {} if texts is None else texts
+    for server, pins in blocks.items():
+        if server not in texts or texts[server][0] is not pins:
+            texts[server] = pins, _text(pins)
+    servers = ",".join(f"\n    {json.dumps(server)}: {texts[server][1]}" for server in sorted(blocks))
+    listed = f"{{{servers}\n  }}" if servers else "{}"
+    return (
+        f'{{\n  "note": {json.dumps(_NOTE)},\n  "servers": {listed},\n  "version": {VERSION}\n}}\n'.encode()
+    )
+
+
+def _text(pins: Pins) -> str:
+    block = {"tools": {name: _plain(pin) for name, pin in pins.items()}}
+    text = json.dumps(block, indent=2, sort_keys=True, ensure_ascii=True)
+    return text.replace("\n", "\n    ")  # no line break stands inside a JSON string
 
 
 def _plain(pin: Pin) -> Json:
