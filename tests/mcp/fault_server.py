@@ -1,10 +1,11 @@
 """A small MCP server over stdio that does one thing wrong, on purpose. Standard library only: it starts fast.
 
-    python fault_server.py [--tools N] [--fault NAME] [--unless FILE] [--diary FILE] [--revision 2025-11-25]
+    python fault_server.py [--tools N] [--first NAME] [--revision 2025-11-25]
+                           [--fault NAME] [--unless FILE] [--diary FILE]
 
-The tools are `echo`, which gives its `text` back, and `tool_2` … `tool_N`. The fault shows when `echo` is
-called with the text `now`, or at the moment its name says; never where the file of `--unless` exists. The
-diary has a line for each start, call and cancellation.
+The tools are `echo`, or what `--first` says, which gives its `text` back, and `tool_2` … `tool_N`. The fault
+shows when `echo` is called with the text `now`, or at the moment its name says; never where the file of
+`--unless` exists. The diary has a line for each start, call and cancellation.
 """
 
 from __future__ import annotations
@@ -43,8 +44,10 @@ def tool(name: str) -> dict[str, Any]:
 
 
 class Server:
-    def __init__(self, fault: str, tools: int, revision: str, diary: str) -> None:
-        self.fault, self.tools, self.revision, self.diary = fault, tools, revision, diary
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.fault, self.tools = given.fault, given.tools
+        self.revision, self.diary = given.revision, given.diary
+        self.first, self.others = given.first, "tool" if given.first == "echo" else given.first
         self.calls = 0
 
     def note(self, line: str) -> None:
@@ -104,7 +107,7 @@ class Server:
         )
 
     def list(self, id_: Any, params: dict[str, Any]) -> None:
-        names = ["echo", *(f"tool_{number}" for number in range(2, self.tools + 1))]
+        names = [self.first, *(f"{self.others}_{number}" for number in range(2, self.tools + 1))]
         if self.fault == "crash-at-list":
             raise SystemExit(5)
         if self.fault == "silent-at-list":
@@ -285,12 +288,14 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--fault", default="")
     options.add_argument("--tools", type=int, default=1)
+    options.add_argument("--first", default="echo")
     options.add_argument("--unless", default="")
     options.add_argument("--diary", default="")
     options.add_argument("--revision", default="2025-11-25")
     given = options.parse_args()
-    fault = "" if given.unless and Path(given.unless).exists() else given.fault
-    Server(fault, given.tools, given.revision, given.diary).run()
+    if given.unless and Path(given.unless).exists():
+        given.fault = ""
+    Server(given).run()
 
 
 if __name__ == "__main__":
