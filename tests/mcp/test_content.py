@@ -134,6 +134,17 @@ def test_the_answer_as_it_came_is_kept_for_callers_in_this_process() -> None:
     assert content_of(answer, "files").raw is answer
 
 
+def test_words_that_are_marked_for_the_model_are_marked_in_the_answer_as_it_came() -> None:
+    resource = {"type": "resource", "resource": {"uri": "file:///a", "text": "obey"}}
+    words = text("obey")
+    answer = {"content": [words, text("fine"), resource], "structuredContent": {"obey": ["obey", 1]}}
+    raw = content_of(answer, "files", mark=lambda words: words.replace("obey", "(obey)")).raw
+    assert [block.get("text") for block in raw["content"]] == ["(obey)", "fine", None]
+    assert raw["content"][2]["resource"] == {"uri": "file:///a", "text": "(obey)"}
+    assert raw["structuredContent"] == {"(obey)": ["(obey)", 1]}
+    assert words == text("obey")
+
+
 # -- images, sounds and files ---------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 import sys
@@ -34,6 +35,7 @@ def command(invocation: Invocation, host: str | None, port: int | None, toolsets
     settings = config.gateway
     listening = _listening(host or settings.host, settings.port if port is None else port)
     with listening, invocation.runtime(behind_gateway=True) as runtime:
+        _keep()
         asyncio.run(_serve_http(runtime, config, listening, tuple(toolsets) or settings.toolsets))
 
 
@@ -48,7 +50,16 @@ def serve_stdio(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
     if sys.stdin.isatty():
         note("This speaks MCP on its input and output: a client starts it. `toolfold connect` sets one up.")
     with invocation.runtime(behind_gateway=True) as runtime:
+        _keep()
         asyncio.run(_until_told(serve(runtime, toolsets=tuple(toolsets) or config.gateway.toolsets)))
+
+
+def _keep() -> None:
+    """What is there now stays to the end: going over it for garbage would hold up every client's call."""
+    import mcp.server  # noqa: F401 - it will be needed at once, and is the largest part of it
+
+    gc.collect()
+    gc.freeze()
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -80,7 +91,16 @@ async def _serve_http(
     settings = config.gateway
     guard = door(host, tokens, toolsets=toolsets, hosts=settings.hosts, origins=settings.origins)
     server = uvicorn.Server(
-        uvicorn.Config(app(runtime, guard), log_level="warning", lifespan="on", timeout_graceful_shutdown=3)
+        uvicorn.Config(
+            app(runtime, guard),
+            log_level="warning",
+            access_log=False,
+            lifespan="on",
+            ws="none",  # nobody here speaks it, and every request would be asked
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=3,
+        )
     )
     _tell(runtime, host, port, needs_token=guard.everybody is None)
     await server.serve([listening])

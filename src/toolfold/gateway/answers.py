@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from toolfold.gateway.asking import SERVERS
 from toolfold.model import MCP_SOURCE, Tool, ToolResult
-from toolfold.sources.mcp.content import marked
-from toolfold.sources.mcp.pool import mark
 
 if TYPE_CHECKING:
     import mcp_types
@@ -53,7 +51,7 @@ def tool_answer(result: ToolResult) -> Any:
     if isinstance(raw, mcp_types.InputRequiredResult):
         return with_own_state(raw)
     if isinstance(raw, mcp_types.CallToolResult) and result.stored is None:
-        return _passed(raw)
+        return raw  # its words are marked already
     words = mcp_types.TextContent(
         type="text", text=_plain(result.text) if result.error is None else result.error
     )
@@ -61,23 +59,6 @@ def tool_answer(result: ToolResult) -> Any:
     return mcp_types.CallToolResult(
         content=[words], structured_content=structured, is_error=result.error is not None
     )
-
-
-def _passed(raw: mcp_types.CallToolResult) -> mcp_types.CallToolResult:
-    """A server's own answer, its words marked where they address the model."""
-    said = raw.model_dump(by_alias=True, exclude_none=True, mode="json")
-    said["content"] = [_marked_block(block) for block in said.get("content", ())]
-    if "structuredContent" in said:
-        said["structuredContent"] = marked(said["structuredContent"], mark)
-    return type(raw).model_validate(said)
-
-
-def _marked_block(block: dict[str, Any]) -> dict[str, Any]:
-    if block.get("type") == "text":
-        return {**block, "text": mark(block["text"])}
-    if block.get("type") == "resource" and isinstance(block["resource"].get("text"), str):
-        return {**block, "resource": {**block["resource"], "text": mark(block["resource"]["text"])}}
-    return block
 
 
 def with_own_state(raw: mcp_types.InputRequiredResult) -> mcp_types.InputRequiredResult:

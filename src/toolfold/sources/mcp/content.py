@@ -55,7 +55,28 @@ def content_of(result: Any, server: str, *, mark: Mark = as_it_is) -> Content:
     value = reading.value(said.get("structuredContent"))
     if is_error and not value:
         value = f"MCP server {server!r} says that the call failed, and no more."
-    return Content(value=marked(value, mark), blocks=tuple(reading.media), is_error=is_error, raw=result)
+    told = marked(value, mark)
+    raw = result if told == value else _marked_answer(result, said, mark)
+    return Content(value=told, blocks=tuple(reading.media), is_error=is_error, raw=raw)
+
+
+def _marked_answer(result: Any, said: Mapping[str, Any], mark: Mark) -> Any:
+    """A server's own answer, its words told as the mark tells them, for whoever takes it as it is."""
+    told = {**said, "content": [_marked_block(block, mark) for block in _listed(said.get("content", ()))]}
+    if "structuredContent" in said:
+        told["structuredContent"] = marked(said["structuredContent"], mark)
+    return told if isinstance(result, Mapping) else type(result).model_validate(told)
+
+
+def _marked_block(block: Any, mark: Mark) -> Any:
+    if not isinstance(block, Mapping):
+        return block
+    if block.get("type") == "text":
+        return {**block, "text": mark(_text(block.get("text")))}
+    resource = block.get("resource")
+    if isinstance(resource, Mapping) and isinstance(resource.get("text"), str):
+        return {**block, "resource": {**resource, "text": mark(resource["text"])}}
+    return block
 
 
 def resource_content(result: Any, *, mark: Mark = as_it_is) -> Content:
