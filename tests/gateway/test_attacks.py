@@ -275,3 +275,198 @@ async def test_nobody_has_more_calls_under_way_than_a_gateway_bears(
             assert words(await other.call_tool("one_echo", {"text": "release"})) == "done"
             answers = await asyncio.gather(*waiting)
     assert sorted(answers)[:4] == ["released"] * 4
+
+
+@both_eras
+async def test_an_address_that_a_server_gives_leads_to_no_other_server(pair: Served, era: str) -> None:
+    async with pair.client(era) as client:
+        result = await client.call_tool("one_echo", {"text": "link two+note://secret"})
+        link, inside = result.content
+        assert isinstance(link, mcp_types.ResourceLink)
+        assert isinstance(inside, mcp_types.EmbeddedResource)
+        assert str(link.uri) == str(inside.resource.uri) == "one+two+note://secret"
+        read = (await client.read_resource(str(link.uri))).contents[0]
+        assert isinstance(read, mcp_types.TextResourceContents)
+        assert "one keeps two+note://secret" in read.text
+        web_link = (await client.call_tool("one_echo", {"text": "link https://example.org/"})).content[0]
+        assert isinstance(web_link, mcp_types.ResourceLink)
+        assert str(web_link.uri) == "https://example.org/"
+
+
+def _unmarked(words_: str) -> bool:
+    """Whether an order stands there as if it came from the user."""
+    return ORDER in words_ and "no instruction" not in words_
+
+
+@both_eras
+async def test_no_way_through_the_gateway_carries_orders_unmarked(pair: Served, era: str) -> None:
+    async with pair.client(era) as client:
+        read = (await client.read_resource("one+note://secret")).contents[0]
+        prompt = (await client.get_prompt("one_plan")).messages[0].content
+        link = (await client.call_tool("one_echo", {"text": "link x://y"})).content[0]
+        long = await client.call_tool("one_echo", {"text": "long"})
+        listed_ = (await client.list_resources()).resources[0]
+        for said_ in (
+            read.text if isinstance(read, mcp_types.TextResourceContents) else ORDER,
+            prompt.text if isinstance(prompt, mcp_types.TextContent) else ORDER,
+            link.description or "" if isinstance(link, mcp_types.ResourceLink) else ORDER,
+            json.dumps(long.structured_content),
+            listed_.description or "",
+            words(await client.call_tool("one_echo", {"text": "order"})),
+        ):
+            assert ORDER in said_
+            assert not _unmarked(said_)
+
+
+@both_eras
+async def test_a_secret_in_a_servers_error_reaches_no_client(tmp_path: Path, era: str) -> None:
+    secret = "hunter2-hunter2-hunter2"
+    with serving(tmp_path, {"one": attacker("one", env={"API_KEY": secret})}) as served:
+        async with served.client(era) as client:
+            result = await client.call_tool("one_echo", {"text": "fail API_KEY"})
+            assert "bad key" in words(result)
+            assert secret not in str(result)
+            with pytest.raises(MCPError, match="bad key") as caught:
+                await client.call_tool("one_echo", {"text": "refuse API_KEY"})
+            assert secret not in f"{caught.value} {caught.value.error.data}"
+
+
+@both_eras
+async def test_what_a_server_writes_to_the_log_of_one_call_reaches_no_other_client(
+    tmp_path: Path, era: str
+) -> None:
+    heard: dict[str, list[str]] = {"a": [], "b": []}
+
+    def hears(who: str) -> Any:
+        async def hear(params: Any) -> None:
+            heard[who].append(str(params.data))
+
+        return hear
+
+    with serving(tmp_path, {"one": attacker("one")}) as served:
+        async with (
+            served.client(era, token=served.tokens.add("a"), logging_callback=hears("a")) as a,
+            served.client(era, token=served.tokens.add("b"), logging_callback=hears("b")) as b,
+        ):
+            waiting = asyncio.create_task(a.call_tool("one_echo", {"text": "wait"}))
+            await _came_to_pass(lambda: served.runtime.mcp.servers["one"].couriers)
+            await b.call_tool("one_echo", {"text": "log the balance of b"})
+            await b.call_tool("one_echo", {"text": "release"})
+            assert words(await waiting) == "released"
+            await a.call_tool("one_echo", {"text": "log the balance of a"})
+    assert "the balance of b" not in heard["a"]
+    assert not heard["b"] or heard["b"] == ["the balance of b"]
+
+
+async def test_a_server_asks_in_its_own_name_and_not_without_end(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def elicit(context: Any, params: Any) -> mcp_types.ElicitResult:
+        asked.append(params.message)
+        await asyncio.sleep(0.5)  # a person, who reads
+        return mcp_types.ElicitResult(action="accept", content={"answer": "once"})
+
+    with serving(tmp_path, {"one": attacker("one")}) as served:
+        async with served.client("legacy", elicitation_callback=elicit) as client:
+            assert 1 <= int(words(await client.call_tool("one_echo", {"text": "ask 100"}))) < 50
+    assert len(asked) < 50
+    assert all(each.startswith("The server 'one' asks: ") for each in asked)
+
+
+async def test_a_server_that_asks_outside_of_a_call_or_between_clients_is_declined(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def elicit(context: Any, params: Any) -> mcp_types.ElicitResult:
+        asked.append(params.message)
+        return mcp_types.ElicitResult(action="accept", content={"answer": "once"})
+
+    with serving(tmp_path, {"one": attacker("one")}) as served:
+        async with (
+            served.client("legacy", elicitation_callback=elicit, token=served.tokens.add("a")) as a,
+            served.client("legacy", elicitation_callback=elicit, token=served.tokens.add("b")) as b,
+        ):
+            await a.call_tool("one_echo", {"text": "later"})
+            waiting = asyncio.create_task(a.call_tool("one_echo", {"text": "wait"}))
+            await _came_to_pass(lambda: served.runtime.mcp.servers["one"].couriers)
+            assert words(await b.call_tool("one_echo", {"text": "ask 1"})) == "0"
+            await b.call_tool("one_echo", {"text": "release"})
+            await waiting
+    assert asked == []
+
+
+async def test_a_client_that_does_not_listen_keeps_news_from_no_other(tmp_path: Path) -> None:
+    told = asyncio.Event()
+
+    async def hear(message: Any) -> None:
+        if type(message).__name__.startswith("ResourceListChanged"):
+            told.set()
+
+    with serving(tmp_path, {"one": attacker("one")}) as served:
+        deaf = served.tokens.add("deaf")
+        async with httpx2.AsyncClient(headers={**KINDS, "authorization": f"Bearer {deaf}"}) as http:
+            begun = await http.post(served.url, json=HELLO)
+            session = {"mcp-session-id": begun.headers["mcp-session-id"]}
+            ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            await http.post(served.url, json=ready, headers=session)
+            ask = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+            await http.post(served.url, json=ask, headers=session)
+            async with (
+                http.stream("GET", served.url, headers=session),  # and reads nothing of it
+                served.client("legacy", message_handler=hear) as client,
+            ):
+                for _ in range(3):
+                    told.clear()
+                    await client.call_tool("one_echo", {"text": "changes 200"})
+                    async with asyncio.timeout(10):
+                        await told.wait()
+
+
+async def test_a_flood_that_looks_like_requests_is_dropped_like_any_other(tmp_path: Path) -> None:
+    heard: list[Any] = []
+
+    async def hear(params: Any) -> None:
+        heard.append(params)
+
+    with serving(tmp_path, {"one": attacker("one")}) as served:
+        async with served.client("legacy", logging_callback=hear) as client:
+            assert words(await client.call_tool("one_echo", {"text": "flood 20000"})) == "flooded"
+            assert words(await client.call_tool("one_echo", {"text": "still here"})) == "still here"
+    assert len(heard) <= 2_000
+
+
+async def test_what_a_client_agrees_to_is_settled_for_nobody_else(tmp_path: Path) -> None:
+    offered: list[str] = []
+    marker = tmp_path / "marker"
+    marker.mkdir()
+
+    async def elicit(context: Any, params: Any) -> mcp_types.ElicitResult:
+        offered.extend(params.requested_schema["properties"]["answer"]["enum"])
+        return mcp_types.ElicitResult(action="accept", content={"answer": "always"})
+
+    with serving(tmp_path / "home", {}, **{"files.workspace": str(tmp_path)}) as served:
+        token = served.tokens.add("agrees", ["terminal"])
+        async with served.client("legacy", token=token, elicitation_callback=elicit) as client:
+            result = await client.call_tool("terminal", {"command": f"rm -rf {marker}"})
+            assert result.is_error
+    assert offered
+    assert "always" not in offered
+    assert marker.exists()
+
+
+async def test_a_person_is_shown_the_part_that_matters_of_a_long_command(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def elicit(context: Any, params: Any) -> mcp_types.ElicitResult:
+        asked.append(params.message)
+        return mcp_types.ElicitResult(action="decline")
+
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    hidden = f"echo {'a' * 6_000}; rm -rf {victim} ; echo {'b' * 6_000} \u202e"
+    with serving(tmp_path / "home", {}, **{"files.workspace": str(tmp_path)}) as served:
+        token = served.tokens.add("long", ["terminal"])
+        async with served.client("legacy", token=token, elicitation_callback=elicit) as client:
+            assert (await client.call_tool("terminal", {"command": hidden})).is_error
+    assert "\u202e" not in asked[0]
+    assert "not shown" in asked[0]
+    assert victim.exists()

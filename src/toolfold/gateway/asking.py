@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from toolfold.errors import shown
+from toolfold.approval.visible import brief, visible
 from toolfold.model import Answer, ApprovalRequest, Json
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MOST_WAITING = 64
 SECONDS = 300.0
+LONGEST = 4_000
 KEY = "toolfold"
 OWN = "toolfold:"
 """What the states of our own calls begin with; those of the servers behind us begin with `SERVERS`."""
@@ -32,13 +33,15 @@ SERVERS = "server:"
 def question(request: ApprovalRequest) -> tuple[str, Json]:
     """The words and the form that a client shows its person."""
     what = request.command or json.dumps(request.args, ensure_ascii=False, default=str)
+    part = request.part if request.part.strip() != request.command.strip() else ""
     lines = [
         f"May {request.tool.name!r} run?",
-        shown(what, 4_000),
-        f"Why you are asked: {request.reason}",
-        *(f"Also: {each}" for each in request.also[:5]),
+        visible(brief(what, LONGEST)),
+        *([f"The part that matters: {visible(brief(part, 500))}"] if part else []),
+        f"Why you are asked: {visible(request.reason)}",
+        *(f"Also: {visible(each)}" for each in request.also[:5]),
     ]
-    offered = [each.value for each in request.answers]
+    offered = [each.value for each in _heard_here(request)]
     answer = {"type": "string", "title": "Answer", "enum": offered, "default": Answer.DENY.value}
     return "\n".join(lines), {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
 
@@ -46,8 +49,13 @@ def question(request: ApprovalRequest) -> tuple[str, Json]:
 def heard(action: str, content: Any, request: ApprovalRequest) -> Answer:
     """What the person said, if it is one of the answers that were offered."""
     said = content.get("answer") if action == "accept" and isinstance(content, dict) else None
-    offered = {each.value: each for each in request.answers}
+    offered = {each.value: each for each in _heard_here(request)}
     return offered.get(said, Answer.DENY) if isinstance(said, str) else Answer.DENY
+
+
+def _heard_here(request: ApprovalRequest) -> list[Answer]:
+    """Without "always": what a client says holds for that client, and not for everybody from then on."""
+    return [each for each in request.answers if each is not Answer.ALWAYS]
 
 
 class Waiting:

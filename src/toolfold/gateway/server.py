@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
 from collections import Counter
@@ -17,12 +18,12 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from toolfold.errors import CallError, OutOfScope
-from toolfold.gateway import asking
+from toolfold.gateway import asking, foreign
 from toolfold.gateway.addresses import Addresses
 from toolfold.gateway.answers import tool_answer, with_own_state
 from toolfold.gateway.seats import Seat
 from toolfold.gateway.tokens import Client
-from toolfold.model import Json, ToolResult
+from toolfold.model import MCP_SOURCE, Json, ToolResult
 from toolfold.sources.mcp.courier import Courier
 
 if TYPE_CHECKING:
@@ -179,7 +180,27 @@ class Gateway:
             return answer
         if isinstance(answer.raw, MCPError):  # an answer to the request, and not to the call of a tool
             raise answer.raw
-        return tool_answer(answer)
+        return self._as_known(tool_answer(answer), self._server_of(answer.name))
+
+    def _server_of(self, name: str) -> str:
+        """The server of a tool; empty where it has none."""
+        tool = self._runtime.registry.snapshot().get(name)
+        return tool.source.name if tool is not None and tool.source.kind == MCP_SOURCE else ""
+
+    def _as_known(self, answer: Any, server: str) -> Any:
+        """A server's answer, with addresses and questions under its name."""
+        if not server:
+            return answer
+        if hasattr(answer, "input_requests"):
+            return foreign.asked(answer, server)
+        for kind, known in (
+            ("content", foreign.result),
+            ("contents", foreign.read),
+            ("messages", foreign.prompt),
+        ):
+            if hasattr(answer, kind):
+                return known(answer, functools.partial(self._addresses.resource, server))
+        return answer
 
     async def _read_resource(self, context: Any, params: Any) -> Any:
         seat = self._seat(context)
@@ -192,18 +213,7 @@ class Gateway:
             answer = await self._interactive(seat, context, params, uri, None, read)
         except OutOfScope:
             raise _no_such(uri) from None
-        return self._readdressed(_raw(answer, uri), seat, uri)
-
-    def _readdressed(self, answer: Any, seat: Seat, uri: str) -> Any:
-        """What was read, under the addresses the client knows."""
-        if not hasattr(answer, "contents"):
-            return answer
-        server, _ = seat.resource_owner(uri)
-        contents = [
-            each.model_copy(update={"uri": self._addresses.resource(server, str(each.uri))})
-            for each in answer.contents
-        ]
-        return answer.model_copy(update={"contents": contents})
+        return self._as_known(_raw(answer, uri), seat.resource_owner(uri)[0])
 
     async def _get_prompt(self, context: Any, params: Any) -> Any:
         seat = self._seat(context)
@@ -216,36 +226,27 @@ class Gateway:
             answer = await self._interactive(seat, context, params, params.name, args, get)
         except OutOfScope as error:
             raise _invalid(str(error)) from None
-        return _raw(answer, params.name)
+        return self._as_known(_raw(answer, params.name), seat.prompt_owner(params.name)[0])
 
     async def _list_resources(self, context: Any, _params: Any) -> Any:
         import mcp_types
 
         found = await self._seat(context).resources("resources/list")
-        listed = [
-            each.model_copy(update={"uri": self._addresses.resource(server, str(each.uri))})
-            for server, each in found
-        ]
+        listed = foreign.listed(found, "uri", self._addresses.resource)
         return mcp_types.ListResourcesResult(resources=listed)
 
     async def _list_templates(self, context: Any, _params: Any) -> Any:
         import mcp_types
 
         found = await self._seat(context).resources("resources/templates/list")
-        listed = [
-            each.model_copy(update={"uri_template": self._addresses.resource(server, each.uri_template)})
-            for server, each in found
-        ]
+        listed = foreign.listed(found, "uri_template", self._addresses.resource)
         return mcp_types.ListResourceTemplatesResult(resource_templates=listed)
 
     async def _list_prompts(self, context: Any, _params: Any) -> Any:
         import mcp_types
 
         found = await self._seat(context).prompts()
-        listed = [
-            each.model_copy(update={"name": self._addresses.prompt(server, each.name)})
-            for server, each in found
-        ]
+        listed = foreign.listed(found, "name", self._addresses.prompt)
         return mcp_types.ListPromptsResult(prompts=listed)
 
     async def _subscribe(self, context: Any, params: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -37,6 +38,7 @@ from toolfold.sources.mcp.offers import MOST_TOOLS, Listing, read_offers
 from toolfold.sources.mcp.wire import CODE, FAULT, Wire
 
 MOST_PAGES = 100
+MOST_DATA = 100_000
 CLOSE_SECONDS = 8.0
 SETTLE_SECONDS = 1.0
 PROBE_SECONDS = 3.0
@@ -195,7 +197,8 @@ class Connection:
                 courier.tell(courier.progress(done, total, message))
 
         work = _for(courier, self._called(tool, args, heard, courier))
-        return await self._answer(work, patience, f"a call of {tool!r}")
+        answer = await self._answer(work, patience, f"a call of {tool!r}")
+        return _without_secrets(answer, self._wiring.log.redact)
 
     def _called(self, tool: str, args: Json, heard: Any, courier: Courier | None) -> Any:
         if courier is None or not courier.resolves or not self._is_modern:
@@ -536,7 +539,28 @@ def _told(server: str, error: BaseException | None, is_over: bool, redact: Redac
         return Lost(server, f"was lost: {problem}.", advice=_UNKNOWN)
     if error.code == PARSE_ERROR and "parse" in problem.lower():
         return Garbled(server, "sent an answer that is not well-formed.", advice=_UNKNOWN)
-    return Rejected(server, f"answered: {shown(problem, 2_000)}", original=error)
+    original = MCPError(error.code, problem, _unless_secret(error.data, redact))
+    return Rejected(server, f"answered: {shown(problem, 2_000)}", original=original)
+
+
+def _unless_secret(data: Any, redact: Redaction) -> Any:
+    """What comes with an error is a courtesy: not at the price of a secret or a flood."""
+    written = "" if data is None else json.dumps(data, default=str)
+    return None if len(written) > MOST_DATA or redact.finds_any(written) else data
+
+
+def _without_secrets(answer: Any, redact: Redaction) -> Any:
+    """The answer; where it tells of a failure, its words without secrets, as those of every error."""
+    if getattr(answer, "is_error", False) is not True:
+        return answer
+    content = [
+        block.model_copy(update={"text": redact(block.text)})
+        if block.type == "text" and redact.finds_any(block.text)
+        else block
+        for block in answer.content
+    ]
+    kept = _unless_secret(answer.structured_content, redact)
+    return answer.model_copy(update={"content": content, "structured_content": kept})
 
 
 def _ours(server: str, kind: str, problem: str) -> ServerFailed:

@@ -13,9 +13,16 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from toolfold.visible import visible
+
 if TYPE_CHECKING:
     from toolfold.sources.mcp.people import Voice
     from toolfold.sources.mcp.supervisor import Supervised
+
+
+MOST_ASKED = 8
+"""How many questions of one server wait for a client at once."""
+MOST_UNTOLD = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,15 +43,25 @@ class Courier:
     """What the client answered when the same call was made before."""
     state: str | None = None
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    untold: set[Any] = field(default_factory=set)
+    """What is on its way to the client."""
 
     async def ask(self, way: Callable[[Any], Coroutine[Any, Any, Any]], params: Any) -> Any:
         """Ask the client, in its own loop."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(way(params), self.loop))
 
     def tell(self, work: Coroutine[Any, Any, None]) -> None:
-        """Tell the client something. Nobody waits for it, and a client that is gone is no fault."""
+        """Tell the client something. Nobody waits for it, and a client that is gone is no fault.
+
+        One that does not listen is told no more until it has heard what is on its way.
+        """
+        if len(self.untold) >= MOST_UNTOLD:
+            work.close()
+            return
         with contextlib.suppress(RuntimeError):
             future = asyncio.run_coroutine_threadsafe(work, self.loop)
+            self.untold.add(future)
+            future.add_done_callback(self.untold.discard)
             future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
@@ -52,6 +69,11 @@ def one_of(couriers: list[Courier]) -> Courier | None:
     """The courier of the only client there is: a question of unknown origin is no other client's business."""
     clients = {each.client for each in couriers}
     return couriers[-1] if len(clients) == 1 else None
+
+
+def in_its_name(params: Any, server: str) -> Any:
+    """A server's question, which says whose it is: its words may claim to be ours or another's."""
+    return params.model_copy(update={"message": f"The server {server!r} asks: {visible(params.message)}"})
 
 
 class Relay:
@@ -67,18 +89,20 @@ class Relay:
 
     async def elicit(self, context: Any, params: Any) -> Any:
         """A question for a person."""
-        courier = one_of(self._server.couriers)
-        if self._server.settings.elicitation == "ask" and courier is not None and courier.elicit is not None:
-            return await self._asked(courier, courier.elicit, params)
-        if (answer := self._voice.elicitation) is not None:
-            return await answer(context, params)
         from mcp_types import ElicitResult
 
+        courier = one_of(self._server.couriers)
+        if self._server.settings.elicitation == "ask" and courier is not None and courier.elicit is not None:
+            if self._asking >= MOST_ASKED:  # nobody can answer a flood
+                return ElicitResult(action="decline")
+            return await self._asked(courier, courier.elicit, in_its_name(params, self._server.name))
+        if (answer := self._voice.elicitation) is not None:
+            return await answer(context, params)
         return ElicitResult(action="decline")
 
     async def sample(self, context: Any, params: Any) -> Any:
         """A question for the model."""
-        courier = one_of(self._server.couriers)
+        courier = one_of(self._server.couriers) if self._asking < MOST_ASKED else None
         if self._server.settings.sampling != "deny" and courier is not None and courier.sample is not None:
             return await self._asked(courier, courier.sample, params)
         if (answer := self._voice.sampling) is not None:
@@ -88,10 +112,10 @@ class Relay:
         return ErrorData(code=INVALID_REQUEST, message="nobody here lets servers use a model")
 
     async def log(self, params: Any) -> None:
-        """Words for the log of whoever has a call under way."""
-        for courier in self._server.couriers:
-            if courier.log is not None:
-                courier.tell(courier.log(self._server.name, params))
+        """Words for the log of whoever has a call under way. With several, nobody knows whose they are."""
+        courier = one_of(self._server.couriers)
+        if courier is not None and courier.log is not None:
+            courier.tell(courier.log(self._server.name, params))
 
     async def _asked(
         self, courier: Courier, way: Callable[[Any], Coroutine[Any, Any, Any]], params: Any

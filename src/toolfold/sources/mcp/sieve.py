@@ -6,6 +6,7 @@ the tools that were listed with it. Looks at bytes and plain data; knows no tran
 
 from __future__ import annotations
 
+import json
 import time
 from collections import deque
 from collections.abc import Callable
@@ -24,6 +25,15 @@ class Flooded(ValueError):
     """There is no end of notifications."""
 
 
+def _is_request(message: bytes) -> bool:
+    """Whether it wants an answer. The word `id` may stand anywhere in it; an event may have several lines."""
+    _, brace, rest = message.replace(b"\ndata:", b"\n").partition(b"{")
+    try:
+        return "id" in json.loads(brace + rest)
+    except (ValueError, RecursionError):
+        return False
+
+
 class Sieve:
     """Drops what is too much. One for each connection."""
 
@@ -34,7 +44,7 @@ class Sieve:
 
     def drops(self, message: bytes) -> bool:
         """Whether this is one notification too many. Looks at the bytes: a flood is not worth parsing."""
-        if b'"method"' not in message or b'"id"' in message:
+        if b'"method"' not in message or (b'"id"' in message and _is_request(message)):
             return False
         now = time.monotonic()
         if len(self._notices) < MOST_NOTICES or now - self._notices[0] >= 1.0:
