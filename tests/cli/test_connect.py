@@ -253,6 +253,7 @@ class TestEveryProgram:
         assert url in said
         assert "TF_TOKEN" in said
         found = {each.name: each for each in opened(client, person / FILES[client]).answer(person).found}
+        assert "description" in held(person, client)["toolfold"] or client != "goose"  # Goose insists
         assert found["toolfold"].settings["headers"] == {"Authorization": "Bearer ${TF_TOKEN}"}
 
 
@@ -398,6 +399,27 @@ class TestCommand:
             assert "nothing to undo" in toolfold("connect", "cursor", "--undo").out
         below_a_file = person / FILES["cursor"] / "mcp.json"
         assert "cannot be read" in toolfold("connect", "cursor", "--file", str(below_a_file), "--yes").err
+
+    def test_codex_is_told_which_variables_to_hand_on(self, person: Path, toolfold: Toolfold) -> None:
+        words = (
+            "--env",
+            "A=${ONE:-x}",
+            "--pass-env",
+            "TWO",
+            "--no-test",
+            "--yes",
+            "run",
+            "${THREE}",
+            "$${NO}",
+        )
+        toolfold("mcp", "add", "some", *words)
+        toolfold(
+            "mcp", "add", "web", "http://127.0.0.1:1/mcp", "--header", "A: ${FOUR}", "--no-test", "--yes"
+        )
+        (person / FILES["codex"]).write_text('[mcp_servers.x]\ncommand = "x"\nenv_vars = ["FIVE"]\n')
+        assert toolfold("connect", "codex", "--replace", "--yes").code == 0
+        entry = held(person, "codex")["toolfold"]
+        assert entry["env_vars"] == ["FIVE", "FOUR", "ONE", "THREE", "TWO"]
 
     def test_a_private_file_stays_private_and_so_is_its_backup(
         self, person: Path, toolfold: Toolfold, home: Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -142,9 +142,9 @@ def _connect(invocation: Invocation, config: Config, steps: Steps, file: Path, o
 
     title = CLIENTS[options.client].title
     way = _way(invocation, config, options)
-    entry = entry_of(options.client, options.name, way)
     original = opened(options.client, file)
     moving = _moving(config, original, way, options) if options.replaces else []
+    entry = entry_of(options.client, options.name, replace(way, passed=_needed(config, moving)))
     moved = tuple(each.found.name for each in moving)
     content = changed(original, options.name, entry, dict.fromkeys(moved))
     if content == original.data:
@@ -192,6 +192,14 @@ def _moving(config: Config, original: Original, way: Way, options: _Options) -> 
         if each.name in original.servers and each.name != options.name and not is_gateway(each.settings, way)
     ]
     return list(candidates(own, config.mcp.servers))
+
+
+def _needed(config: Config, moving: Sequence[Candidate]) -> tuple[str, ...]:
+    from toolfold.config.servers import usable
+    from toolfold.connecting import needed_by
+
+    servers = [*config.mcp.servers.values(), *(usable(each.found.settings) for each in moving)]
+    return needed_by(each for each in servers if each.enabled)
 
 
 def _remarks(candidate: Candidate) -> Sequence[str]:

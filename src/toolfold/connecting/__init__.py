@@ -1,12 +1,14 @@
 """Toolfold's gateway in the settings of other programs: put there, and taken out again without a trace.
 
-`starting` says how the gateway is started, `entries` how each program writes that down, `json_text`,
-`toml_text` and `yaml_text` change one place of a text and nothing else, `originals` reads a program's file
-and makes the new one, `steps` replaces it with a backup and undoes that. Asks nobody and prints nothing.
+`starting` says how the gateway is started, `needed` which variables its servers want, `entries` how each
+program writes that down. `json_text`, `toml_text` and `yaml_text` change one place of a text and no other,
+`originals` reads a program's file and makes the new one, `steps` replaces it with a backup and undoes that.
+Asks nobody and prints nothing.
 """
 
 from toolfold.connecting.differences import difference
 from toolfold.connecting.entries import Way, entry_of, is_gateway, section_of
+from toolfold.connecting.needed import needed_by
 from toolfold.connecting.originals import Original, changed, opened
 from toolfold.connecting.starting import Running, command_of, here
 from toolfold.connecting.steps import ChangedSince, Step, Steps
@@ -24,6 +26,7 @@ __all__ = [
     "entry_of",
     "here",
     "is_gateway",
+    "needed_by",
     "opened",
     "section_of",
 ]

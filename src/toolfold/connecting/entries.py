@@ -16,6 +16,7 @@ from toolfold.sources.mcp.importing.found import Client
 # The first start may have to download what is started.
 _STARTING_SECONDS = 60
 _CALL_SECONDS = 300
+_ABOUT = "All MCP servers behind Toolfold."
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class Way:
 
     command: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
+    passed: tuple[str, ...] = ()
+    """Variables of the user's that servers behind the gateway need, by name."""
     url: str = ""
     token_variable: str = ""
     """The variable that holds the token. The token itself is never written down."""
@@ -59,10 +62,12 @@ def _started(client: Client, name: str, way: Way) -> Json:
     program, *arguments = way.command
     said: Json = {"command": program, "args": arguments}
     if client == "goose":
-        said = {"enabled": True, "type": "stdio", "name": name, "cmd": program, "args": arguments}
-        said["timeout"] = _CALL_SECONDS
+        said = {"enabled": True, "type": "stdio", "name": name, "description": _ABOUT}
+        said |= {"cmd": program, "args": arguments, "timeout": _CALL_SECONDS}
     elif client == "codex":
         said["startup_timeout_sec"] = _STARTING_SECONDS
+        if way.passed:  # the one program that hands on nothing but what is named
+            said["env_vars"] = list(way.passed)
     elif client in ("claude-code", "vscode"):
         said = {"type": "stdio", **said}
     if way.variables:
@@ -79,8 +84,8 @@ def _reached(client: Client, name: str, way: Way) -> Json:
     if client == "windsurf":
         said = {"serverUrl": way.url}
     elif client == "goose":
-        said = {"enabled": True, "type": "streamable_http", "name": name, "uri": way.url}
-        said |= {"timeout": _CALL_SECONDS, **({"env_keys": [variable]} if variable else {})}
+        said = {"enabled": True, "type": "streamable_http", "name": name, "description": _ABOUT}
+        said |= {"uri": way.url, "timeout": _CALL_SECONDS, **({"env_keys": [variable]} if variable else {})}
     return {**said, **({"headers": headers} if headers else {})}
 
 
