@@ -13,6 +13,11 @@ import pytest
 from toolfold.environments import Environment
 from toolfold.environments.sandbox import Sandbox
 
+USUAL = {
+    *("PATH", "HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TERM", "USER", "LOGNAME", "SHELL", "TZ"),
+    *("PWD", "OLDPWD", "SHLVL", "_", "TMPDIR", "TOOLFOLD_RUN", "GIVEN"),
+}
+
 
 @pytest.fixture
 def land() -> Iterator[Path]:
@@ -37,12 +42,16 @@ def walled(land: Path, **options: object) -> Sandbox:
     )
 
 
-@pytest.fixture
-async def sandbox(land: Path) -> AsyncIterator[Environment]:
-    backend = walled(land)
+async def skip_where_it_cannot_run(backend: Sandbox) -> None:
     readiness = await backend.check()
     if not readiness.available:
         pytest.skip(f"{readiness.reason}. {readiness.advice}")
+
+
+@pytest.fixture
+async def sandbox(land: Path) -> AsyncIterator[Environment]:
+    backend = walled(land)
+    await skip_where_it_cannot_run(backend)
     async with Environment(backend, variables={"GIVEN": "1"}) as environment:
         yield environment
 
@@ -64,6 +73,63 @@ async def test_the_system_can_be_read_and_credentials_cannot(sandbox: Environmen
 async def test_the_runtime_s_own_files_are_not_seen(sandbox: Environment, land: Path) -> None:
     (land / "state" / "audit").write_text("who did what")
     assert (await sandbox.run(f"cat {land}/state/audit")).code == 1
+
+
+async def test_a_project_around_them_shows_neither_credentials_nor_the_runtime_s_files(land: Path) -> None:
+    walled(land)
+    (land / "state" / "audit").write_text("who did what")
+    home = land / "home"
+    around = Sandbox(
+        home=land,
+        notes=land / "state" / "notes",
+        environment={**os.environ, "HOME": str(home)},
+        hidden=[land / "state"],
+    )
+    await skip_where_it_cannot_run(around)
+    async with Environment(around) as environment:
+        done = await environment.run(
+            f"cat {home}/notes.txt; ls -A {home}/.ssh; cat {home}/.netrc {land}/state/audit; touch made;"
+            f" echo mine >{land}/state/audit; echo mine >{home}/.netrc; echo cached >~/.cache/inside"
+        )
+        assert "readable" in done.output
+        assert "id_ed25519" not in done.output
+        assert "password" not in done.output
+        assert "who did what" not in done.output
+    assert (land / "made").exists()
+    assert (land / "state" / "audit").read_text() == "who did what"
+    assert (home / ".netrc").read_text() == "password"
+    assert list((home / ".cache").iterdir()) == []
+
+
+async def test_a_project_in_a_hidden_folder_is_shown(land: Path) -> None:
+    walled(land)
+    project = land / "state" / "project"
+    project.mkdir()
+    inside = Sandbox(
+        home=project, notes=land / "state" / "notes", environment=os.environ, hidden=[land / "state"]
+    )
+    await skip_where_it_cannot_run(inside)
+    async with Environment(inside) as environment:
+        assert (await environment.run("touch made")).code == 0
+    assert (project / "made").exists()
+
+
+async def test_links_and_mounts_lead_nowhere(sandbox: Environment, land: Path) -> None:
+    done = await sandbox.run(
+        "ln -s ~ way; echo x >way/notes.txt; ln ~/notes.txt hard; echo x >/proc/self/root/etc/hostname;"
+        " echo x >/proc/1/root/etc/hostname; echo x >/proc/sys/kernel/hostname;"
+        " unshare -Urm sh -c 'mount -o remount,rw /; echo x >~/notes.txt'; echo over"
+    )
+    assert done.output.endswith("over\n")
+    assert (land / "home" / "notes.txt").read_text() == "readable"
+    assert not (land / "project" / "hard").exists()
+
+
+async def test_the_runtime_s_variables_are_in_no_process_that_is_seen(
+    sandbox: Environment,
+) -> None:
+    done = await sandbox.run("cat /proc/[0-9]*/environ | tr '\\0' '\\n' | cut -d= -f1 | sort -u")
+    assert set(done.output.split()) <= USUAL
 
 
 async def test_there_is_no_network_unless_it_is_allowed(sandbox: Environment, land: Path) -> None:

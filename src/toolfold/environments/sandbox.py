@@ -22,8 +22,13 @@ PROBE_SECONDS = 5.0
 # Below the user's home: what lets one act as the user elsewhere.
 CREDENTIALS = (
     ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".git-credentials", ".pgpass", ".npmrc",
-    ".pypirc", ".config/gcloud", ".config/gh", ".config/rclone", ".password-store", ".local/share/keyrings",
-    ".mozilla", ".config/google-chrome", ".config/chromium", ".bash_history", ".zsh_history",
+    ".pypirc", ".my.cnf", ".s3cfg", ".boto", ".vault-token", ".cargo/credentials", ".cargo/credentials.toml",
+    ".gem/credentials", ".m2/settings.xml", ".terraform.d", ".huggingface",
+    ".config/gcloud", ".config/gh", ".config/hub", ".config/glab-cli", ".config/rclone", ".config/op",
+    ".config/doctl", ".config/git/credentials", ".config/containers", ".modal.toml",
+    ".password-store", ".local/share/keyrings", ".mozilla", ".thunderbird", ".config/google-chrome",
+    ".config/chromium", ".config/BraveSoftware", ".config/microsoft-edge", ".claude", ".codex",
+    ".bash_history", ".zsh_history", ".python_history", ".psql_history", ".mysql_history",
 )  # fmt: skip
 
 _OUTSIDE = (
@@ -97,9 +102,7 @@ class Sandbox(Local):
             *(() if lasting else ("--die-with-parent",)),
             *self._resolver(),
             *("--bind", str(self._temporary), "/tmp"),  # noqa: S108  (the one inside)
-            *self._caches(),
-            *(word for path in self._covered() for word in self._cover(path)),
-            *(word for path in self._writable for word in ("--bind", str(path), str(path))),
+            *self._seen_otherwise(),
             *("--ro-bind", f"{self.folder}/shell", f"{self.folder}/shell"),
             *("--ro-bind", posixpath.dirname(tasks), posixpath.dirname(tasks), "--bind", tasks, tasks),
             *("--setenv", "TMPDIR", "/tmp"),  # noqa: S108
@@ -119,22 +122,29 @@ class Sandbox(Local):
     def _nothing(self) -> Path:
         return self._notes / "nothing"
 
-    def _cover(self, path: Path) -> Sequence[str]:
+    def _cover(self, path: Path) -> tuple[str, ...]:
         """Hide it behind an empty folder, or an empty file."""
         return ("--tmpfs", str(path)) if path.is_dir() else ("--ro-bind", str(self._nothing), str(path))
 
-    def _caches(self) -> Sequence[str]:
-        """What tools keep for the next time, apart from what they keep outside."""
-        outside = self._user / ".cache"
-        return ("--bind", str(self._cache), str(outside.resolve())) if outside.is_dir() else ()
+    def _seen_otherwise(self) -> list[str]:
+        """What may be written and what is hidden. The outer first: a later one lies over what is below it."""
+        seen = {path: self._cover(path) for path in self._covered()}
+        seen |= {path: ("--bind", str(path), str(path)) for path in self._writable}
+        outside = (self._user / ".cache").resolve()  # what tools keep for the next time, apart from that
+        if outside.is_dir() and outside not in self._writable:
+            seen[outside] = ("--bind", str(self._cache), str(outside))
+        return [word for path in sorted(seen, key=_depth) for word in seen[path]]
 
-    def _covered(self) -> list[Path]:
+    def _covered(self) -> set[Path]:
         """What is hidden and there to be hidden; a project inside of it is shown again."""
-        found = {path.resolve() for path in self._hidden if path.exists()}
-        return sorted(path for path in found if path not in self._writable)
+        return {path.resolve() for path in self._hidden if path.exists()}.difference(self._writable)
 
     def _resolver(self) -> Sequence[str]:
         """How names are looked up may lie in /run, behind a link."""
         found = os.path.realpath("/etc/resolv.conf")
         inside = self._network and found.startswith("/run/") and Path(found).exists()
         return ("--ro-bind", found, found) if inside else ()
+
+
+def _depth(path: Path) -> int:
+    return len(path.parts)
