@@ -1,4 +1,4 @@
-"""FastMCP's client, which is not ours and not the SDK's, at the gateway: several at once, each with its scope."""
+"""FastMCP's client, not ours and not the SDK's, at the gateway: several at once, each with its scope."""
 
 from __future__ import annotations
 
