@@ -266,6 +266,26 @@ class TestCommand:
         assert "uses Toolfold" in at_a_terminal(*asked, typed=b"y\n", after=b"mcp.json?")
         assert "toolfold" in held(person, "cursor")
 
+    def test_a_program_may_write_to_its_file_while_a_person_thinks(self, person: Path) -> None:
+        file = person / FILES["claude-code"]
+
+        def busy(_shown: str) -> bytes:
+            file.write_text(file.read_text().replace('"numStartups": 3', '"numStartups": 4'))
+            return b"y\n"
+
+        assert "uses Toolfold" in at_a_terminal("connect", "claude-code", typed=busy, after=b".claude.json?")
+        assert json.loads(file.read_text())["numStartups"] == 4
+        assert "toolfold" in held(person, "claude-code")
+
+        def meddling(_shown: str) -> bytes:
+            file.write_text(file.read_text().replace('"uvx"', '"other"'))
+            return b"y\n"
+
+        words = ("connect", "claude-code", "--uvx")
+        assert "changed a moment ago" in at_a_terminal(*words, typed=meddling, after=b".claude.json?")
+        assert held(person, "claude-code")["git"]["command"] == "other"
+        assert held(person, "claude-code")["toolfold"]["command"] != "uvx"
+
     def test_what_is_written_starts_a_gateway(self, person: Path, toolfold: Toolfold) -> None:
         toolfold("connect", "cursor", "--yes")
         entry = held(person, "cursor")["toolfold"]
@@ -448,6 +468,17 @@ class TestCommand:
                 assert secret not in done.out + done.err
                 assert TOKEN not in done.out + done.err
                 assert "+" in done.out
+
+    def test_no_secret_is_shown_of_what_was_changed_since(self, person: Path, toolfold: Toolfold) -> None:
+        file = person / FILES["cursor"]
+        toolfold("connect", "cursor", "--yes")
+        document = json.loads(file.read_text())
+        document["mcpServers"]["new"] = {"command": "x", "args": ["--password", "nobody-may-read-this"]}
+        file.write_text(json.dumps(document, indent=2))
+        for words in ((), ("--keep-changes",)):
+            done = toolfold("connect", "cursor", "--undo", *words)
+            assert done.code == 1
+            assert "nobody-may-read-this" not in done.out + done.err
 
     def test_secrets_that_move_go_into_a_private_file(
         self, person: Path, toolfold: Toolfold, home: Path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -225,6 +226,14 @@ def test_a_setting_that_was_clamped_is_told_of_once(toolfold: Toolfold, home: Pa
     done = toolfold("doctor", "--json")
     assert "rag_top_k" in found(done, "settings", "warn")[0]
     assert done.err == ""
+
+
+def test_a_gateway_that_a_program_is_to_reach_must_be_there(toolfold: Toolfold, person: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+        toolfold("connect", "windsurf", "--http", url, "--yes")
+        assert "Windsurf uses Toolfold" in found(toolfold("doctor", "--json"), "clients", "ok")[0]
+    assert "toolfold serve" in found(toolfold("doctor", "--json"), "clients", "fail")[0]
 
 
 def test_connected_programs_are_looked_at(toolfold: Toolfold, person: Path) -> None:

@@ -16,6 +16,7 @@ from toolfold.approval.visible import brief, visible
 from toolfold.cli.app import FAILED, Invocation
 from toolfold.cli.servers import agreed, changing, describe, keep_private, key_of, yes_option
 from toolfold.cli.show import counted, note, out, plain, warn
+from toolfold.errors import ConfigError
 from toolfold.sources.mcp.importing import CLIENTS
 
 if TYPE_CHECKING:
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 _LONGEST_LINE = 300
+_SECTIONS = {
+    "env": ("env", "envs", "environment"),
+    "headers": ("headers", "http_headers"),
+    "oauth": ("oauth", "auth"),
+}
 _PASSED_ON = ("TOOLFOLD_HOME", "TOOLFOLD_CONFIG")
 
 
@@ -138,7 +144,7 @@ def _require_address(options: _Options) -> None:
 
 
 def _connect(invocation: Invocation, config: Config, steps: Steps, file: Path, options: _Options) -> int:
-    from toolfold.connecting import changed, entry_of, opened
+    from toolfold.connecting import changed, entry_of, opened, opened_again
 
     title = CLIENTS[options.client].title
     way = _way(invocation, config, options)
@@ -157,6 +163,8 @@ def _connect(invocation: Invocation, config: Config, steps: Steps, file: Path, o
     if not agreed(_question(moving, file), options.yes):
         out("nothing was changed.")
         return FAILED
+    original = opened_again(original)
+    content = changed(original, options.name, entry, dict.fromkeys(moved))
     _import(invocation, moving)
     step = steps.take(original, content, name=options.name, entry=entry, moved=moved)
     _tell(step, options)
@@ -266,7 +274,7 @@ def _undo(config: Config, steps: Steps, step: Step | None, options: _Options, *,
     try:
         now, content = steps.without(step) if keep_changes else steps.undone(step)
     except ChangedSince as error:
-        _show_lines(config, {}, error.left, error.now, ("as it was left", "as it is now"))
+        _show(config, error.original, error.left, error.original.text, ("as it was left", "as it is now"))
         raise
     if content == now.data:
         steps.undo(step, now, content)
@@ -279,6 +287,8 @@ def _undo(config: Config, steps: Steps, step: Step | None, options: _Options, *,
     if not agreed(question, options.yes):
         out("nothing was changed.")
         return FAILED
+    if keep_changes:
+        now, content = steps.without(step, before=now)
     steps.undo(step, now, content)
     became = "is gone" if content is None else "is as it was"
     _tell_undone(step, f"no longer has {step.name}" if keep_changes else became)
@@ -293,21 +303,19 @@ def _tell_undone(step: Step, became: str) -> None:
         out(f"  still behind Toolfold as well: {plain(', '.join(step.moved))} (toolfold mcp remove NAME)")
 
 
-def _show(config: Config, original: Original, before: str, after: str) -> None:
+def _show(
+    config: Config, original: Original, before: str, after: str, titles: tuple[str, str] | None = None
+) -> None:
     """The change, without anybody's secrets."""
-    answer = original.answer(home_of(config)) if original.data is not None else None
-    secrets = {value for found in (answer.found if answer else ()) for value in _secret_words(found.settings)}
-    titles = (str(original.file) if original.data is not None else "nothing", str(original.file))
-    _show_lines(config, secrets, before, after, titles)
-
-
-def _show_lines(config: Config, secrets: Any, before: str, after: str, titles: tuple[str, str]) -> None:
     from toolfold.connecting import difference
     from toolfold.redaction import Redaction
 
+    file = str(original.file)
+    titles = titles or ("nothing" if original.data is None else file, file)
     lines = list(difference(before, after, titles=titles))
     if any(len(line) > _LONGEST_LINE for line in lines):
         lines = list(difference(_laid_out(before), _laid_out(after), titles=titles))
+    secrets = {word for text in (before, after) for word in _secrets_in(original, text)}
     redact = Redaction([*config.secret_values(), *secrets], longest=10 * _LONGEST_LINE)
     for line in lines:
         shown = plain(visible(brief(redact(line.expandtabs(2)), _LONGEST_LINE)))
@@ -323,15 +331,34 @@ def _laid_out(text: str) -> str:
         return text
 
 
+def _secrets_in(original: Original, text: str) -> Iterator[str]:
+    """The secrets that stand written out in the entries of a text of that file."""
+    try:
+        entries = replace(original, data=text.encode()).servers.values()
+    except ConfigError:
+        return
+    for entry in entries:
+        if isinstance(entry, dict):
+            yield from _secret_words({key: _united(entry, names) for key, names in _SECTIONS.items()})
+            args = entry.get("args")
+            yield from _secret_words({"args": args if isinstance(args, list) else []})
+
+
+def _united(entry: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
+    """The text of sections that are one to us, whatever a program calls them."""
+    maps = (entry[name] for name in names if isinstance(entry.get(name), dict))
+    return {key: value for each in maps for key, value in each.items() if isinstance(value, str)}
+
+
 def _secret_words(settings: Mapping[str, Any]) -> Iterator[str]:
     """The very words that must not be shown."""
     from toolfold.sources.mcp.importing import veiled
 
     shown = veiled(settings)
-    for section in ("env", "headers", "oauth"):
+    for section in _SECTIONS:
         for name, value in settings.get(section, {}).items():
-            if isinstance(value, str) and shown.get(section, {}).get(name) != value:
+            if shown.get(section, {}).get(name) != value:
                 yield value
                 yield from value.split()[1:]
     words = zip(settings.get("args", ()), shown.get("args", ()), strict=False)
-    yield from (str(word) for word, seen in words if word != seen)
+    yield from (str(word) for word, seen in words if str(word) != seen)

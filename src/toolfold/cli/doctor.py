@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import shutil
+import socket
 import stat
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 import click
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 SLOW_SECONDS = 5.0
 _MOST_AT_ONCE = 64
 _MOST_HEARD = 10
+_KNOCK_SECONDS = 2.0
 _LONGEST = 500
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -243,10 +246,25 @@ def _client(config: Config, step: Any) -> Finding:
         return Finding("fail", "clients", f"{title}: {error}")
     if not isinstance(entry, dict):
         return Finding("warn", "clients", f"{title} no longer has {step.name!r} in {step.file}", again)
+    url = entry.get("url") or entry.get("serverUrl") or entry.get("uri")
+    if isinstance(url, str) and not _listens(url):
+        advice = "start it: toolfold serve"
+        return Finding("fail", "clients", f"{title} reaches {url}, where nothing listens", advice)
     program = entry.get("command") or entry.get("cmd")
     if isinstance(program, str) and not shutil.which(program, path=config.environment.get("PATH")):
         return Finding("fail", "clients", f"{title} starts {program}, which cannot be found", again)
     return Finding("ok", "clients", f"{title} uses Toolfold ({step.file})")
+
+
+def _listens(url: str) -> bool:
+    """Whether somebody is there at all; who that is would need the program's token to find out."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        socket.create_connection((parts.hostname or "", port), _KNOCK_SECONDS).close()
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _gateway(config: Config) -> Iterator[Finding]:

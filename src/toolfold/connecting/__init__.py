@@ -9,7 +9,7 @@ Asks nobody and prints nothing.
 from toolfold.connecting.differences import difference
 from toolfold.connecting.entries import Way, entry_of, is_gateway, section_of
 from toolfold.connecting.needed import needed_by
-from toolfold.connecting.originals import Original, changed, opened
+from toolfold.connecting.originals import Original, changed, opened, opened_again
 from toolfold.connecting.starting import Running, command_of, here
 from toolfold.connecting.steps import ChangedSince, Step, Steps
 
@@ -28,5 +28,6 @@ __all__ = [
     "is_gateway",
     "needed_by",
     "opened",
+    "opened_again",
     "section_of",
 ]

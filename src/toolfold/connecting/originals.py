@@ -60,6 +60,16 @@ def opened(client: Client, file: Path) -> Original:
     return original
 
 
+def opened_again(before: Original) -> Original:
+    """The file once more, after a question: what else was changed meanwhile stays, unless it is a server."""
+    now = opened(before.client, before.file)
+    if now.servers != before.servers:
+        raise ConfigError(
+            "its servers were changed a moment ago; it was not touched", file=str(now.file), hint="try again"
+        )
+    return now
+
+
 def looked_at(client: Client, file: Path) -> Original:
     """The file, whatever it holds. Raises ConfigError for one that cannot be read or replaced."""
     endings = _ENDINGS.get(client, (".json", ".jsonc"))

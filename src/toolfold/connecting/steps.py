@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from toolfold.config.atomic import locked, replace
-from toolfold.connecting.originals import Original, changed, looked_at, opened
+from toolfold.connecting.originals import Original, changed, looked_at, opened, opened_again
 from toolfold.errors import ConfigError, ToolfoldError
 from toolfold.model import Json, read_json
 from toolfold.sources.mcp.importing.found import Client
@@ -50,13 +50,13 @@ class Step:
 class ChangedSince(ToolfoldError):
     """The file is no longer what we left. Holds what we left, as far as it is known, and what is there."""
 
-    def __init__(self, step: Step, left: str, now: str) -> None:
+    def __init__(self, step: Step, left: str, original: Original) -> None:
         backup = f"  {step.backup} is how it was.\n" if step.backup else ""
         super().__init__(
             f"{step.file} was changed since it was connected, so that it is not put back as it was\n{backup}"
             "  --keep-changes takes out what was put in, and leaves the rest as it is now."
         )
-        self.left, self.now = left, now
+        self.left, self.original = left, original
 
 
 class Steps:
@@ -120,20 +120,23 @@ class Steps:
         """The file as it is, and what it would be again: None for no file. Raises ChangedSince."""
         now = looked_at(step.client, Path(step.file))
         if _hash(now.data) not in (step.before, step.after):
-            raise ChangedSince(step, _left(step), now.text)
+            raise ChangedSince(step, _left(step), now)
         return now, _kept(step)
 
-    def without(self, step: Step) -> tuple[Original, bytes]:
-        """The file as it is, and as it would be without what the step put in, with what it took out."""
-        now = opened(step.client, Path(step.file))
-        before: Json = {}
+    def without(self, step: Step, before: Original | None = None) -> tuple[Original, bytes]:
+        """The file as it is, and as it would be without what the step put in, with what it took out.
+
+        `before` is the file as it was when somebody was asked about it.
+        """
+        now = opened_again(before) if before else opened(step.client, Path(step.file))
+        kept: Json = {}
         try:
-            before = _before(step).servers
+            kept = _before(step).servers
         except ConfigError:
             if step.moved:
                 raise
-        back = {each: before[each] for each in step.moved if each in before and each not in now.servers}
-        return now, changed(now, step.name, before.get(step.name), back)
+        back = {each: kept[each] for each in step.moved if each in kept and each not in now.servers}
+        return now, changed(now, step.name, kept.get(step.name), back)
 
     def undo(self, step: Step, now: Original, content: bytes | None) -> None:
         """Make it so, and forget the step. The backup of a file that was put back is no longer needed."""
