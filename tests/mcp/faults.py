@@ -34,6 +34,17 @@ PATIENT = 20.0
 Way = Literal["stdio", "http", "sse"]
 
 
+_AT_START = {
+    "banner",
+    "latin-banner",
+    "deaf-to-news",
+    "endless-list",
+    "looping-list",
+    "same-name-twice",
+    "nameless-tool",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One thing that goes wrong, and what is answered to the call that meets it and to the next."""
@@ -53,6 +64,11 @@ class Fault:
 
     def __str__(self) -> str:
         return f"{self.way}-{self.name}"
+
+    @property
+    def is_of_a_call(self) -> bool:
+        """Whether it shows in a call, of a server that is up by then."""
+        return self.then == "again" and self.name not in _AT_START
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +185,19 @@ FAULTS = (
 )
 
 
-async def meet(fault: Fault, folder: Path) -> Met:
+async def meet(fault: Fault, folder: Path, settings: McpServer | None = None) -> Met:
     """Meet a fault with a server of its own, and call once more."""
-    with reachable(fault) as settings:
-        async with supervised(settings, folder, name=fault.name) as server:
-            began = time.monotonic()
-            answer, said = await called(server, "now")
-            seconds = time.monotonic() - began
-            then, then_said = await called(server, "again")
-            return Met(answer, said, seconds, then, then_said)
+    if settings is None:
+        with reachable(fault) as found:
+            return await meet(fault, folder, found)
+    async with supervised(settings, folder, name=fault.name) as server:
+        if fault.is_of_a_call:
+            await called(server, "before")
+        began = time.monotonic()
+        answer, said = await called(server, "now")
+        seconds = time.monotonic() - began
+        then, then_said = await called(server, "again")
+        return Met(answer, said, seconds, then, then_said)
 
 
 async def called(server: Supervised, text: str) -> tuple[str, str]:

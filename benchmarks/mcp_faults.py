@@ -1,0 +1,213 @@
+"""What is answered to each fault of a server, how soon, and what it costs: the table in docs/mcp-faults.md.
+
+    python benchmarks/mcp_faults.py [--only NAME,…] [--bare] [--write FILE]
+
+Every fault is met in a process of its own, by a supervised server that is up already where the fault is one
+of a call. The time counts from the call to its answer; where nobody can know before a time limit, that
+limit is told too. Memory is what the largest size of the process has grown by. `--bare` meets the same
+faults with the client of the official SDK alone, without any limit of its own, for six seconds at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.mcp.faults import FAULTS, SERVER, Fault, at, free_port, meet, stdio
+
+from toolfold.config.servers import McpServer
+
+HTTP = SERVER.with_name("fault_http.py")
+BARE_SECONDS = 6.0
+MEGABYTE = 1_000_000
+TITLES = {"stdio": "Over standard input and output", "http": "Over Streamable HTTP", "sse": "Over SSE"}
+
+
+@contextlib.contextmanager
+def reachable(fault: Fault) -> Iterator[McpServer]:
+    """The server in a process of its own, so that its memory is not counted."""
+    limits = {"connect_timeout_seconds": fault.connect, "call_timeout_seconds": fault.limit}
+    if fault.way == "stdio":
+        yield stdio(fault.name, **limits)
+        return
+    path = "sse" if fault.way == "sse" else "mcp"
+    if fault.name == "refused":
+        yield at(f"http://127.0.0.1:{free_port()}/{path}", fault.way, **limits)
+        return
+    words = [sys.executable, str(HTTP), "--fault", fault.name]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield at(f"http://127.0.0.1:{int(process.stdout.readline())}/{path}", fault.way, **limits)
+        finally:
+            process.kill()
+
+
+def met_by_us(fault: Fault) -> dict[str, Any]:
+    import mcp  # noqa: F401 - loaded before anything is measured
+
+    before = 0.0
+
+    async def measure(folder: Path) -> dict[str, Any]:
+        nonlocal before
+        if fault.is_of_a_call:  # what a first connection needs is no cost of the fault
+            await meet(replace(fault, name=""), folder, settings=stdio())
+        before = _largest()
+        met = await meet(fault, folder, settings)
+        return {"answer": met.answer, "said": met.said, "seconds": met.seconds, "then": met.then}
+
+    with tempfile.TemporaryDirectory() as folder, reachable(fault) as settings:
+        found = asyncio.run(measure(Path(folder)))
+    return {**found, "megabytes": (_largest() - before) / MEGABYTE}
+
+
+def met_by_the_sdk(fault: Fault) -> dict[str, Any]:
+    with reachable(fault) as settings:
+        return asyncio.run(_bare(fault, settings))
+
+
+async def _bare(fault: Fault, settings: McpServer) -> dict[str, Any]:
+    from mcp import Client
+
+    began, before = time.perf_counter(), _largest()
+    try:
+        async with Client(_transport(settings)) as client:
+            if fault.is_of_a_call:
+                await client.call_tool("echo", {"text": "before"})
+            began, before = time.perf_counter(), _largest()
+            result: Any = await client.call_tool("echo", {"text": "now"})
+            answer = f"answers {str(getattr(result.content[0], 'text', ''))[:20]!r}"
+            return _told(answer, began, before)
+    except BaseException as error:
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        return _told(f"{type(error).__name__}: {str(error)[:60]}", began, before)
+
+
+def _told(answer: str, began: float, before: float) -> dict[str, Any]:
+    megabytes = (_largest() - before) / MEGABYTE
+    return {"answer": answer, "seconds": time.perf_counter() - began, "megabytes": megabytes}
+
+
+def _transport(settings: McpServer) -> Any:
+    from mcp.client.sse import sse_client
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+    from mcp.client.streamable_http import streamable_http_client
+
+    if settings.way == "stdio":
+        return stdio_client(StdioServerParameters(command=settings.command, args=list(settings.args)))
+    return sse_client(settings.url) if settings.way == "sse" else streamable_http_client(settings.url)
+
+
+def _largest() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def apart(fault: Fault, *, bare: bool) -> dict[str, Any]:
+    """Met in a process of its own."""
+    words = [sys.executable, __file__, "--one", str(fault), *(["--bare"] if bare else [])]
+    limit = BARE_SECONDS + 4.0 if bare else 120.0  # what it takes to load and to start
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=limit, check=False)
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return {"answer": "waits on", "seconds": BARE_SECONDS, "megabytes": 0.0}
+    except (ValueError, IndexError):
+        return {"answer": "ends the whole program", "seconds": 0.0, "megabytes": 0.0}
+    return found
+
+
+def row(fault: Fault, ours: dict[str, Any], bare: dict[str, Any] | None) -> str:
+    answer = (
+        f"`{ours['answer']}`"
+        if ours["answer"] == fault.answer and ours["said"] != ours["answer"]
+        else "the answer"
+    )
+    then = "works" if ours["then"] == "again" else "says what to do"
+    limit = f" (after a limit of {fault.waits:g} s)" if fault.waits else ""
+    late = max(0.0, ours["seconds"] - fault.waits)
+    cells = [fault.about, answer, f"{late:.2f}{limit}", f"{ours['megabytes']:.0f}", then]
+    if bare is not None:
+        cells.append(_in_words(bare))
+    return f"| {' | '.join(cells)} |"
+
+
+def _in_words(bare: dict[str, Any]) -> str:
+    said = " ".join(bare["answer"].replace("|", "/").split())
+    grown = f", {bare['megabytes']:.0f} MB" if bare["megabytes"] >= 20 else ""
+    return f"{said} ({bare['seconds']:.1f} s{grown})" if said != "waits on" else "waits on"
+
+
+def table(faults: Sequence[Fault], *, bare: bool) -> str:
+    columns = [
+        "what the server does",
+        "answer",
+        "seconds until it",
+        "MB",
+        "the next call",
+        *(["SDK alone"] * bare),
+    ]
+    lines: list[str] = []
+    for way, title in TITLES.items():
+        lines += [f"## {title}", "", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+        for fault in faults:
+            if fault.way == way:
+                lines.append(row(fault, apart(fault, bare=False), apart(fault, bare=True) if bare else None))
+                print(lines[-1], file=sys.stderr)
+        lines.append("")
+    return "\n".join(lines)
+
+
+HEAD = """\
+# Faults of MCP servers
+
+Written by `python benchmarks/mcp_faults.py --bare --write docs/mcp-faults.md`. Each row is a server that
+does one thing wrong (`tests/mcp/fault_server.py`, `tests/mcp/fault_http.py`); `tests/mcp/test_faults.py`
+asserts every answer.
+
+* **Answer** is the kind of the error, as `toolfold.sources.mcp.faults` has it, or the tool's own answer
+  where the fault costs nothing.
+* **Seconds** count from the call until its answer, or from the moment that a time limit made the fault
+  known. The start of the server is part of it where the fault is one of the start.
+* **MB** is what the client's process grew by at most.
+* **SDK alone** is the official client without anything around it, watched for six seconds.
+
+The machine had two slow cores, which others used at the same time.
+
+"""
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    options.add_argument("--only", default="", help="faults, by their names")
+    options.add_argument("--bare", action="store_true", help="the SDK's client beside ours")
+    options.add_argument("--write", type=Path)
+    options.add_argument("--one", default="", help=argparse.SUPPRESS)
+    given = options.parse_args()
+    if given.one:
+        fault = next(each for each in FAULTS if str(each) == given.one)
+        print(json.dumps(met_by_the_sdk(fault) if given.bare else met_by_us(fault)))
+        return
+    wanted = [each for each in FAULTS if not given.only or str(each) in given.only.split(",")]
+    text = HEAD + table(wanted, bare=given.bare)
+    if given.write:
+        given.write.write_text(text, encoding="utf-8")
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()
