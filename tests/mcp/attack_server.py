@@ -114,6 +114,17 @@ class Server:
             time.sleep(0.003)
         return text("changed")
 
+    def do_churn(self, id_: Any, params: Any, rest: str) -> Any:
+        """Tell of changes for a while, without any; what is asked meanwhile is answered."""
+
+        def tell() -> None:
+            for _ in range(int(rest)):
+                notice("tools/list_changed")
+                time.sleep(0.005)
+            send({"jsonrpc": "2.0", "id": id_, "result": text("churned")})
+
+        threading.Thread(target=tell).start()
+
     def do_wait(self, id_: Any, params: Any, rest: str) -> Any:
         """Answered when somebody calls `release`."""
         self.waiting.append(id_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -12,6 +13,8 @@ import click
 
 NOT_FOUND = 4
 _REDRAWN_SECONDS = 0.1
+# What JSON leaves as it is, and a terminal may take for an order or show as nothing.
+_UNSEEN = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 
 class NotFound(click.ClickException):
@@ -84,8 +87,9 @@ def progress(what: str, *, shown: bool = True) -> Iterator[Callable[[int, int], 
 
 
 def as_json(value: Any) -> None:
-    """One JSON document on standard output, and nothing else."""
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+    """One JSON document on standard output, and nothing else. It does nothing to a terminal either."""
+    text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    click.echo(_UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def table(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 
 from toolfold.model import mcp_original
-from toolfold.naming import is_accepted, short_forms
+from toolfold.naming import is_accepted, is_reserved, short_forms
 
 __all__ = ["Names"]
 
@@ -29,8 +29,9 @@ class Names:
     def name(self, server: str, tool: str) -> tuple[str, str]:
         """The name that providers see, and `mcp__<server>__<tool>`, which means the tool as well."""
         plain = f"{self._prefixes.get(server, f'mcp_{server}_')}{tool}"
-        is_free = is_accepted(plain) and plain not in self._taken and self._is_owner(server, plain)
-        return plain if is_free else _digested(server, tool), mcp_original(server, tool)
+        is_free = is_accepted(plain) and plain not in self._taken and not is_reserved(plain)
+        is_its_own = is_free and self._is_owner(server, plain)
+        return plain if is_its_own else _digested(server, tool), mcp_original(server, tool)
 
     def _is_owner(self, server: str, plain: str) -> bool:
         """Whether no other server has a better claim: a longer prefix, or the same and a name before this."""

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from toolfold.config import Config
 from toolfold.config.servers import McpServer
-from toolfold.errors import CallError, ConfigError
+from toolfold.errors import CallError, ConfigError, RegistryError
 from toolfold.model import MCP_PREFIX, CallContext, Content, Json, Tool
 from toolfold.redaction import Redaction
 from toolfold.registry import Registry
@@ -268,8 +268,16 @@ class McpServers:
         for warning in (*listing.problems, *sifted.warnings):
             log.warning("MCP server %r: %s", name, warning)
         if not self._closed:
-            self._registry.replace_toolset(MCP_PREFIX + name, self._tools(name, listing, sifted.accepted))
+            self._register(name, self._tools(name, listing, sifted.accepted))
             self.heard.tell(name, "tools", None)
+
+    def _register(self, name: str, tools: list[Tool]) -> None:
+        """A server whose tools the registry does not take brings none; it is nobody else's fault."""
+        try:
+            self._registry.replace_toolset(MCP_PREFIX + name, tools)
+        except RegistryError as error:
+            log.error("MCP server %r is not used: %s", name, error)
+            self._registry.replace_toolset(MCP_PREFIX + name, ())
 
     def _tools(self, name: str, listing: Listing, accepted: Iterable[Offer]) -> list[Tool]:
         settings = self._settings[name]

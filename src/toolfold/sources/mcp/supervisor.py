@@ -36,7 +36,8 @@ STEADY_SECONDS = 20.0
 """How long a server must live until its earlier failures are forgotten."""
 SIGN_SECONDS = 5.0
 SETTLE_SECONDS = 0.1
-"""How long a change of a list is left to be followed by others."""
+"""How long a change of a list is left to be followed by others; longer, where they have no end."""
+LONGEST_SETTLE = 10.0
 
 NEWEST = "2026-07-28"
 """The first revision that is spoken without a handshake."""
@@ -78,6 +79,8 @@ class Supervised:
         self._opening: asyncio.Task[Connection] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._changing = False
+        self._relisted, self._restless = -LONGEST_SETTLE, 0
+        """When a change was last followed, and how many came close upon each other before."""
         self._doubt: asyncio.Task[None] | None = None
         """Under way while it is found out whether a server that did not answer still lives."""
         self._failures = 0
@@ -261,8 +264,10 @@ class Supervised:
             self._go(self._relist())
 
     async def _relist(self) -> None:
-        await asyncio.sleep(SETTLE_SECONDS)
-        self._changing = False
+        now = time.monotonic()
+        self._restless = self._restless + 1 if now - self._relisted < LONGEST_SETTLE else 0
+        await asyncio.sleep(min(LONGEST_SETTLE, SETTLE_SECONDS * 2 ** min(self._restless, 10)))
+        self._changing, self._relisted = False, time.monotonic()
         with contextlib.suppress(ServerFailed):
             connection = self._connection
             if connection is not None and connection.alive:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from toolfold.config.settings import Config
+from toolfold.config.trust import PROJECT_FILE
 from toolfold.errors import shown
 from toolfold.sources.mcp.lock import Lock, Pins, fingerprint, lock_file
 from toolfold.sources.mcp.offers import Offer
@@ -63,16 +64,21 @@ class Sifted:
 class Trust:
     """What was accepted of every server. Safe for several threads."""
 
-    def __init__(self, lock_of: Callable[[str], Path]) -> None:
+    def __init__(self, lock_of: Callable[[str], Path], *, own: Path | None = None) -> None:
+        """`own` keeps what was accepted here of servers whose lock comes with a project, from wherever."""
         self._lock_of = lock_of
+        self._own = None if own is None else Lock(own)
         self._guard = threading.Lock()
         self._locks: dict[Path, Lock] = {}
         self._offered: dict[str, tuple[Offer, ...]] = {}
+        self._looked_at: dict[tuple[str, str], bool] = {}
+        """Whether a tool is suspicious in itself, by server and fingerprint."""
 
     @classmethod
     def of(cls, config: Config) -> Trust:
         """With the lock files where the servers are declared."""
-        return cls(lambda server: lock_file(config, server))
+        own = config.paths.state_dir / "mcp" / "accepted.lock"
+        return cls(lambda server: lock_file(config, server), own=own)
 
     def sift(self, server: str, policy: Policy, offers: Iterable[Offer]) -> Sifted:
         """Part what may be used from what is held. Pins a server that is listed for the first time.
@@ -83,7 +89,7 @@ class Trust:
         if policy == "off":
             return self._remembered(server, Sifted(offers))
         lock, others = self._lock(server), self._others(server)
-        pins = lock.pins(server)
+        pins = self._pins(server, offers)
         unknown = offers if pins is None else [each for each in offers if _differs(each, pins)]
         found = {each.name: scan_offer(each, server, others) for each in unknown}
         if pins is None:
@@ -94,18 +100,48 @@ class Trust:
         """None if the tool may be called as it is now; otherwise why it may not. Raises ConfigError."""
         if policy != "pin":
             return None
-        pins = self._lock(server).pins(server) or {}
+        pins = self._pins(server, [offer]) or {}
         return _held(offer, pins, scan_offer(offer, server, {})) if _differs(offer, pins) else None
 
     def accept(self, server: str, offers: Iterable[Offer]) -> None:
         """A person has looked at these and wants them."""
-        self._lock(server).accept(server, offers)
+        offers, lock = tuple(offers), self._lock(server)
+        lock.accept(server, offers)
+        if self._own is not None and _is_a_projects(lock):
+            self._own.accept(_key(server, lock), offers)
 
     def forget(self, server: str) -> bool:
         """The server is gone; added again, it is a new one. False if it was not known."""
         with self._guard:
             self._offered.pop(server, None)
-        return self._lock(server).forget(server)
+        lock = self._lock(server)
+        if self._own is not None:
+            self._own.forget(_key(server, lock))
+        return lock.forget(server)
+
+    def _pins(self, server: str, offers: Iterable[Offer]) -> Pins | None:
+        """What was accepted, as far as it counts here.
+
+        A project's lock may be the work of whoever made the tools: what is suspicious must have been accepted
+        here as well.
+        """
+        lock = self._lock(server)
+        pins = lock.pins(server)
+        if pins is None or self._own is None or not _is_a_projects(lock):
+            return pins
+        own = self._own.pins(_key(server, lock)) or {}
+        doubtful = {
+            each.name
+            for each in offers
+            if not _differs(each, pins) and _differs(each, own) and self._is_suspicious(server, each)
+        }
+        return {name: pin for name, pin in pins.items() if name not in doubtful}
+
+    def _is_suspicious(self, server: str, offer: Offer) -> bool:
+        key = server, fingerprint(offer)
+        if key not in self._looked_at:
+            self._looked_at[key] = _grave(scan_offer(offer, server, {}))
+        return self._looked_at[key]
 
     def _lock(self, server: str) -> Lock:
         file = self._lock_of(server)
@@ -120,6 +156,15 @@ class Trust:
         with self._guard:
             self._offered[server] = sifted.accepted
         return sifted
+
+
+def _is_a_projects(lock: Lock) -> bool:
+    """Whether it lies beside a project's settings, and so may come from somebody else."""
+    return (lock.file.parent / PROJECT_FILE).exists()
+
+
+def _key(server: str, lock: Lock) -> str:
+    return f"{server} {lock.file}"
 
 
 def _parted(
