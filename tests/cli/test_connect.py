@@ -612,6 +612,45 @@ def test_the_usual_file_is_that_of_the_program_that_is_there(tmp_path: Path) -> 
     assert usual("vscode") == insiders / "mcp.json"
 
 
+KILLED = """
+import os, sys
+from pathlib import Path
+from toolfold.connecting import Steps, Way, changed, entry_of, opened, steps
+
+file, at, late = Path(sys.argv[1]), int(sys.argv[3]), bool(int(sys.argv[4]))
+replace, calls = steps.replace, []
+
+def dying(*args, **options):
+    calls.append(args)
+    if len(calls) == at and not late:
+        os._exit(9)
+    replace(*args, **options)
+    if len(calls) == at:
+        os._exit(9)
+
+steps.replace = dying
+original, entry = opened("cursor", file), entry_of("cursor", "toolfold", Way(("toolfold", "mcp", "serve")))
+content = changed(original, "toolfold", entry, {})
+Steps(Path(sys.argv[2])).take(original, content, name="toolfold", entry=entry, moved=())
+"""
+
+
+@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_an_end_at_any_moment_can_be_undone(tmp_path: Path, at: int, late: int) -> None:
+    file, list_of_steps = tmp_path / "mcp.json", tmp_path / "state/connected.json"
+    file.write_text(HELD["claude-desktop"])
+    words = [sys.executable, "-c", KILLED, str(file), str(list_of_steps), str(at), str(late)]
+    assert subprocess.run(words).returncode == 9
+    assert ("toolfold" in file.read_text()) == ((at, late) == (3, 1))
+    steps = Steps(list_of_steps)
+    step = steps.last("cursor")
+    assert (step is not None) == ((at, late) > (2, 0))
+    if step is not None:
+        steps.undo(step, *steps.undone(step))
+    assert file.read_text() == HELD["claude-desktop"]
+
+
 # From here on: any file.
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=6)
