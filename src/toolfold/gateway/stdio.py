@@ -1,15 +1,28 @@
-"""The gateway for one client that started us: over standard input and output."""
+"""The gateway for one client that started us: over standard input and output.
+
+Both are read and written by the loop itself where they are pipes, which they are for every client; the SDK
+would send each line through a thread. While we serve, nobody else has them: what a plugin prints goes to
+standard error, and what it reads is empty.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import os
+import stat
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
 
 from toolfold.gateway.server import Gateway
 from toolfold.gateway.tokens import Client
 
 if TYPE_CHECKING:
     from toolfold.runtime import Runtime
+
+LARGEST_REQUEST = 10_000_000
+_INPUT, _OUTPUT, _ERRORS = 0, 1, 2
 
 
 async def serve(runtime: Runtime, *, toolsets: tuple[str, ...] | None = None) -> None:
@@ -21,8 +34,96 @@ async def serve(runtime: Runtime, *, toolsets: tuple[str, ...] | None = None) ->
     server = gateway.server()
     changes = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
     try:
-        async with stdio_server() as (reading, writing):
+        async with _streams() as (stdin, stdout), stdio_server(stdin, stdout) as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options(changes))
     finally:
         gateway.close()
         await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def _streams() -> AsyncIterator[tuple[Any, Any]]:
+    """The client's lines; None for both where they are no pipes, and the SDK sees to them."""
+    if not _are_pipes():
+        yield None, None
+        return
+    loop = asyncio.get_running_loop()
+    with _claimed() as (input_, output):
+        lines = asyncio.StreamReader(limit=LARGEST_REQUEST)
+        reading, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(input_, "rb", buffering=0, closefd=False)
+        )
+        writing, protocol = await loop.connect_write_pipe(
+            asyncio.streams.FlowControlMixin, os.fdopen(output, "wb", buffering=0, closefd=False)
+        )
+        try:
+            yield _Lines(lines), _Words(asyncio.StreamWriter(writing, protocol, None, loop))
+        finally:
+            reading.close()
+            writing.close()
+
+
+def _are_pipes() -> bool:
+    """Whether the loop can have them to itself: a terminal or a file is shared with others."""
+    if sys.platform == "win32":
+        return False
+    try:
+        ends = [os.fstat(each) for each in (_INPUT, _OUTPUT, _ERRORS)]
+    except OSError:
+        return False
+    are_pipes = all(stat.S_ISFIFO(each.st_mode) or stat.S_ISSOCK(each.st_mode) for each in ends[:2])
+    return are_pipes and not os.path.samestat(ends[_OUTPUT], ends[_ERRORS])
+
+
+@contextmanager
+def _claimed() -> Iterator[tuple[int, int]]:
+    """Both under other numbers, so that nobody else in this process reads or writes them by accident."""
+    kept = [os.dup(_INPUT), os.dup(_OUTPUT)]
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, _INPUT)
+    os.close(nothing)
+    os.dup2(_ERRORS, _OUTPUT)
+    try:
+        yield kept[0], kept[1]
+    finally:
+        for own, number in zip(kept, (_INPUT, _OUTPUT), strict=True):
+            os.set_blocking(own, True)
+            os.dup2(own, number)
+            os.close(own)
+
+
+class _Lines:
+    """What the client says, line by line."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+
+    def __aiter__(self) -> _Lines:
+        return self
+
+    async def __anext__(self) -> str:
+        try:
+            line = await self._reader.readline()
+        except ValueError:
+            return "{"  # longer than anything is taken: it is answered like every line that is no message
+        if not line:
+            raise StopAsyncIteration
+        return line.decode("utf-8", "replace")
+
+
+class _Words:
+    """What we say to the client."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+
+    async def write(self, text: str) -> None:
+        self._writer.write(text.encode())
+
+    async def flush(self) -> None:
+        import anyio
+
+        try:
+            await self._writer.drain()
+        except ConnectionError:  # the client is gone; its input will say so too
+            raise anyio.ClosedResourceError from None

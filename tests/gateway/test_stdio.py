@@ -1,0 +1,124 @@
+"""`toolfold mcp serve` as clients start it: a real process, its two pipes and nothing between."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+from .harness import ERAS, faulty, words
+
+TOOLFOLD = str(Path(sys.executable).with_name("toolfold"))
+HELLO = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "test", "version": "1"},
+}
+NOISY = """
+from toolfold import tool
+
+print("a plugin says hello when it is loaded")
+
+@tool(toolset="noisy")
+def shout(text: str) -> str:
+    \"\"\"Says its text aloud as well.\"\"\"
+    import os, sys
+    print(text)
+    sys.stdout.flush()
+    os.write(1, b"and again, beside Python\\n")
+    return repr(sys.stdin.read())
+
+def register(plugin):
+    plugin.add(shout)
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> dict[str, str]:
+    """The environment of a gateway with one server."""
+    file = tmp_path / "settings.yaml"
+    file.write_text(json.dumps({"mcp": {"servers": {"a": faulty("--tools", "2")}, "wait_seconds": 30}}))
+    return {"TOOLFOLD_HOME": str(tmp_path), "TOOLFOLD_CONFIG": str(file)}
+
+
+class Started:
+    """The process, spoken to by hand."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+
+    def write(self, line: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + b"\n")
+        self.process.stdin.flush()
+
+    def ask(self, id_: int, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        self.write(json.dumps({"jsonrpc": "2.0", "id": id_, "method": method, "params": params}).encode())
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            message: dict[str, Any] = json.loads(line)
+            if message.get("id") == id_:
+                return message
+        raise AssertionError("it ended")
+
+
+@contextmanager
+def started(settings: dict[str, str]) -> Iterator[Started]:
+    pipe = subprocess.PIPE
+    env = {**os.environ, **settings}
+    with subprocess.Popen([TOOLFOLD, "mcp", "serve"], stdin=pipe, stdout=pipe, stderr=pipe, env=env) as it:
+        try:
+            yield Started(it)
+        finally:
+            it.kill()
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_official_client_starts_it_lists_and_calls(era: str, settings: dict[str, str]) -> None:
+    command = StdioServerParameters(command=TOOLFOLD, args=["mcp", "serve"], env={**os.environ, **settings})
+    async with Client(command, mode=era) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["a_echo", "a_tool_2"]
+        large = "a long line, " * 20_000
+        assert words(await client.call_tool("a_echo", {"text": "hello"})) == "hello"
+        assert len(words(await client.call_tool("a_echo", {"text": large}))) > 1_000
+
+
+def test_lines_that_are_no_messages_end_nothing_and_the_end_of_input_does(settings: dict[str, str]) -> None:
+    with started(settings) as gateway:
+        assert "result" in gateway.ask(1, "initialize", HELLO)
+        gateway.write(b"no message")
+        gateway.write(b"\xff\xfe{}")
+        gateway.write(b"[" * 50_000)
+        assert len(gateway.ask(2, "tools/list", {})["result"]["tools"]) == 2
+        out, _ = gateway.process.communicate(timeout=30)
+        assert gateway.process.returncode == 0
+        assert b"a_echo" not in out
+
+
+def test_a_line_of_many_megabytes_is_refused_and_the_next_one_answered(settings: dict[str, str]) -> None:
+    with started(settings) as gateway:
+        assert "result" in gateway.ask(1, "initialize", HELLO)
+        gateway.write(b'{"jsonrpc": "2.0", "id": 7, "method": "ping", "params": {"a": "' + b"x" * 12_000_000)
+        assert len(gateway.ask(2, "tools/list", {})["result"]["tools"]) == 2
+
+
+def test_what_a_plugin_prints_or_reads_never_meets_the_messages(
+    tmp_path: Path, settings: dict[str, str]
+) -> None:
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "noisy.py").write_text(NOISY)
+    with started({**settings, "TOOLFOLD_PLUGINS__FOLDER": str(tmp_path / "plugins")}) as gateway:
+        gateway.ask(1, "initialize", HELLO)
+        answer = gateway.ask(2, "tools/call", {"name": "shout", "arguments": {"text": "hello"}})
+        assert answer["result"]["content"][0]["text"] == "''", answer
+        _, errors = gateway.process.communicate(timeout=30)
+        assert b"hello" in errors
+        assert b"and again" in errors
