@@ -81,6 +81,7 @@ class Supervised:
         self._changing = False
         self._relisted, self._restless = -LONGEST_SETTLE, 0
         """When a change was last followed, and how many came close upon each other before."""
+        self._telling = asyncio.Lock()
         self._doubt: asyncio.Task[None] | None = None
         """Under way while it is found out whether a server that did not answer still lives."""
         self._failures = 0
@@ -152,7 +153,7 @@ class Supervised:
     async def refresh(self) -> Listing:
         """Ask for its tools now."""
         connection = await self.connection()
-        self._take(await connection.listed(self.settings.connect_timeout_seconds))
+        await self._take(await connection.listed(self.settings.connect_timeout_seconds))
         assert self.listing is not None  # noqa: S101 - just taken
         return self.listing
 
@@ -206,8 +207,8 @@ class Supervised:
             raise fault from None
         self._seconds = time.monotonic() - began
         self._connection, self._next_try, self._error = connection, 0.0, None
-        self._take(listing)
         self._go(self._watch(connection))
+        await self._take(listing)
         return connection
 
     async def _opened(self) -> tuple[Connection, Listing]:
@@ -271,11 +272,13 @@ class Supervised:
         with contextlib.suppress(ServerFailed):
             connection = self._connection
             if connection is not None and connection.alive:
-                self._take(await connection.listed(self.settings.connect_timeout_seconds))
+                await self._take(await connection.listed(self.settings.connect_timeout_seconds))
 
-    def _take(self, listing: Listing) -> None:
-        self.listing = listing
-        self._publish(self.name, listing)
+    async def _take(self, listing: Listing) -> None:
+        """Tell of a listing, one at a time, and away from the loop: to look at many tools takes a while."""
+        async with self._telling:
+            self.listing = listing
+            await asyncio.to_thread(self._publish, self.name, listing)
 
     async def _drop(self) -> None:
         connection, self._connection = self._connection, None
