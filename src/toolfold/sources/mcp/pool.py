@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CLOSE_SECONDS = 10.0
+MOST_WARNINGS = 5
+"""How many are told of one listing; people look at the rest with `toolfold mcp review`."""
 STALE_SECONDS = 24 * 3600.0
 """After how long a kept listing is asked for anew although nobody has called the server."""
 
@@ -265,8 +267,11 @@ class McpServers:
             self._registry.replace_toolset(MCP_PREFIX + name, ())
             return
         self._held[name] = sifted.held
-        for warning in (*listing.problems, *sifted.warnings):
+        warnings = (*listing.problems, *sifted.warnings)
+        for warning in warnings[:MOST_WARNINGS]:
             log.warning("MCP server %r: %s", name, warning)
+        if len(warnings) > MOST_WARNINGS:
+            log.warning("MCP server %r: and %d more of the kind", name, len(warnings) - MOST_WARNINGS)
         if not self._closed:
             self._register(name, self._tools(name, listing, sifted.accepted))
             self.heard.tell(name, "tools", None)
