@@ -88,7 +88,7 @@ class Trust:
         offers = tuple(offers)
         if policy == "off":
             return self._remembered(server, Sifted(offers))
-        lock, others = self._lock(server), self._others(server)
+        lock, others = self._lock(server), {**self._others(server), server: offers}
         pins = self._pins(server, offers)
         unknown = offers if pins is None else [each for each in offers if _differs(each, pins)]
         found = {each.name: scan_offer(each, server, others) for each in unknown}

@@ -8,12 +8,13 @@ runs from right to left, flags) are not taken for hiding.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 _FLAG = "\U0001f3f4[\U000e0061-\U000e007a]{3,6}\U000e007f"
 _RIGHT_TO_LEFT = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc"
+
+_UNPARTED = "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
 
 # What no eye sees, or what moves or breaks the text around it.
 _UNSEEN = (
@@ -26,16 +27,21 @@ _RUN = re.compile(f"{_FLAG}|[{_UNSEEN}]+")
 _HARMLESS = re.compile(
     f"{_FLAG}"
     "|(?<=[^\x00-\x7f])\ufe0f?\u200d(?=[^\x00-\x7f])"
-    "|(?<=[^\x00-\x7f])\u200c(?=[^\x00-\x7f])"
-    "|(?<=[^\x00-\x7f])\ufe0f|(?<=[#*0-9])\ufe0f"
+    "|(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f]|\\s|$)"
+    "|(?<=[^\x00-\x7f])[\ufe0e\ufe0f]|(?<=[#*0-9])\ufe0f"
     f"|(?<=[{_RIGHT_TO_LEFT}])[\u200e\u200f\u061c]|[\u200e\u200f\u061c](?=[{_RIGHT_TO_LEFT}])"
+    f"|(?<=[{_UNPARTED}])\u200b|\u200b(?=[{_UNPARTED}])"
+    "|(?<=[\u3400-\u9fff])[\ufe00-\ufe0f\U000e0100-\U000e01ef]|(?<=[\u1820-\u18aa])[\u180b-\u180e]"
+    "|(?<=[^\\W\\d_]{2})\xad(?=[^\\W\\d_]{2})|(?<=[^a-zA-Z])\u2060|\u2060(?=[^a-zA-Z])"
 )
+_TURNED = re.compile("[\u202a-\u202c\u2066-\u2069]")
+_RIGHT = re.compile(f"[{_RIGHT_TO_LEFT}]")
 _TAGS = re.compile("[\U000e0000-\U000e007f]")
 _DIRECTION = re.compile("[\u202a-\u202e\u2066-\u2069]")
 _SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _TERMINAL = re.compile("\x1b[\\[\\]()#;?0-9]")
 _BREAKS = re.compile("[\x0b\x0c\x85\u2028\u2029]")
-_PADDING = re.compile(r"[^\S\n]{60,}(?=\S)|(?:[^\S\n]*\n){25,}(?=[^\n])")
+_PADDING = re.compile(r"[^\S\n]{120,}|\n(?:[^\S\n]{0,200}\n){11,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +67,10 @@ def hidden_runs(text: str) -> Iterator[Run]:
 
 def padding(text: str) -> tuple[int, int] | None:
     """Emptiness wide or high enough to push what follows it out of sight."""
-    match = _PADDING.search(text)
-    return match.span() if match else None
+    for match in _PADDING.finditer(text):
+        if text[match.end() : match.end() + 200].strip():
+            return match.span()
+    return None
 
 
 def bare(text: str) -> str:
@@ -73,6 +81,11 @@ def bare(text: str) -> str:
         parts += [text[at : run.start], "\n" if _BREAKS.search(between) else ""]
         at = run.end
     return "".join([*parts, text[at:]]) if at else text
+
+
+def stripped(text: str) -> str:
+    """The text without any character of the sort, whether it has its place or not."""
+    return _ANY.sub("", text)
 
 
 def legible(text: str) -> str:
@@ -102,8 +115,14 @@ def _selected(each: str) -> int | None:
 
 
 def _is_harmless(text: str, start: int, end: int) -> bool:
-    if _is_flag(text[start:end]):
+    run = text[start:end]
+    if _is_flag(run) or (start == 0 and run == "\ufeff"):
         return True
+    if run in ("\u200e", "\u200f", "\u061c"):
+        return _RIGHT.search(text) is not None
+    if _TURNED.fullmatch(run):
+        # Embeddings and isolates serve text of both directions, and hide nothing when they are closed again.
+        return _RIGHT.search(text) is not None and _is_closed(text)
     if end - start > 2:
         return False
     at = start
@@ -113,6 +132,12 @@ def _is_harmless(text: str, start: int, end: int) -> bool:
             return False
         at = match.end()
     return True
+
+
+def _is_closed(text: str) -> bool:
+    opened = sum(text.count(each) for each in "\u2066\u2067\u2068")
+    turned = sum(text.count(each) for each in "\u202a\u202b")
+    return opened == text.count("\u2069") and turned == text.count("\u202c")
 
 
 def _is_flag(run: str) -> bool:
@@ -137,7 +162,3 @@ def _numbered(run: str) -> str:
         return f"⟨hidden: {said}⟩"
     shown = "".join(f"⟨U+{ord(each):04X}⟩" for each in run[:8])
     return shown if len(run) <= 8 else f"{shown}⟨and {len(run) - 8} more⟩"
-
-
-def is_letter(each: str) -> bool:
-    return unicodedata.category(each).startswith("L")
