@@ -19,6 +19,10 @@ from toolfold.errors import CallError, EnvironmentFailed
 
 PATIENCE = 30.0
 FOREVER = "sleep 86400"
+# Without its environment, in a session of its own, and its parent is gone.
+SHAKEN_OFF = (
+    '(env -i PATH="$PATH" "$(command -v setsid)" sh -c "sleep 86400; :" {token} </dev/null >/dev/null 2>&1 &)'
+)
 
 
 async def until(condition: Callable[[], Awaitable[object]]) -> None:
@@ -32,6 +36,13 @@ async def until(condition: Callable[[], Awaitable[object]]) -> None:
 async def asleep_somewhere(token: str) -> None:
     async def seen() -> bool:
         return any(": sleep" in trace for trace in traces(token))
+
+    await until(seen)
+
+
+async def begun_somewhere(token: str) -> None:
+    async def seen() -> bool:
+        return bool(traces(token, variables=False))
 
     await until(seen)
 
@@ -160,6 +171,13 @@ class TestItsEnd:
         assert done.output.startswith("before\n")
         assert (await environment.run("echo still here")).output == "still here\n"
 
+    async def test_a_time_limit_ends_what_has_shaken_off_all_that_it_was_given(
+        self, environment: Environment, token: str
+    ) -> None:
+        done = await environment.run(f"{SHAKEN_OFF.format(token=token)}; {FOREVER}", seconds=2)
+        assert done.timed_out
+        await gone_everywhere(token)
+
     async def test_a_time_limit_holds_for_a_command_that_has_closed_its_output(
         self, environment: Environment, token: str
     ) -> None:
@@ -240,6 +258,18 @@ class TestATask:
     async def test_they_stay_also_after_exit_and_failure(self, environment: Environment) -> None:
         await environment.run("cd /; export KEPT=yes; set -e; false; echo never")
         assert (await environment.run("pwd; echo $KEPT; exit 1")).output == "/\nyes\n"
+
+    async def test_what_cannot_be_changed_is_no_trouble_to_the_next_one(
+        self, environment: Environment
+    ) -> None:
+        await environment.run(
+            "cd /usr; export UID KEPT=1; readonly KEPT TOOLFOLD_RUN TOOLFOLD_PWD=/etc;"
+            " export __toolfold_mark __toolfold_task"
+        )
+        await environment.run("true")
+        done = await environment.run("echo $KEPT; KEPT=2; echo $KEPT; cd /; pwd")
+        assert (done.code, done.output.splitlines()[-3:]) == (0, ["1", "2", "/"])
+        assert (await environment.run("pwd")).output == "/\n"
 
     async def test_another_task_is_elsewhere(self, environment: Environment) -> None:
         await environment.run("cd /; export MINE=1", task="one")
@@ -422,6 +452,15 @@ class TestABackgroundProcess:
         await written(environment, process, "ready")
         await environment.processes.signal(process.name, "INT")
         assert (await environment.processes.wait(process.name, PATIENCE)).code == 6
+
+    async def test_killed_it_takes_along_what_has_shaken_off_all_that_it_was_given(
+        self, environment: Environment, token: str
+    ) -> None:
+        process = await environment.start_process(f"{SHAKEN_OFF.format(token=token)}; echo begun; {FOREVER}")
+        await written(environment, process, "begun")
+        await begun_somewhere(token)
+        await environment.processes.kill(process.name)
+        await gone_everywhere(token)
 
     async def test_killed_it_leaves_nothing(self, environment: Environment, token: str) -> None:
         process = await environment.start_process(

@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
+import shutil
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ from tests.environments.test_contract import (
     until,
 )
 from toolfold.environments import Channel, Environment, Size
+from toolfold.environments.guard import Guard
 from toolfold.environments.local import Local
 from toolfold.errors import EnvironmentFailed
 
@@ -135,3 +138,67 @@ async def test_a_place_that_cannot_be_used_says_what_to_do(tmp_path: Path) -> No
     with pytest.raises(EnvironmentFailed, match=r"local cannot run commands: .*Try again"):
         await environment.run("true")
     await environment.close()
+
+
+@pytest.fixture
+def turned(tmp_path: Path) -> Iterator[str]:
+    """The name of a client whose place in memory somebody else has taken, with a way to a folder of ours."""
+    client = secrets.token_hex(8)
+    (tmp_path / "trap").mkdir()
+    link = Path(f"/dev/shm/toolfold.{client}")
+    link.symlink_to(tmp_path / "trap")
+    yield client
+    link.unlink()
+
+
+async def test_memory_that_somebody_else_may_turn_elsewhere_is_not_used(
+    options: dict[str, str], tmp_path: Path, turned: str
+) -> None:
+    guard = await Guard.start(local(options), turned, 1_000_000)
+    assert guard.means.tasks.startswith(options["notes"])
+    assert list((tmp_path / "trap").iterdir()) == []
+    await guard.dismiss()
+
+
+async def test_what_others_leave_in_memory_deletes_nothing_of_ours(
+    options: dict[str, str], token: str
+) -> None:
+    precious = Path(options["notes"]) / token
+    precious.mkdir(parents=True)
+    dead, words = (Path(f"/dev/shm/toolfold.{name}") for name in (f"{token}x", f"{token} {token}"))
+    for each in (dead, words):
+        each.mkdir()
+        os.utime(each, (0, 0))
+    try:
+        async with Environment(local(options)) as environment:
+            await environment.open()
+
+            async def tidied() -> bool:
+                return not dead.exists() and not words.exists()
+
+            await until(tidied)
+        assert precious.exists()
+    finally:
+        for each in (dead, words):
+            shutil.rmtree(each, ignore_errors=True)
+
+
+async def test_folders_that_are_no_process_s_are_neither_listed_nor_tidied_away(
+    options: dict[str, str], tmp_path: Path
+) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    processes = Path(options["notes"]) / "processes"
+    odd = processes / f"p {precious}"
+    odd.mkdir(parents=True)
+    for path in (odd / "code", processes / "p " / "about"):
+        path.write_text("0 0\n")
+        os.utime(path, (0, 0))
+    async with Environment(local(options)) as environment:
+        assert await environment.processes.all() == []
+        process = await environment.start_process("exit 3")
+        await environment.processes.wait(process.name, PATIENCE)
+        (processes / process.name / "code").write_text("what else\n")
+        (found,) = await environment.processes.all()
+        assert (found.state, found.code) == ("ended", 1)
+    assert precious.exists()

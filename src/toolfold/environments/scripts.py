@@ -26,5 +26,5 @@ def with_arguments(name: str, *arguments: str) -> str:
 @functools.cache
 def luggage() -> bytes:
     """The programs that are brought over, as `arrive` takes them."""
-    texts = (f"@ {name}\n{script(name)}@.\n" for name in ("command", "guard", "supervisor"))
+    texts = (f"@ {name}\n{script(name)}@.\n" for name in ("limits", "command", "guard", "supervisor"))
     return f"{''.join(texts)}@ \n".encode()

@@ -7,28 +7,36 @@ __toolfold_end() {
   __toolfold_code=$?
   trap - EXIT
   {
-    export TOOLFOLD_PWD="$PWD"
-    unset TOOLFOLD_RUN
+    command export TOOLFOLD_PWD="$PWD"  # which may not be changed any more; without `command` some shells end then
+    command unset TOOLFOLD_RUN
     if [ -n "$__toolfold_leave" ]; then
       # Not by $$: in sandboxes, which have their own processes, that is the same in all of them.
       export -p >"$__toolfold_task.$__toolfold_mark" && mv -f "$__toolfold_task.$__toolfold_mark" "$__toolfold_task"
     fi
-    printf '\036%s %s %s\036%s' "$__toolfold_mark" "$__toolfold_code" "$TOOLFOLD_PWD" "$__toolfold_mark" >&9
+    printf '\036%s %s %s\036%s' "$__toolfold_mark" "$__toolfold_code" "$PWD" "$__toolfold_mark" >&9
   } 2>/dev/null
   exit "$__toolfold_code"
 }
 exec 9>&1 2>&1
-__toolfold_task=$2 __toolfold_mark=$6 __toolfold_leave=$9 __toolfold_run=$TOOLFOLD_RUN
+. "${__toolfold%/*}/limits"
+__toolfold_limits "$TOOLFOLD_RUN" && {
+  ulimit -S -m "$__toolfold_soft" && ulimit -H -m "$__toolfold_hard"
+} 2>/dev/null
+unset -f __toolfold_limits
 [ -z "$7" ] || stty rows "$7" cols "$8" 2>/dev/null
+# Only values are taken up: what was made unchangeable may be a variable that every shell has, or one of ours.
+set -- "$@" "$TOOLFOLD_RUN"
 TOOLFOLD_PWD=$4
-if [ -r "$2" ]; then . "$2"; elif [ -r "$3" ]; then . "$3"; fi
-TOOLFOLD_RUN=$__toolfold_run
-export TOOLFOLD_RUN
+declare() { shift; export "$@"; }
+if [ -r "$2" ]; then . "$2"; elif [ -r "$3" ]; then . "$3"; fi 2>/dev/null
+unset -f declare
+export TOOLFOLD_RUN="${10}"
+__toolfold_task=$2 __toolfold_mark=$6 __toolfold_leave=$9
 cd -- "$TOOLFOLD_PWD" 2>/dev/null || {
   [ -n "$5" ] || echo "toolfold: the folder $TOOLFOLD_PWD is gone; this runs in $4"
   cd -- "$4" || exit 125
 }
-unset TOOLFOLD_PWD __toolfold_run
+unset TOOLFOLD_PWD __toolfold_soft __toolfold_hard
 [ -z "$5" ] || cd -- "$5" 2>/dev/null || {
   echo "There is no directory $5 to be entered from $PWD, so nothing was run. Make it first, or name another one."
   case $6 in @*) ;; *) printf '\036%s -1 %s\036%s' "$6" "$PWD" "$6" ;; esac

@@ -3,13 +3,20 @@
 # Begins in our folder, $1. $2 what the commands of this client carry in their environment
 # $3 after how many seconds of silence it counts as gone, empty for never · $4 how large a log may become
 trap '' HUP INT TERM PIPE
+. ./shell/limits
 client=$2 patience= largest=$4
 if [ -n "$3" ] && (echo | read -t 1 -r line) 2>/dev/null; then patience=$3; fi
+
+# The folders of background processes; a name of another kind, which may fall apart into several words, is not ours.
+digit='[0-9a-f]'
+ours=processes/p$digit$digit$digit$digit$digit$digit$digit$digit
 
 nap() { sleep 0.03 2>/dev/null || sleep 1; }
 
 # The files that show that a process carries the mark. Not every grep reads beyond the end of a string.
 carriers() {
+  __toolfold_limits "${1#TOOLFOLD_RUN=}" &&
+    grep -lsF -- "${__toolfold_soft:+$((__toolfold_soft * 1024)) } $((__toolfold_hard * 1024)) " /proc/[0-9]*/limits
   if [ -n "$whole" ]; then
     grep -lsF -- "$1" /proc/[0-9]*/environ
     return
@@ -21,13 +28,13 @@ carriers() {
 whole=$(printf 'a\0b' | grep -cF b)
 [ "$whole" = 1 ] || whole=
 
-# Sets `pids`: what carries the mark, what is in a session that one of those leads, and what they started.
-# `known` keeps those of earlier looks, whose children are ours although they are gone.
+# Sets `pids`: what carries the mark, what is in a session that one of those leads, and what they started, unless
+# it has ended and nobody has struck it off. `known` keeps those of earlier looks: what they started is ours as well.
 members() {
-  pids=' '
+  pids=' ' marked=' '
   for file in $(carriers "$1"); do
     file=${file#/proc/}
-    pids="$pids${file%/environ} "
+    marked="$marked${file%/*} "
   done
   grown=yes
   all=$(cat /proc/[0-9]*/stat 2>/dev/null | cut -c 1-80)  # a shell takes its time over long lines
@@ -41,8 +48,9 @@ members() {
       pid=${line%% *}
       set -- ${line##*) }
       case $1$pids in [ZX]* | *" $pid "*) continue ;; esac
-      case "$pids$known" in
+      case "$marked$pids$known" in
         *" $2 "* | *" $4 "*) [ "$pid" = "$$" ] || pids="$pids$pid " grown=yes ;;
+        *) case $marked in *" $pid "*) pids="$pids$pid " grown=yes ;; esac ;;
       esac
     done
   done
@@ -144,13 +152,14 @@ shorten() {
 
 # One line a process: name, state, exit code or -, how many bytes it wrote, how many of the first are gone.
 list() {
-  sizes=" $(wc -c processes/*/log 2>/dev/null | tr -s '\n ' '  ')"
-  for each in processes/*/about; do
+  sizes=" $(wc -c $ours/log 2>/dev/null | tr -s '\n ' '  ')"
+  for each in $ours/about; do
     [ -e "$each" ] || continue
     each=${each%/about}
     state=running code=- dropped=0 size=${sizes%%" $each/log "*}
     size=${size##* }
     [ ! -e "$each/dropped" ] || read -r dropped <"$each/dropped"
+    case $dropped in '' | *[!0-9]*) dropped=0 ;; esac
     [ "${size:-0}" -le "$largest" ] || shorten "$each" "$size"
     if [ -e "$each/code" ]; then
       state=ended
@@ -160,28 +169,33 @@ list() {
       birth "$pid"
       [ "$began" = "$born" ] || state=lost
     fi
+    case $code in - | [0-9] | [0-9][0-9] | [0-9][0-9][0-9]) ;; *) code=1 ;; esac
     echo "$1 ${each#processes/} $state $code $((dropped + ${size:-0})) $dropped"
   done
 }
 
 # Those that ended a week ago, and all but the last few hundred.
 forget_the_old() {
-  for each in $(find processes -name code -mtime +7) $(ls -t processes/*/code | tail -n +257); do
+  for each in $(find $ours/code -mtime +7) $(ls -t $ours/code | tail -n +257); do
     rm -rf "${each%/code}"
   done
 }
 
-# What guards left in memory that were killed together with their clients.
+# What guards left in memory that were killed together with their clients. Others may write there, too.
 forget_the_dead() {
-  for each in $(find /dev/shm -maxdepth 1 -name 'toolfold.*' -mtime +7); do
-    [ ! -O "$each" ] || [ -z "$whole" ] || grep -qsF -- "${each##*.}" /proc/[0-9]*/cmdline || rm -rf "$each"
+  for each in /dev/shm/toolfold.*; do
+    [ -n "$whole" ] && own "$each" && [ -n "$(find "$each" -prune -mtime +7)" ] || continue
+    grep -qsF -- "${each##*.}" /proc/[0-9]*/cmdline || rm -rf "$each"
   done
 }
+
+# Whether it is a folder of ours, and no way to one that somebody else could turn.
+own() { [ ! -L "$1" ] && [ -d "$1" ] && [ -O "$1" ]; }
 
 # In memory where we can: what a command exports may be secret, and disks are slow to replace a file. Commands
 # write below `tasks`; what we give them lies beside it, where they may have no right to write.
 memory=/dev/shm/toolfold.$client
-mkdir "$memory" 2>/dev/null || [ -O "$memory" ] || memory=$1/memory.$client
+mkdir "$memory" 2>/dev/null || own "$memory" || memory=$1/memory.$client
 tasks=$memory/tasks
 mkdir -p "$tasks" || exit 1
 script=$(command -v script) && script --version 2>/dev/null | grep -qF util-linux || script=-
