@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the wheel and runs the demo from it in a fresh environment, outside the checkout:
-# what people install must work without what a checkout has.
+# Builds the wheel and runs the demo and the gateway from it in a fresh environment, outside the checkout:
+# what people install must work without what a checkout has, and `uvx` and `pipx` start the same command.
 set -eu
 python=$1
 folder=$(mktemp -d)
@@ -9,6 +9,7 @@ trap 'rm -rf "$folder"' EXIT INT TERM
 constraints=$PWD/constraints.txt
 "$python" -m venv "$folder/venv"
 "$folder/venv/bin/python" -m pip --disable-pip-version-check --quiet install -c "$constraints" "$folder"/dist/*.whl
+cp tests/mcp/fault_server.py "$folder/server.py" # it needs no more than Python
 cd "$folder"
 ./venv/bin/toolfold demo --json >demo.json
 ./venv/bin/python - <<'CHECK'
@@ -17,4 +18,24 @@ shown = json.loads(pathlib.Path("demo.json").read_text())
 assert ".venv" not in toolfold.__file__ and "src" not in pathlib.Path(toolfold.__file__).parts, toolfold.__file__
 assert all(row["tokens_sent"] < row["tokens_all"] / 2 for row in shown), shown
 print(f"the wheel works outside the checkout: {len(shown)} messages shown")
+CHECK
+# As a client does it: start the gateway, list what is behind it, call it.
+TOOLFOLD_HOME=$folder/home TOOLFOLD_CONFIG=$folder/settings.yaml ./venv/bin/python - <<'CHECK'
+import asyncio, json, os, pathlib, sys
+from mcp import Client, StdioServerParameters
+
+async def main():
+    server = {"command": sys.executable, "args": ["server.py"], "cwd": os.getcwd()}
+    settings = {"mcp": {"servers": {"test": server}, "wait_seconds": 60}}
+    pathlib.Path("settings.yaml").write_text(json.dumps(settings))
+    command = StdioServerParameters(command="./venv/bin/toolfold", args=["mcp", "serve"], env=dict(os.environ))
+    for mode in ("legacy", "2026-07-28"):
+        async with Client(command, mode=mode) as client:
+            names = [tool.name for tool in (await client.list_tools()).tools]
+            assert names == ["test_echo"], names
+            answer = await client.call_tool("test_echo", {"text": "hello"})
+            assert answer.content[0].text == "hello", answer
+    print("`toolfold mcp serve` of the wheel lists and calls")
+
+asyncio.run(main())
 CHECK
