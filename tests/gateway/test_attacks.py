@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -470,3 +471,99 @@ async def test_a_person_is_shown_the_part_that_matters_of_a_long_command(tmp_pat
     assert "\u202e" not in asked[0]
     assert "not shown" in asked[0]
     assert victim.exists()
+
+
+def _raw(served: Served, request: bytes) -> bytes:
+    """What a request gets that no honest client sends."""
+    host, port = served.url.removeprefix("http://").partition("/")[0].split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(request)
+        connection.shutdown(socket.SHUT_WR)
+        answer = b""
+        while chunk := connection.recv(1 << 16):
+            answer += chunk
+    return answer
+
+
+_LIST = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"Host: evil.example\r\n",
+        b"Host: 127.0.0.1\r\nHost: evil.example\r\n",
+        b"Host: evil.example\r\nHost: 127.0.0.1\r\n",
+        b"Host: 127.0.0.1\r\nOrigin: http://evil.example\r\n",
+        b"Host: 127.0.0.1\r\nOrigin: http://evil.example\r\nOrigin: http://localhost\r\n",
+        b"Host: 127.0.0.1\r\nOrigin: null\r\n",
+        b"Host: 127.0.0.1\r\nOrigin: http://127.0.0.1.evil.example\r\n",
+        b"Host: 127.0.0.1\r\nOrigin: http://localhost@evil.example\r\n",
+        b"Host: 127.0.0.1@evil.example\r\n",
+        b"Host: localhost.\r\n",
+        b"Host: \r\n",
+        b"Host: 127.0.0.1\r\nAuthorization: Bearer tf_wrong\r\n",
+        b"Host: 127.0.0.1\r\nAuthorization: Basic bG9jYWw6\r\n",
+        b"Host: 127.0.0.1\r\nAuthorization: Bearer \r\n",
+        b"Host: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n",
+    ],
+)
+def test_no_header_leads_around_the_door(pair: Served, headers: bytes) -> None:
+    for path in (b"/mcp", b"http://127.0.0.1/mcp", b"//evil.example/mcp", b"/mcp?token=x"):
+        answer = _raw(
+            pair,
+            b"POST " + path + b" HTTP/1.1\r\n" + headers + b"Content-Type: application/json\r\n"
+            b"Accept: application/json, text/event-stream\r\nConnection: close\r\n"
+            b"Content-Length: " + str(len(_LIST)).encode() + b"\r\n\r\n" + _LIST,
+        )
+        assert b"one_echo" not in answer
+        assert not answer.startswith(b"HTTP/1.1 200"), answer[:200]
+
+
+async def test_a_request_that_is_too_large_is_turned_away(pair: Served) -> None:
+    async with httpx2.AsyncClient(headers=KINDS, timeout=30) as http:
+        answer = await http.post(pair.url, content=b"[" + b" " * (web.LARGEST_REQUEST + 1) + b"]")
+    assert answer.status_code == 413
+
+
+async def test_a_name_of_any_size_takes_no_room(pair: Served) -> None:
+    info = mcp_types.Implementation(name="n" * 1_000_000, version="1")
+    async with pair.client(NEWEST, client_info=info) as client:
+        await client.call_tool("one_echo", {"text": "x"})
+        courier_keys: list[str] = []
+        waiting = asyncio.create_task(client.call_tool("one_echo", {"text": "wait"}))
+        await _came_to_pass(lambda: pair.runtime.mcp.servers["one"].couriers)
+        courier_keys += [each.client for each in pair.runtime.mcp.servers["one"].couriers]
+        await client.call_tool("one_echo", {"text": "release"})
+        await waiting
+    assert all(len(key) < 300 for key in courier_keys)
+
+
+@both_eras
+async def test_a_list_without_end_is_cut_and_keeps_no_other_away(tmp_path: Path, era: str) -> None:
+    with serving(tmp_path, {"one": attacker("endless"), "two": attacker("two")}) as served:
+        async with served.client(era) as client:
+            found: list[mcp_types.Resource] = []
+            page = await client.list_resources()
+            while page.next_cursor is not None:
+                found += page.resources
+                page = await client.list_resources(cursor=page.next_cursor)
+            found += page.resources
+            assert not (await client.list_resources(cursor="nonsense")).resources
+    assert sum(len(each.description or "") for each in found) < 3_000_000
+    assert len({str(each.uri) for each in found}) == len(found)
+    assert any(str(each.uri).startswith("two+") for each in found)
+
+
+@both_eras
+async def test_what_one_client_tells_a_server_of_its_own_is_told_to_no_other(
+    tmp_path: Path, era: str
+) -> None:
+    ref = mcp_types.PromptReference(type="ref/prompt", name="notes_plan")
+    with serving(tmp_path, {"notes": attacker("notes", isolation="per-client")}) as served:
+        found = []
+        for name in ("a", "b"):
+            async with served.client(era, token=served.tokens.add(name)) as client:
+                told = await client.complete(ref=ref, argument={"name": "x", "value": f"secret of {name}"})
+                found.append(told.completion.values)
+    assert found == [["notes-value"], ["notes-value"]]

@@ -17,7 +17,7 @@ from toolfold.gateway.addresses import Addresses
 from toolfold.gateway.answers import shown_tool
 from toolfold.gateway.asking import WaitingRoom
 from toolfold.gateway.tokens import Client
-from toolfold.model import MCP_SOURCE, Json, Tool, ToolResult
+from toolfold.model import MCP_SOURCE, CallContext, Json, Tool, ToolResult
 from toolfold.session import Session
 from toolfold.sources.mcp.courier import Courier
 from toolfold.sources.mcp.faults import ServerFailed
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 LIST_SECONDS = 10.0
 MOST_PAGES = 20
 MOST_LISTED = 5_000
+LARGEST_ITEM = 50_000  # characters of JSON
+LARGEST_LIST = 2_000_000
 MOST_STREAMS = 32
 EXTRAS = frozenset({"list_resources", "read_resource", "list_prompts", "get_prompt"})
 
@@ -178,6 +180,11 @@ class Seat:
             tool.source.name: tool.name for tool in tools if tool.own_name == extra and self._is_extra(tool)
         }
 
+    async def ask(self, server: str, method: str, **params: Any) -> Any:
+        """Ask a server something: this client's own, where each has one."""
+        context = CallContext(session_id=self.session.id, client=self.key)
+        return await self._runtime.mcp.ask(server, method, context=context, **params)
+
     async def _gathered(self, servers: Sequence[str], method: str, attribute: str) -> list[tuple[str, Any]]:
         """All servers at once, each within its time: one that hangs is left out."""
         lists = await asyncio.gather(*(self._listed(each, method, attribute) for each in servers))
@@ -186,7 +193,7 @@ class Seat:
     async def _listed(self, server: str, method: str, attribute: str) -> list[Any]:
         async def page(cursor: str | None) -> Any:
             given: Json = {"cursor": cursor} if cursor else {}
-            return await self._runtime.mcp.ask(server, method, **given)
+            return await self.ask(server, method, **given)
 
         try:
             async with asyncio.timeout(LIST_SECONDS):
@@ -205,10 +212,14 @@ def _listening() -> tuple[Any, Any]:
 async def _all_pages(page: Callable[[str | None], Awaitable[Any]], attribute: str) -> list[Any]:
     items: list[Any] = []
     cursor: str | None = None
+    left = LARGEST_LIST
     for _ in range(MOST_PAGES):
         answer = await page(cursor)
-        items += getattr(answer, attribute)
+        for item in getattr(answer, attribute):
+            left -= (size := len(item.model_dump_json()))
+            if left > 0 and size <= LARGEST_ITEM:
+                items.append(item)
         cursor = answer.next_cursor
-        if cursor is None or len(items) >= MOST_LISTED:
+        if cursor is None or len(items) >= MOST_LISTED or left <= 0:
             break
     return items[:MOST_LISTED]

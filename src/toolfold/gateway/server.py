@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import hashlib
 import logging
 import time
 from collections import Counter
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from toolfold.errors import CallError, OutOfScope
+from toolfold.errors import CallError, OutOfScope, shown
 from toolfold.gateway import asking, foreign
 from toolfold.gateway.addresses import Addresses
 from toolfold.gateway.answers import tool_answer, with_own_state
@@ -40,6 +41,8 @@ MOST_SEATS = 1_000
 MOST_SEATS_EACH = 100
 MOST_CALLS_EACH = 500
 MOST_SUBSCRIBED = 1_000
+LONGEST_ADDRESS = 4_096
+LARGEST_PAGE = 500_000  # characters of JSON
 TELL_SECONDS = 5.0
 SETTLE_SECONDS = 0.05
 """How long the same news may come again until it is passed on, once."""
@@ -133,7 +136,9 @@ class Gateway:
         if context.request is None:
             return "stdio"
         params = context.session.client_params
-        return f"{client.id} named {params.client_info.name if params else ''}"
+        name = params.client_info.name if params else ""
+        digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()  # it may be of any length
+        return f"{client.id} named {shown(name, 40)} {digest[:32]}"
 
     def _seated(self, key: str, client: Client) -> Seat:
         self._make_room(client)
@@ -228,26 +233,29 @@ class Gateway:
             raise _invalid(str(error)) from None
         return self._as_known(_raw(answer, params.name), seat.prompt_owner(params.name)[0])
 
-    async def _list_resources(self, context: Any, _params: Any) -> Any:
+    async def _list_resources(self, context: Any, params: Any) -> Any:
         import mcp_types
 
         found = await self._seat(context).resources("resources/list")
         listed = foreign.listed(found, "uri", self._addresses.resource)
-        return mcp_types.ListResourcesResult(resources=listed)
+        items, following = _page(listed, params)
+        return mcp_types.ListResourcesResult(resources=items, next_cursor=following)
 
-    async def _list_templates(self, context: Any, _params: Any) -> Any:
+    async def _list_templates(self, context: Any, params: Any) -> Any:
         import mcp_types
 
         found = await self._seat(context).resources("resources/templates/list")
         listed = foreign.listed(found, "uri_template", self._addresses.resource)
-        return mcp_types.ListResourceTemplatesResult(resource_templates=listed)
+        items, following = _page(listed, params)
+        return mcp_types.ListResourceTemplatesResult(resource_templates=items, next_cursor=following)
 
-    async def _list_prompts(self, context: Any, _params: Any) -> Any:
+    async def _list_prompts(self, context: Any, params: Any) -> Any:
         import mcp_types
 
         found = await self._seat(context).prompts()
         listed = foreign.listed(found, "name", self._addresses.prompt)
-        return mcp_types.ListPromptsResult(prompts=listed)
+        items, following = _page(listed, params)
+        return mcp_types.ListPromptsResult(prompts=items, next_cursor=following)
 
     async def _subscribe(self, context: Any, params: Any) -> Any:
         return await self._subscription(context, str(params.uri), wanted=True)
@@ -262,10 +270,12 @@ class Gateway:
         server, own = _found(lambda: seat.resource_owner(uri), uri)
         if wanted and len(seat.subscribed) >= MOST_SUBSCRIBED and uri not in seat.subscribed:
             raise _invalid(f"nobody may follow more than {MOST_SUBSCRIBED:,} resources at once")
+        if len(uri) > LONGEST_ADDRESS:
+            raise _invalid("the address is too long to be followed")
         seat.subscribed.discard(uri)
         others = any(uri in each.subscribed for each in self._seats.values())
         if wanted or not others:  # the server knows one client, us: one that leaves must not take all along
-            await self._asked(server, f"resources/{'' if wanted else 'un'}subscribe", uri=own)
+            await self._asked(seat, server, f"resources/{'' if wanted else 'un'}subscribe", uri=own)
         if wanted:
             seat.subscribed.add(uri)
         return mcp_types.EmptyResult()
@@ -274,9 +284,8 @@ class Gateway:
         """News of the servers that this client may use, and of resources that it may read."""
         seat = self._seat(context)
         wanted = params.notifications
-        readable = [uri for uri in wanted.resource_subscriptions or () if seat.may_read(uri)][
-            :MOST_SUBSCRIBED
-        ]
+        asked = [uri for uri in wanted.resource_subscriptions or () if len(uri) <= LONGEST_ADDRESS]
+        readable = [uri for uri in asked[:MOST_SUBSCRIBED] if seat.may_read(uri)]
         wanted = wanted.model_copy(update={"resource_subscriptions": readable or None})
         return await seat.listen(context, params.model_copy(update={"notifications": wanted}))
 
@@ -290,11 +299,11 @@ class Gateway:
             server, own = _found(lambda: seat.resource_owner(ref.uri), ref.uri)
             ref = ref.model_copy(update={"uri": own})
         argument = {"name": params.argument.name, "value": params.argument.value}
-        return await self._asked(server, "completion/complete", ref=ref, argument=argument)
+        return await self._asked(seat, server, "completion/complete", ref=ref, argument=argument)
 
-    async def _asked(self, server: str, method: str, **params: Any) -> Any:
+    async def _asked(self, seat: Seat, server: str, method: str, **params: Any) -> Any:
         try:
-            return await self._runtime.mcp.ask(server, method, **params)
+            return await seat.ask(server, method, **params)
         except CallError as error:
             raise _invalid(str(error)) from None
 
@@ -409,6 +418,17 @@ class Gateway:
                 raise
             except Exception:  # noqa: S112 - the client may be gone
                 continue
+
+
+def _page(items: list[Any], params: Any) -> tuple[list[Any], str | None]:
+    """As much of a long list as every client takes at once, and where it goes on."""
+    cursor = getattr(params, "cursor", None) or "0"
+    start = int(cursor) if cursor.isascii() and cursor.isdigit() and len(cursor) < 10 else len(items)
+    left, end = LARGEST_PAGE, start
+    while end < len(items) and (left := left - len(items[end].model_dump_json())) > 0:
+        end += 1
+    end = max(end, start + 1)  # one that is larger by itself
+    return items[start:end], str(end) if end < len(items) else None
 
 
 def _is_modern(context: Any) -> bool:

@@ -39,8 +39,11 @@ from toolfold.sources.mcp.wire import CODE, FAULT, Wire
 
 MOST_PAGES = 100
 MOST_DATA = 100_000
+LARGEST_LISTING = 30_000_000  # characters of JSON
 CLOSE_SECONDS = 8.0
 SETTLE_SECONDS = 1.0
+LISTEN_PAUSE = 0.5
+STEADY_SECONDS = 60.0
 PROBE_SECONDS = 3.0
 """How long a server may think about a question from a newer protocol before it is taken for an older one."""
 
@@ -175,9 +178,14 @@ class Connection:
         tools: list[Json] = []
         cursors: set[str] = set()
         cursor: str | None = None
+        left = LARGEST_LISTING
         for _ in range(MOST_PAGES):
             page = await self._client.list_tools(cursor=cursor, cache_mode="refresh")
-            tools += (each.model_dump(by_alias=True, exclude_none=True, mode="json") for each in page.tools)
+            new = [each.model_dump(by_alias=True, exclude_none=True, mode="json") for each in page.tools]
+            left -= len(json.dumps(new))
+            if left < 0:
+                return tools, [f"its list of tools is larger than {LARGEST_LISTING:,} characters"]
+            tools += new
             cursor = page.next_cursor
             if cursor is None:
                 return tools, []
@@ -317,18 +325,28 @@ class Connection:
             ending.cancel()
 
     async def _watch(self, client: Any) -> None:
-        """Listen for changes where the newest revision has a subscription for them."""
-        with contextlib.suppress(
-            Exception
-        ):  # a server need not offer it; keepalive and calls find out the rest
-            wanted = {
-                "tools_list_changed": True,
-                "prompts_list_changed": True,
-                "resources_list_changed": True,
-            }
-            async with client.listen(**wanted) as events:
+        """Listen for changes where the newest revision has a subscription for them, anew where it is cut."""
+        pause, is_offered = LISTEN_PAUSE, False
+        while True:
+            began = time.monotonic()
+            is_offered = await self._listened(client, again=is_offered) or is_offered
+            if not is_offered:
+                return
+            pause = LISTEN_PAUSE if time.monotonic() - began > STEADY_SECONDS else min(60.0, 2 * pause)
+            await asyncio.sleep(pause)
+
+    async def _listened(self, client: Any, *, again: bool) -> bool:
+        """Listen to the end of a subscription. False where there was none: a server need not offer it."""
+        is_there = False
+        wanted = ("tools_list_changed", "prompts_list_changed", "resources_list_changed")
+        with contextlib.suppress(Exception):  # keepalive and calls find out the rest
+            async with client.listen(**dict.fromkeys(wanted, True)) as events:
+                is_there = True
+                if again:  # meanwhile nobody told of a change
+                    self._wiring.on_change("tools")
                 async for event in events:
                     self._wiring.on_change(_what_changed(type(event).__name__))
+        return is_there
 
     @asynccontextmanager
     async def _transport(self) -> AsyncIterator[Any]:
