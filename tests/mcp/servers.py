@@ -124,6 +124,14 @@ def listening(
             return
 
 
+@contextlib.contextmanager
+def running_at(port: int, argv: Sequence[str], log: Path) -> Iterator[None]:
+    """Start a server that listens at this very port, wait for it, and end it."""
+    with _running(argv, {}, log) as process:
+        _wait(port, process, log)
+        yield
+
+
 def _git(folder: Path) -> Command:
     _repository(folder)
     return Command((_program("servers", "bin/mcp-server-git"), "--repository", str(folder)))

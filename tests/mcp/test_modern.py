@@ -1,0 +1,72 @@
+"""A server of the newest revision: spoken to without a handshake, and heard when its list changes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Opened
+from tests.mcp import servers
+
+SERVER = Path(__file__).with_name("modern_server.py")
+PATIENCE = 60.0
+NEWEST = "2026-07-28"
+
+
+@pytest.fixture(params=["stdio", "http"])
+def entry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    if request.param == "stdio":
+        yield {"command": sys.executable, "args": [str(SERVER)], "trust": "off"}
+        return
+    # The port is an argument of this server, so that it is started by a shell that knows it.
+    words = ("sh", "-c", 'exec "$0" "$1" "$PORT"', sys.executable, str(SERVER))
+    with servers.listening(words, lambda port: {"PORT": str(port)}, "/mcp", tmp_path / "log") as server:
+        yield {"url": server.url, "trust": "off"}
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_the_newest_revision_is_spoken_and_its_subscription_brings_new_tools(
+    opened: Opened, entry: dict[str, Any]
+) -> None:
+    runtime = opened({"mcp.servers": {"it": entry}, "mcp.wait_seconds": PATIENCE})
+    session = runtime.session(["all"])
+    assert [state.protocol for state in runtime.mcp.states()] == [NEWEST]
+    assert json.loads(session.call_sync("mcp_it_echo", {"text": "hello"}).text) == {"result": "hello"}
+    time.sleep(0.5)  # a subscription that is not there yet is told of nothing
+    before = session.assemble()
+    assert not session.call_sync("mcp_it_grow", {}).error
+    until(lambda: "mcp_it_arrived_late" in session.assemble().offered_names)
+    assert "mcp_it_arrived_late" not in before.offered_names
+    assert json.loads(session.call_sync("mcp_it_arrived_late", {}).text) == {"result": "here"}
+
+
+def test_a_subscription_that_was_cut_is_taken_up_again(opened: Opened, tmp_path: Path) -> None:
+    words = ("sh", "-c", 'exec "$0" "$1" "$PORT"', sys.executable, str(SERVER))
+    port = 0
+
+    def at(given: int) -> dict[str, str]:
+        nonlocal port
+        port = given
+        return {"PORT": str(given)}
+
+    with servers.listening(words, at, "/mcp", tmp_path / "log") as server:
+        settings = {"mcp.servers": {"it": {"url": server.url, "trust": "off"}}, "mcp.wait_seconds": PATIENCE}
+        session = opened(settings).session(["all"])
+        assert "mcp_it_echo" in session.assemble().offered_names
+    again = (sys.executable, str(SERVER), str(port))
+    with servers.running_at(port, again, tmp_path / "log"):
+        until(lambda: not session.call_sync("mcp_it_echo", {"text": "hello"}).error)
+        assert not session.call_sync("mcp_it_grow", {}).error
+        until(lambda: "mcp_it_arrived_late" in session.assemble().offered_names)
