@@ -26,6 +26,7 @@ from tests.environments.test_contract import (
 from toolfold.environments import Channel, Environment, Size
 from toolfold.environments.guard import Guard
 from toolfold.environments.local import Local
+from toolfold.environments.place import Place
 from toolfold.errors import EnvironmentFailed
 
 
@@ -202,3 +203,32 @@ async def test_folders_that_are_no_process_s_are_neither_listed_nor_tidied_away(
         (found,) = await environment.processes.all()
         assert (found.state, found.code) == ("ended", 1)
     assert precious.exists()
+
+
+async def test_what_answers_us_there_cannot_fill_our_memory(
+    options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Place.collected, "__defaults__", (1_000_000,))
+    async with Environment(local(options)) as environment:
+        await environment.run('mkdir bin; printf "%s\\n" "#!/bin/sh" yes >bin/head; chmod +x bin/head')
+        await environment.run('export PATH="$PWD/bin:$PATH"')
+        with pytest.raises(EnvironmentFailed, match="wrote more than"):
+            await environment.read_file("bin/head", most=10)
+        folder = Path(options["notes"]) / "processes" / "p0000abcd"
+        folder.mkdir()
+        (folder / "about").symlink_to("/dev/zero")
+        with pytest.raises(EnvironmentFailed, match="wrote more than"):
+            await environment.processes.all()
+        (folder / "about").unlink()
+        (folder / "about").write_text("[" * 100_000)
+        (found,) = await environment.processes.all()
+        assert found.command == "(its note cannot be read)"
+
+
+async def test_a_command_that_speaks_as_the_guard_only_costs_us_the_guard(options: dict[str, str]) -> None:
+    async with Environment(local(options)) as environment:
+        await environment.open()
+        for said in ("1 done nothing", "2 what ever", "3 done " + "9" * 5000, "x" * 200_000):
+            for pid in guards(options):
+                await environment.run(f"printf '%s\\n' {said} >/proc/{pid}/fd/1")
+            assert await environment.processes.all() == []

@@ -92,3 +92,27 @@ def test_without_its_end_nothing_is_lost(written: bytes, places: list[int], of_t
     passed = b"".join(map(ending.pass_on, cut(data, places)))
     assert passed + ending.rest() == data
     assert ending.seen is None
+
+
+@given(
+    st.lists(
+        st.sampled_from([b"x", b" ", b"12 /", b"\x1e", b"MARK", b"\x1eMARK ", b"\x1eMARK"]), max_size=20
+    ),
+    st.lists(st.integers(0, 300), max_size=8),
+)
+def test_whatever_a_command_makes_of_its_mark_nothing_is_lost(parts: list[bytes], places: list[int]) -> None:
+    ending = Ending()
+    data = b"".join(parts).replace(b"MARK", ending.mark.encode())
+    passed = b"".join(map(ending.pass_on, cut(data, places)))
+    if ending.seen is None:
+        assert passed + ending.rest() == data
+    assert data.startswith(passed)
+
+
+def test_a_mark_without_an_end_holds_little_back() -> None:
+    ending = Ending()
+    begun = b"\x1e" + ending.mark.encode() + b" "
+    passed = ending.pass_on(begun) + b"".join(ending.pass_on(b"y" * 10_000) for _ in range(20))
+    assert len(passed) > 150_000
+    assert passed + ending.rest() == begun + b"y" * 200_000
+    assert ending.seen is None

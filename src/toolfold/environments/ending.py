@@ -7,12 +7,16 @@ left running still holds the output open.
 
 from __future__ import annotations
 
+import re
 import secrets
 from dataclasses import dataclass
 
 NOWHERE = -1
 """In place of an exit code, where a command could not begin in the folder that was asked for."""
+LONGEST = 1 << 15
+"""How many bytes may be between the two halves of the mark: a path is there."""
 _SIGN = b"\x1e"
+_CODE = re.compile(rb"-?[0-9]{1,3}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,28 +41,31 @@ class Ending:
         """The bytes that are the command's own; what may be a part of the mark waits for more."""
         if self.seen:
             return b""
-        data = self._held + data
+        data, self._held = self._held + data, b""
         at = data.find(self._start)
-        if at >= 0:
-            self._held = data[at:]
-            self._look()
-            return data[:at]
-        keep = _overlap(data, self._start)
-        self._held = data[len(data) - keep :]
-        return data[: len(data) - keep]
+        while at >= 0 and not self._look(data, at):
+            at = data.find(self._start, at + 1)
+        if at < 0:
+            at = len(data) - _overlap(data, self._start)
+        self._held = b"" if self.seen else data[at:]
+        return data[:at]
 
     def rest(self) -> bytes:
         """What waited in vain."""
         held, self._held = self._held, b""
         return b"" if self.seen else held
 
-    def _look(self) -> None:
-        body = self._held[len(self._start) :]
+    def _look(self, data: bytes, at: int) -> bool:
+        """Whether the end begins here, or may. A command can find its mark out and write what it likes."""
+        begin = at + len(self._start)
+        body = data[begin : begin + LONGEST]
         end = body.find(self._end)
-        if end >= 0:
-            code, _, folder = body[:end].partition(b" ")
+        if end < 0:
+            return len(body) < LONGEST
+        code, _, folder = body[:end].partition(b" ")
+        if _CODE.fullmatch(code):
             self.seen = Ended(int(code), folder.decode("utf-8", "surrogateescape"))
-            self._held = b""
+        return self.seen is not None
 
 
 def _overlap(data: bytes, start: bytes) -> int:

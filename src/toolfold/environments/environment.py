@@ -24,6 +24,7 @@ from toolfold.errors import CallError
 TASK = "main"
 LAST_WORDS_SECONDS = 1.0
 FILE_SECONDS = 120.0
+LONGEST_COMPLAINT = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +156,7 @@ class Environment:
         Without `most`, all of it: also where it is too large for that, CallError is raised.
         """
         limit = self.bounds.file + 1 if most is None else most
-        data = await self._file("read_file", task, b"", path, str(first + 1), str(limit))
+        data = await self._file("read_file", task, b"", path, str(first + 1), str(limit), most=limit)
         if most is None and len(data) == limit:
             raise CallError(f"{path} is larger than {self.bounds.file:,} bytes. Read a part of it.")
         return data
@@ -212,10 +213,11 @@ class Environment:
         talking.cancel()
         await self._place.finish(running)
 
-    async def _file(self, name: str, task: str, given: bytes, *arguments: str) -> bytes:
+    async def _file(self, name: str, task: str, given: bytes, *arguments: str, most: int = 0) -> bytes:
         command = Command(text=with_arguments(name, *arguments), task=task, leaves=False)
         running = await self._place.start(command)
-        code, written = await self._place.collected(running, given, FILE_SECONDS)
+        most += LONGEST_COMPLAINT
+        code, written = await self._place.collected(running, given, FILE_SECONDS, most)
         if code:
             raise CallError(readable(written[:2_000]).strip() or f"{arguments[0]} could not be used")
         return written

@@ -23,6 +23,9 @@ ENDING_SECONDS = 60.0
 PARTING_SECONDS = 2.0
 BEATS = 4
 """How often we are heard within the time after which silence counts. So many are without an answer then."""
+LONGEST_LINE = 1 << 16
+MOST_LINES = 10_000
+"""What is said there may come from a command that has found the way to the guard's output."""
 GRACE_NAPS = 30  # of 30 ms and more: how long a program may take to end by itself
 
 _NOTHING: Mapping[str, str] = {}
@@ -170,6 +173,8 @@ class Guard:
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 self._hear(line.decode("utf-8", "replace"))
+            if len(rest) > LONGEST_LINE:
+                break
         self._lose()
 
     def _lose(self) -> None:
@@ -183,8 +188,8 @@ class Guard:
         answer, lines = self._waiting.get(number, (None, []))
         done, _, code = words.partition(" ")
         if done != "done":
-            lines.append(words)
-        elif answer and not answer.done():
+            lines += [words] if len(lines) < MOST_LINES else []
+        elif answer and not answer.done() and code.isdecimal() and len(code) < 4:
             answer.set_result(int(code))
 
 
@@ -210,8 +215,8 @@ async def _first_words(channel: Channel) -> tuple[Means, bytes]:
     heard = b""
     while b"\n" not in heard:
         data = await channel.read()
-        if not data:
-            raise ValueError("it ended before it was ready")
+        if not data or len(heard) > LONGEST_LINE:
+            raise ValueError("it ended before it was ready, or does not come to the point")
         heard += data
     line, _, rest = heard.partition(b"\n")
     ready, *means = line.decode("utf-8", "replace").split(" ")

@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 SPAWN_SECONDS = 60.0
 OWN_SECONDS = 30.0
+MOST_COLLECTED = 64_000_000
+"""How many bytes a program of ours may write: its tools may have been replaced by those of a command."""
 LONGEST_ARGUMENT = 60_000  # Linux takes 128 KiB in one argument, and quoting makes text longer
 
 # The command is evaluated here, so that a shell's complaints about it name no file of ours.
@@ -122,12 +124,20 @@ class Place:
         argv = [guard.means.shell, "-c", _OWN + text, "sh", ending.mark, *arguments]
         return await self.collected(await self._running(guard, argv, ending), given, within)
 
-    async def collected(self, running: Running, given: bytes, within: float) -> tuple[int, bytes]:
+    async def collected(
+        self, running: Running, given: bytes, within: float, most: int = MOST_COLLECTED
+    ) -> tuple[int, bytes]:
         """Feed a program, and all that it wrote once it has ended by itself. Raises EnvironmentFailed."""
-        written: list[bytes] = []
+        written = bytearray()
+
+        def take(data: bytes) -> None:
+            if len(written) + len(data) > most:
+                raise self._lost(f"it wrote more than {most:,} bytes")
+            written.extend(data)
+
         try:
             async with asyncio.timeout(within):
-                await conversation(running, given, written.append)
+                await conversation(running, given, take)
         except BaseException as error:
             await self.finish(running, end=True)
             if isinstance(error, TimeoutError):
@@ -136,7 +146,7 @@ class Place:
         await self.finish(running)
         if running.ended is None:
             raise self._lost(running.complaint())
-        return running.ended.code, b"".join(written)
+        return running.ended.code, bytes(written)
 
     async def exit_code(self, running: Running) -> int:
         """How a command ended that has not said so itself: it was killed, or became another program."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import secrets
 import shlex
 import time
@@ -34,6 +35,7 @@ LONGEST_LINE = 500
 
 State = Literal["running", "ended", "lost"]
 
+_LOOK = re.compile(r"(\w+) (-|[0-9]{1,3}) ([0-9]{1,18}) ([0-9]{1,18})")
 _ABOUT = """cd "$1/processes" || exit
 for each in */about; do
   [ ! -e "$each" ] || { printf '%s ' "${each%/about}"; cat "$each"; }
@@ -230,10 +232,11 @@ class Processes:
         return await self._place.ask(lambda guard: guard.processes())
 
     def _looked_at(self, line: str) -> Process | None:
-        name, state, code, size, dropped = line.split(" ")
-        about = self._abouts.get(name)
-        if about is None:
+        name, _, rest = line.partition(" ")
+        about, found = self._abouts.get(name), _LOOK.fullmatch(rest)
+        if about is None or found is None:
             return None
+        state, code, size, dropped = found.groups()
         ended = None if code == "-" else int(code)
         return replace(about, state=_state(state), code=ended, bytes=int(size), dropped=int(dropped))
 
@@ -303,10 +306,10 @@ def _remembered(name: str, about: str) -> Process:
         found = json.loads(about)
         return Process(
             name=name,
-            command=str(found["command"]),
+            command=readable(str(found["command"])[: LONGEST_NOTED + 1].encode(errors="replace")),
             task=str(found["task"]),
             started=float(found["started"]),
             watched=tuple(map(str, found["watched"])),
         )
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return Process(name=name, command="(its note cannot be read)")

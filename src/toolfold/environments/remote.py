@@ -17,6 +17,8 @@ from toolfold.environments.client import Client
 from toolfold.environments.local import harmless
 
 CALL_SECONDS = 60.0
+MOST_SAID = 16_000_000
+"""How many bytes of an answer are listened to: it may come from the other side."""
 REMINDERS = (0.1, 0.5, 2.0)
 
 _TO_REACH = re.compile("(DOCKER|CONTAINERS?|APPTAINER|SINGULARITY|XDG)_[A-Z_]+|SSH_AUTH_SOCK")
@@ -53,16 +55,16 @@ def for_clients(environment: Mapping[str, str]) -> dict[str, str]:
 async def asked(words: Sequence[str], env: Mapping[str, str], *, within: float = CALL_SECONDS) -> Answer:
     """Run a client to its end, or to the end of its time. Raises EnvironmentFailed where there is none."""
     client = Client.start(words, env=env, cwd="/")
-    written: list[bytes] = []
+    written = bytearray()
     try:
         async with asyncio.timeout(within):
             await client.close_input()
-            while data := await client.read():
-                written.append(data)
+            while len(written) < MOST_SAID and (data := await client.read()):
+                written += data
             code = await client.wait()
     except TimeoutError:
         return Answer(1, "", f"{words[0]} does not answer")
     finally:
         complaint = client.complaint()
         await client.close()
-    return Answer(code, b"".join(written).decode(errors="replace"), complaint)
+    return Answer(code, written.decode(errors="replace"), complaint)

@@ -25,6 +25,7 @@ CONNECT_SECONDS = 20.0
 PROBE_SECONDS = 8.0
 GOODBYE_SECONDS = 2.0
 NO_CODE = 255
+LONGEST_HELLO = 1 << 20
 MOST_PROGRAMS = 7
 """Over one connection. Servers take ten: it needs one itself, and what has just ended may still count."""
 
@@ -226,6 +227,7 @@ async def _hello(client: Client) -> str | None:
         data = await client.read()
         if not data:
             await client.wait()
+        if not data or len(heard) > LONGEST_HELLO:
             return None
         heard += data
     hello, _, home = heard.decode(errors="surrogateescape").splitlines()[-1].partition(" ")
