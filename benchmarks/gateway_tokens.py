@@ -112,7 +112,9 @@ def gateway(urls: Mapping[str, str], folder: Path) -> Any:
     tested = subprocess.run(
         [TOOLFOLD, "mcp", "test", "--json"], env={**os.environ, **env}, capture_output=True, text=True
     )
-    tell(f"toolfold has seen {sum(len(each['tools']) for each in json.loads(tested.stdout))} tools")
+    seen = json.loads(tested.stdout)
+    tools, held = (sum(len(each[key]) for each in seen) for key in ("tools", "held"))
+    tell(f"toolfold has seen {tools} tools, {held} of them held for review")
     words = ("sh", "-c", f'exec {TOOLFOLD} serve --port "$PORT"')
     return listening(words, lambda port: {"PORT": str(port), **env}, "/mcp", folder / "gateway.log")
 
@@ -176,8 +178,8 @@ def picture(result: Mapping[str, Any]) -> str:
         f"{result['tools']:,} tools, {result['before']:,} tokens</text>",
         f'<text x="{left}" y="{top + 92}" class="head">the same servers behind toolfold: '
         f"{len(result['shown'])} tools, {result['after']:,} tokens</text>",
-        f'<text x="{left + 14}" y="{top + 131}" class="note">{share:.2%} of it. '
-        f"{escape(', '.join(result['shown']))}: every tool is still found and called.</text>",
+        f'<text x="{left + 14}" y="{top + 131}" class="note">{share:.2%} of it: '
+        f"{escape(', '.join(result['shown']))}, through which the rest is found and called</text>",
         f'<text x="{left}" y="28" class="title">What a client’s tools/list costs its model</text>',
     ]
     style = (
