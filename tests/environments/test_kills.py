@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -59,6 +61,18 @@ def containers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Optio
 def machine(tmp_path: Path) -> Iterator[Options]:
     with elsewhere.ssh(tmp_path) as options:
         yield options
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where temporary files go: a short path, as sockets need."""
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
+
+
+def inside(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
 
 
 @asynccontextmanager
@@ -280,6 +294,25 @@ class TestAConnection:
         async with Environment(elsewhere.machine({**machine, "identity": str(other)})) as environment:
             with pytest.raises(EnvironmentFailed, match="does not let us in"):
                 await environment.run("true")
+
+    async def test_is_reached_through_a_folder_of_its_user_alone(
+        self, machine: Options, temporary: Path
+    ) -> None:
+        async with Environment(elsewhere.machine(machine)) as environment:
+            await environment.run("true")
+            (way,) = inside(temporary)
+            assert stat.S_IMODE(way.stat().st_mode) == 0o700
+            assert [each.is_socket() for each in inside(way)] == [True]
+        assert inside(temporary) == []
+
+    @pytest.mark.parametrize("setting", ["host", "user", "identity", "known_hosts"])
+    async def test_is_told_no_options_by_its_settings(self, setting: str, tmp_path: Path) -> None:
+        made = tmp_path / "made"
+        for text in (f"-oProxyCommand=touch {made}", f"none\nProxyCommand touch {made}"):
+            settings = {"host": "127.0.0.1", setting: text}
+            backend = Ssh(Address(port=1, **settings), environment=os.environ)
+            assert not (await backend.check()).available
+        assert not made.exists()
 
     async def test_to_nobody_says_what_to_do(self) -> None:
         async with Environment(Ssh(Address(host="127.0.0.1", port=1), environment=os.environ)) as environment:

@@ -8,7 +8,6 @@ ours. A connection ends when we do, however that comes.
 from __future__ import annotations
 
 import asyncio
-import secrets
 import shutil
 import signal
 import tempfile
@@ -69,8 +68,9 @@ class Connection:
     """One way to the machine, held open from the moment it is made."""
 
     def __init__(self, address: Address, environment: Mapping[str, str]) -> None:
-        # Nobody can guess the name, and ssh lets nobody else in.
-        self.socket = Path(tempfile.gettempdir()) / f"toolfold-{secrets.token_hex(8)}"
+        # In a folder of ours alone: the list of processes shows the name before there is a socket, and our
+        # programs would talk to whoever makes one there.
+        self.socket = Path(tempfile.mkdtemp(prefix="toolfold-")) / "ssh"
         self.programs = 0
         self._address = address
         words = [*master(str(self.socket)), *address.words(), quoted(["sh", "-c", _HELLO])]
@@ -92,7 +92,7 @@ class Connection:
         await self._client.close_input()
         await asyncio.wait({self._ended}, timeout=GOODBYE_SECONDS)
         await self._client.close()
-        self.socket.unlink(missing_ok=True)
+        shutil.rmtree(self.socket.parent, ignore_errors=True)
 
     def begun(self) -> None:
         self.programs += 1
