@@ -123,6 +123,36 @@ _SAID_NOTHING = re.compile(
     r"\b(?:user|users|they|person|customer|client)\b (?:\w+ )?(?:did not|didn't|does not|doesn't"
     r"|do not|don't|has not|hasn't|have not)"
 )
+# Cheap to look for, and always there where the longer patterns fit.
+_NOTE_SIGNS = (
+    "@",
+    "#",
+    "automat",
+    "whoever",
+    "anyone",
+    "everyone",
+    "those",
+    "reader",
+    "visitor",
+    "whatever",
+    "_for_",
+    'for"',
+    "for'",
+)
+_DECODE_SIGNS = (
+    "obey",
+    "carr",
+    "do what",
+    "do as",
+    "act on",
+    "comply",
+    "follow",
+    "execute",
+    "perform",
+    "apply",
+    "run it",
+    "as your",
+)
 _DECODE = re.compile(
     r"\b(?:decode|decrypt|decipher|unescape|unscramble|deobfuscate|reverse|interpret|translate|read"
     r"|rot13|base64|hex|morse|cipher|"
@@ -351,7 +381,8 @@ def _runs(it: Sentence, at: Setting, scale: _Scale) -> None:
 
 
 def _speaks_to_the_model(it: Sentence, at: Setting, scale: _Scale) -> None:
-    called = _NOTE_TO.search(it.text) is not None or (it.has("model") and _is_called(it))
+    spoken = it.has("model") or not it.text.isascii() or any(each in it.text for each in _NOTE_SIGNS)
+    called = spoken and (_NOTE_TO.search(it.text) is not None or (it.has("model") and _is_called(it)))
     active = it.any("hand", "doing", "ignore", "take", "command", "calling", "tell", "deceit")
     if called:
         scale.add((0.7 if at.result else 0.4) + 0.3 * active, "it speaks to the model")
@@ -369,7 +400,7 @@ def _is_called(it: Sentence) -> bool:
 
 
 def _wants_decoding(it: Sentence, _: Setting, scale: _Scale) -> None:
-    if _DECODE.search(it.text):
+    if any(each in it.text for each in _DECODE_SIGNS) and _DECODE.search(it.text):
         scale.add(0.6, "something encoded is to be carried out")
         scale.add(0.3 * bool(_OBEY.search(it.text)) + 0.2 * it.any("rules", "model"))
 

@@ -84,7 +84,8 @@ _MORSE_CODE = {
 def decoded(text: str) -> Iterator[tuple[str, str, bool]]:
     """Each encoded stretch, what it says, and whether that is certain and not a guess."""
     yield from _shifted(text)
-    yield from _initials(text)
+    if text.count("\n") >= 5 or text.count(". ") >= 5:
+        yield from _initials(text)
     if not _ANY.search(text):
         return
     for pattern, decode in _STRETCHES:
@@ -123,7 +124,7 @@ def _whole(text: str) -> Iterator[tuple[str, str, bool]]:
 def _shifted(text: str) -> Iterator[tuple[str, str, bool]]:
     """Letters moved by any number: found by what common words become."""
     shifts = _shifts()
-    hits = Counter(shifts[word] for word in _SHORT_WORDS.findall(text.lower()) if word in shifts)
+    hits = Counter(shifts[word] for word in shifts.keys() & set(_SHORT_WORDS.findall(text.lower())))
     for shift, count in hits.items():
         if count >= 2:
             yield text, "".join(_moved(each, -shift) for each in text.lower()), False

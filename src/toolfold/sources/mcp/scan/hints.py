@@ -51,6 +51,17 @@ _LOOKS: frozenset[str] = frozenset(
         " calculates validates estimates converts formats parses renders simulates compares extracts",
     )
 )
+_REACHES_OUT = frozenset(
+    {"send", "post", "publish", "tweet", "upload", "forward", "share", "mail", "submit", "push"}
+)
+_ADDS_UP = frozenset(
+    {"pay", "charge", "transfer", "withdraw", "refund", "buy", "sell", "order", "trade", "tweet"}
+)
+_ABROAD = re.compile(
+    r"\b(?:web|internet|public|external|third[- ]part|url|webhook|address|recipient|email|e-mail|remote"
+    r"|cloud|social|online|everyone)",
+    re.IGNORECASE,
+)
 _HARMLESS = re.compile(
     r"\b(?:nothing is|deletes nothing|installs nothing|changes nothing|writes nothing|sends nothing"
     r"|without (?:changing|modifying|"
@@ -83,6 +94,16 @@ def scan_hints(offer: Offer) -> Iterator[Finding]:
             said,
             "it says that nothing is lost, and names a loss",
         )
+    if (
+        hints.get("openWorldHint") is False
+        and _verb(offer.name) in _REACHES_OUT
+        and _ABROAD.search(offer.description)
+    ):
+        told = "it says that it stays inside, and names what lies outside"
+        yield Finding("annotation", "annotations.openWorldHint", said, told)
+    if hints.get("idempotentHint") is True and _verb(offer.name) in _ADDS_UP:
+        told = "it says that a second call changes nothing, and names what adds up"
+        yield Finding("annotation", "annotations.idempotentHint", said, told)
     titles = {offer.title, str(hints.get("title") or "")}
     if any(_first(title) in _LOOKS for title in titles if title) and _verb(offer.name) in _DESTROYS:
         yield Finding("annotation", "title", said, "its title speaks of looking, and its name of removing")
@@ -106,7 +127,7 @@ def _changes(offer: Offer) -> bool:
 def _destroys(offer: Offer) -> bool:
     if _HARMLESS.search(offer.description) or _first(offer.description) in _LOOKS:
         return False
-    strong = _DESTROYS - {"clear", "reset", "discard", "remove", "empty", "rollback", "flush"}
+    strong = _DESTROYS - {"clear", "discard", "remove", "flush"}
     return _verb(offer.name) in strong or _stem(_first(offer.description)) in strong
 
 

@@ -86,21 +86,19 @@ class Sentence:
     """In words."""
 
     def has(self, *groups: str) -> bool:
-        return all(group in self.said for group in groups)
+        return all(map(self.said.__contains__, groups))
 
     def any(self, *groups: str) -> bool:
-        return any(group in self.said for group in groups)
+        return any(map(self.said.__contains__, groups))
 
     def count(self, group: str) -> int:
         return len(self.said.get(group, ()))
 
     def near(self, first: str, then: str, gap: int, *, back: int = 0) -> bool:
         """Whether a word of the one follows one of the other within `gap`, or precedes it within `back`."""
-        return any(
-            -back <= b - a <= gap and a != b
-            for a in self.said.get(first, ())
-            for b in self.said.get(then, ())
-        )
+        if first not in self.said or then not in self.said:
+            return False
+        return any(-back <= b - a <= gap and a != b for a in self.said[first] for b in self.said[then])
 
 
 class _Lexicon(NamedTuple):
