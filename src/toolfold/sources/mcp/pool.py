@@ -47,6 +47,8 @@ MOST_WARNINGS = 5
 """How many are told of one listing; people look at the rest with `toolfold mcp review`."""
 STALE_SECONDS = 24 * 3600.0
 """After how long a kept listing is asked for anew although nobody has called the server."""
+LONG_ANSWER = 8_000
+"""Characters of an answer that are looked through at once; more of them in a thread."""
 
 
 class McpServers:
@@ -79,6 +81,8 @@ class McpServers:
         self._servers = {name: self._supervised(name, each) for name, each in self._settings.items()}
         self._own: dict[tuple[str, str], Supervised] = {}
         """The servers that only one client uses, by client and name."""
+        self._leaving: set[concurrent.futures.Future[None]] = set()
+        """Those of clients that are gone, until they have ended."""
         self.heard = Signal()
         """Tells what servers say outside of any call: `(server, kind, what)`."""
         self._held: dict[str, tuple[Held, ...]] = {}
@@ -154,7 +158,9 @@ class McpServers:
     def leave(self, client: str) -> None:
         """A client is gone: end the servers that only it used. Does not wait for their end."""
         for key in [key for key in self._own if key[0] == client]:
-            self._loop.submit(self._own.pop(key).close())
+            ending = self._loop.submit(self._own.pop(key).close())
+            self._leaving.add(ending)
+            ending.add_done_callback(self._leaving.discard)
 
     def _for(self, server: str, client: str) -> Supervised:
         """The server as this client sees it: everybody's, or its own."""
@@ -188,6 +194,7 @@ class McpServers:
             return
         self._closed = True
         if self._loop.started:
+            concurrent.futures.wait(tuple(self._leaving), timeout=CLOSE_SECONDS)
             with contextlib.suppress(concurrent.futures.TimeoutError):
                 self._loop.submit(self._close()).result(CLOSE_SECONDS + 5)
             self._loop.close()
@@ -297,6 +304,8 @@ class McpServers:
                 return Content(value=str(error), is_error=True, raw=error.original)
             if hasattr(answer, "input_requests"):
                 return Content(value="The server asks for more before it goes on.", raw=answer)
+            if _is_long(answer):  # looking through it takes a while, in which others are to be served
+                return await asyncio.to_thread(content_of, answer, name, mark=mark)
             return content_of(answer, name, mark=mark)
 
         async def ask(method: str, params: Json, context: CallContext) -> Any:
@@ -378,6 +387,11 @@ class _Loop:
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             loop.close()
+
+
+def _is_long(answer: Any) -> bool:
+    blocks = getattr(answer, "content", None) or ()
+    return sum(len(getattr(block, "text", None) or "") for block in blocks) > LONG_ANSWER
 
 
 def mark(text: str) -> str:
