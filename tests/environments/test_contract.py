@@ -439,6 +439,18 @@ class TestABackgroundProcess:
             with pytest.raises(CallError, match="no such signal"):
                 await environment.processes.signal(process.name, name)
 
+    async def test_a_line_is_not_ended_for_somebody_who_has_not_seen_its_beginning(
+        self, environment: Environment
+    ) -> None:
+        process = await environment.start_process("cat")
+        await environment.processes.write(process.name, b"one\ntw", after="")
+        assert await environment.processes.begun_line(process.name) == "tw"
+        with pytest.raises(CallError, match="something else meanwhile"):
+            await environment.processes.write(process.name, b"ice\n", after="")
+        await environment.processes.write(process.name, b"o\n", after="tw", close=True)
+        await environment.processes.wait(process.name, PATIENCE)
+        assert await environment.processes.log(process.name, 0, 100) == b"one\ntwo\n"
+
     async def test_its_input_can_be_closed(self, environment: Environment) -> None:
         process = await environment.start_process("wc -c")
         await environment.processes.write(process.name, b"12345", close=True)

@@ -113,6 +113,18 @@ def test_what_is_written_in_pieces_is_judged_as_the_line_it_makes(session: Sessi
     assert ended["output"] == "rest\nnext\n"
 
 
+@pytest.mark.parametrize(("piece", "rest"), [("r", "m -rf /\n"), ("rm -rf \\\n", "/\n")])
+def test_pieces_of_a_line_are_put_together_by_another_runtime_too(
+    opened: Opened, piece: str, rest: str
+) -> None:
+    with opened() as first:
+        process = answered(first.session(), "terminal", command="cat", background=True)["process"]
+        answered(first.session(), "process", action="write", process=process, data=piece)
+    session = opened().session()
+    assert "never run" in failed(session, "process", action="write", process=process, data=rest)
+    answered(session, "process", action="kill", process=process)
+
+
 def test_a_command_out_of_time_says_so_and_leaves_nothing(session: Session) -> None:
     answer = answered(session, "terminal", command="echo begun; MARK=slowtoken sleep 86400", timeout=0.3)
     assert (answer["output"], answer["exit_code"]) == ("begun\n", None)

@@ -32,6 +32,7 @@ MOST_LINES = 5
 MOST_NOTICES = 500
 LONGEST_NOTED = 2_000
 LONGEST_LINE = 500
+LONGEST_BEGUN = 1_000_000
 
 State = Literal["running", "ended", "lost"]
 
@@ -40,7 +41,9 @@ _ABOUT = """cd "$1/processes" || exit
 for each in */about; do
   [ ! -e "$each" ] || { printf '%s ' "${each%/about}"; cat "$each"; }
 done"""
-_WRITE = 'cat >"$1/processes/$2/in"'
+_WRITE = 'tee -a "$1/processes/$2/given" >"$1/processes/$2/in"'
+_GIVEN = 'cd "$1/processes/$2" && [ ! -e given ] || tail -c "$3" given'
+_LINE_END = re.compile(r"(?<!\\)\n")  # after a backslash, a shell reads on
 _CLOSE_INPUT = 'read -r holder <"$1/processes/$2/holder" && kill "$holder"'
 
 
@@ -82,7 +85,7 @@ class Processes:
         self._seen: dict[str, Process] = {}
         self._read: dict[str, int] = {}
         self._notices: list[Notice] = []
-        self._starting, self._looking = asyncio.Lock(), asyncio.Lock()
+        self._starting, self._looking, self._writing = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self, command: Command, watched: Sequence[str] = ()) -> Process:
@@ -146,14 +149,29 @@ class Processes:
             raise CallError(readable(data).strip())
         return data
 
-    async def write(self, name: str, data: bytes, *, close: bool = False) -> None:
-        """Give it something to read; with `close`, nothing will follow."""
+    async def write(self, name: str, data: bytes, *, close: bool = False, after: str | None = None) -> None:
+        """Give it something to read; with `close`, nothing will follow.
+
+        Raises CallError where it does not come after this, as the beginning of its line.
+        """
         await self._running(name)
         folder = self._place.backend.folder
-        if data and not await self._within(WRITE_SECONDS, _WRITE, folder, name, given=data):
-            raise CallError(f"{name} does not read its input. It has been given a part of this at most.")
+        async with self._writing:
+            if after is not None and await self.begun_line(name) != after:
+                raise CallError(f"{name} has been given something else meanwhile. Look, and write it again.")
+            if data and not await self._within(WRITE_SECONDS, _WRITE, folder, name, given=data):
+                raise CallError(f"{name} does not read its input. It has been given a part of this at most.")
         if close:
             await self._place.own(_CLOSE_INPUT, folder, name)
+
+    async def begun_line(self, name: str) -> str:
+        """What it has been given of a line that has not ended, by whichever client."""
+        process = await self.get(name)
+        folder, most = self._place.backend.folder, str(LONGEST_BEGUN)
+        code, data = await self._place.own(_GIVEN, folder, process.name, most)
+        if code:
+            raise CallError(readable(data).strip())
+        return _LINE_END.split(data.decode("utf-8", "replace"))[-1]
 
     async def signal(self, name: str, signal: str) -> None:
         """Send it a signal, by its name without SIG, and to all that it started."""

@@ -29,8 +29,6 @@ class Resident:
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
         """From another loop, only to be looked at."""
-        self.unended: dict[str, str] = {}
-        """By process: what was written to it since its last line ended."""
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None

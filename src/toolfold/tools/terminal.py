@@ -27,7 +27,6 @@ SPARE_SECONDS = 60.0
 LONGEST_WAIT = 600.0
 POLLED_BYTES = 4_000
 LOGGED_BYTES = 20_000
-LONGEST_LINE = 1_000_000
 
 _SIGNALS = ("INT", "TERM", "HUP", "QUIT", "KILL", "USR1", "USR2", "STOP", "CONT")
 _ACTIONS = ("list", "poll", "wait", "log", "write", "signal", "kill")
@@ -169,13 +168,12 @@ def located(terminal: Resident) -> PreToolCall:
     """A hook that writes into each call what is to be judged of it.
 
     A task may have gone anywhere since its first command, and `rm -r *` is not the same everywhere. What is
-    written to a process may end a line that earlier pieces began.
+    written to a process may end a line that earlier pieces began, of another runtime as well.
     """
 
     async def where_it_runs(tool: Tool, args: Json, context: CallContext) -> Json | None:
         if tool.source == SOURCE and tool.name == "process":
-            begun = terminal.unended.get(str(args.get("process")), "")
-            return {**args, "line": begun + str(args.get("data") or "")} if args.get("data") else None
+            return {**args, "line": await _line(terminal, args)} if args.get("data") else None
         if tool.source != SOURCE or tool.name != "terminal":
             return None
         here = terminal.environment.folder(_task(args, context))
@@ -278,11 +276,11 @@ class ProcessTool:
         data, close = args.get("data", ""), args.get("close", False)
         if not data and not close:
             raise InvalidArguments("write needs data, or close.")
-        name = args["process"]
-        await environment.processes.write(name, data.encode(errors="replace"), close=close)
-        self.place.unended[name] = (self.place.unended.get(name, "") + data).rpartition("\n")[2][
-            -LONGEST_LINE:
-        ]
+        # What was judged must be what arrives: another call may have written since.
+        judged = args["line"].removesuffix(data) if args.get("line") else None
+        await environment.processes.write(
+            args["process"], data.encode(errors="replace"), close=close, after=judged
+        )
         return {"written": len(data)}
 
     async def _signal(self, environment: Environment, args: Json) -> Json:
@@ -292,6 +290,14 @@ class ProcessTool:
 
     async def _kill(self, environment: Environment, args: Json) -> Json:
         return _described(await environment.processes.kill(args["process"]))
+
+
+async def _line(terminal: Resident, args: Json) -> str:
+    """With what is written now, and what was before it."""
+    begun = ""
+    with contextlib.suppress(CallError):  # which the call itself will say
+        begun = await terminal.use(lambda place: place.processes.begun_line(str(args.get("process"))))
+    return begun + str(args["data"])
 
 
 def _task(args: Json, context: CallContext) -> str:
