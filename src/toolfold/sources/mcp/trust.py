@@ -24,7 +24,7 @@ from toolfold.config.trust import PROJECT_FILE
 from toolfold.errors import shown
 from toolfold.sources.mcp.lock import Lock, Pins, fingerprint, lock_file
 from toolfold.sources.mcp.offers import Offer
-from toolfold.sources.mcp.scan import Finding, legible, scan_offer
+from toolfold.sources.mcp.scan import Finding, legible, scan_offer, scan_offers
 
 Policy = Literal["pin", "warn", "off"]
 Why = Literal["new", "changed", "flagged"]
@@ -91,7 +91,8 @@ class Trust:
         lock, others = self._lock(server), {**self._others(server), server: offers}
         pins = self._pins(server, offers)
         unknown = offers if pins is None else [each for each in offers if _differs(each, pins)]
-        found = {each.name: scan_offer(each, server, others) for each in unknown}
+        findings = scan_offers(unknown, server, others)
+        found = {each.name: found for each, found in zip(unknown, findings, strict=True)}
         if pins is None:
             pins = lock.begin(server, [each for each in offers if not _grave(found[each.name])])
         return self._remembered(server, _parted(server, policy, offers, pins, found))

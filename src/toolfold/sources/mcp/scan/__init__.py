@@ -6,6 +6,6 @@ anything silently, and is no proof that a text is harmless. Knows no lock, no po
 
 from toolfold.sources.mcp.scan.findings import Finding
 from toolfold.sources.mcp.scan.hidden import legible
-from toolfold.sources.mcp.scan.look import neutralised, scan_offer, scan_text
+from toolfold.sources.mcp.scan.look import neutralised, scan_offer, scan_offers, scan_text
 
-__all__ = ["Finding", "legible", "neutralised", "scan_offer", "scan_text"]
+__all__ = ["Finding", "legible", "neutralised", "scan_offer", "scan_offers", "scan_text"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from toolfold.errors import shown
@@ -43,7 +43,20 @@ def scan_offer(offer: Offer, server: str, others: Mapping[str, Sequence[Offer]])
 
     `others` are the tools of the other servers; under the server's own name, those of the server itself.
     """
-    setting = _setting(offer, server, others)
+    return scan_offers([offer], server, others)[0]
+
+
+def scan_offers(
+    offers: Iterable[Offer], server: str, others: Mapping[str, Sequence[Offer]]
+) -> list[tuple[Finding, ...]]:
+    """The same for many tools of one server: what stands around them is read once."""
+    neighbours = _neighbours(server, others)
+    return [_scanned(offer, server, others, _setting(offer, neighbours)) for offer in offers]
+
+
+def _scanned(
+    offer: Offer, server: str, others: Mapping[str, Sequence[Offer]], setting: Setting
+) -> tuple[Finding, ...]:
     on_values = replace(setting, value=True)
     found = [*scan_name(offer, server, others), *scan_hints(offer)]
     for where, text, is_value in _texts(offer):
@@ -80,34 +93,48 @@ def neutralised(text: str, findings: Iterable[Finding]) -> str:
     return note + "".join([*parts, seen[at:]])
 
 
-def _setting(offer: Offer, server: str, others: Mapping[str, Sequence[Offer]]) -> Setting:
-    siblings = {each.name.lower() for each in others.get(server, ())} | {offer.name.lower()}
-    foreign = {
-        each.name.lower()
-        for other, offers in others.items()
-        if other != server
-        for each in offers
-        if len(_PARTS.findall(each.name)) > 1
-    }
+@dataclass(frozen=True, slots=True)
+class _Neighbours:
+    """What stands beside a server's tools."""
+
+    siblings: frozenset[str]
+    foreign: frozenset[str]
+    spoken: Mapping[str, str]
+    """How text speaks of another server or its tool, by what is then spoken of."""
+
+
+def _neighbours(server: str, others: Mapping[str, Sequence[Offer]]) -> _Neighbours:
+    foreign = [(other, each.name) for other, offers in others.items() if other != server for each in offers]
+    return _Neighbours(
+        siblings=frozenset(each.name.lower() for each in others.get(server, ())),
+        foreign=frozenset(name.lower() for _, name in foreign if len(_PARTS.findall(name)) > 1),
+        spoken=dict(_spoken(server, others)),
+    )
+
+
+def _setting(offer: Offer, neighbours: _Neighbours) -> Setting:
+    siblings = neighbours.siblings | {offer.name.lower()}
     properties = offer.input_schema.get("properties")
     fields = properties if isinstance(properties, Mapping) else {}
     return Setting(
         topic=frozenset(re.findall(r"[a-z]{3,}", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", offer.name).lower())),
         fields=frozenset(str(name).lower() for name in fields),
-        foreign=frozenset(foreign - siblings),
-        spoken=tuple(_spoken(server, siblings, others)),
+        foreign=neighbours.foreign - siblings,
+        spoken=tuple(phrase for phrase, of in neighbours.spoken.items() if of not in siblings),
     )
 
 
-def _spoken(server: str, siblings: set[str], others: Mapping[str, Sequence[Offer]]) -> Iterator[str]:
+def _spoken(server: str, others: Mapping[str, Sequence[Offer]]) -> Iterator[tuple[str, str]]:
     for other, offers in others.items():
-        if other != server and len(other) > 2 and other.lower() not in siblings:
-            yield f"{other.lower()} server"
-        for name in {each.name.lower() for each in offers} - siblings if other != server else ():
+        if other == server:
+            continue
+        if len(other) > 2:
+            yield f"{other.lower()} server", other.lower()
+        for name in {each.name.lower() for each in offers}:
             if len(_PARTS.findall(name)) == 1 and len(name) > 3:
-                yield f"`{name}` tool"
+                yield f"`{name}` tool", name
             elif "." in name:
-                yield name
+                yield name, name
 
 
 def _texts(offer: Offer) -> Iterator[tuple[str, str, bool]]:

@@ -5,9 +5,11 @@ The same plain name on two servers is common and only worth a word; one that mer
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from toolfold.errors import shown
 from toolfold.sources.mcp.offers import Offer
@@ -34,11 +36,12 @@ _LOOKS = str.maketrans(
 def scan_name(offer: Offer, server: str, others: Mapping[str, Sequence[Offer]]) -> Iterator[Finding]:
     """What is odd about a tool's name, alone and beside those of the other servers."""
     yield from _odd(offer.name)
+    own = _forms(offer.name)
     for other, offers in others.items():
         if other == server:
             continue
         for each in offers:
-            why, grave = _resembles(offer.name, each.name, other)
+            why, grave = _resembles(own, _forms(each.name), other)
             if why:
                 told = f"it {why} {shown(legible(each.name), 80)!r} of the server {shown(other, 80)!r}"
                 yield Finding("shadow", "name", shown(legible(offer.name), 80), told, grave)
@@ -78,27 +81,38 @@ def _is_compound(spelt: list[str]) -> bool:
     return len(turns) == 1 and 2 <= turns[0] <= len(spelt) - 1
 
 
-def _resembles(name: str, other: str, server: str) -> tuple[str, bool]:
-    if name == other:
+@dataclass(frozen=True, slots=True)
+class _Forms:
+    """A name as it is compared with others."""
+
+    name: str
+    plain: str
+    looks: str
+    parts: tuple[str, ...]
+    words: frozenset[str]
+
+
+@functools.lru_cache(maxsize=20_000)  # every name is compared with every other
+def _forms(name: str) -> _Forms:
+    folded, parts = fold(name), tuple(_parts(name))
+    return _Forms(name, _PARTING.sub("", folded), _looks(folded), parts, frozenset(parts))
+
+
+def _resembles(own: _Forms, other: _Forms, server: str) -> tuple[str, bool]:
+    if own.name == other.name:
         return "has the name of", False
-    plain, plain_other = _plain(name), _plain(other)
-    if not plain_other:
+    if not other.plain:
         return "", False
-    if name.strip() != name and plain == plain_other:
-        return "looks like", True
-    if plain == plain_other:
-        return ("has the name of", False) if name.isascii() else ("looks like", True)
-    if plain in _full_names(plain_other, _plain(server)):
+    if own.plain == other.plain:
+        is_plain = own.name.isascii() and own.name.strip() == own.name
+        return ("has the name of", False) if is_plain else ("looks like", True)
+    if own.plain.endswith(other.plain) and own.plain in _full_names(other.plain, _forms(server).plain):
         return "takes the full name of", True
-    if set(_parts(other)) < set(_parts(name)) and set(_parts(name)) - set(_parts(other)) <= _PRAISE:
+    if other.words < own.words and own.words - other.words <= _PRAISE:
         return "praises itself over", True
-    if _looks(fold(name)) == _looks(fold(other)) or _is_slip(_parts(name), _parts(other)):
+    if own.looks == other.looks or _is_slip(own.parts, other.parts):
         return "looks like", True
     return "", False
-
-
-def _plain(name: str) -> str:
-    return _PARTING.sub("", fold(name))
 
 
 def _looks(name: str) -> str:
@@ -113,7 +127,7 @@ def _parts(name: str) -> list[str]:
     return [part for part in _PARTING.split(_CAMEL.sub("_", name).lower()) if part]
 
 
-def _is_slip(parts: list[str], others: list[str]) -> bool:
+def _is_slip(parts: Sequence[str], others: Sequence[str]) -> bool:
     """Whether they differ as a misprint does: in one word, by letters swapped, doubled or left out."""
     if len(parts) != len(others):
         return False
