@@ -58,7 +58,6 @@ def _keep() -> None:
     """What is there now stays to the end: going over it for garbage would hold up every client's call."""
     import mcp.server  # noqa: F401 - it will be needed at once, and is the largest part of it
 
-    gc.collect()
     gc.freeze()
 
 
