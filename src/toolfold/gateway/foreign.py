@@ -18,12 +18,14 @@ _OF_THE_WEB = ("http://", "https://")  # clients fetch these themselves
 _WORDS = ("title", "description")
 
 
+def has_addresses(answer: Any) -> bool:
+    """Whether there is more in the answer to a call than words and pictures."""
+    return any(block.type in ("resource", "resource_link") for block in answer.content)
+
+
 def result(answer: Any, address: Address) -> Any:
     """The answer to a call of a tool."""
-    blocks = getattr(answer, "content", None)
-    if not blocks or all(block.type not in ("resource", "resource_link") for block in blocks):
-        return answer
-    return answer.model_copy(update={"content": [_block(block, address) for block in blocks]})
+    return answer.model_copy(update={"content": [_block(block, address) for block in answer.content]})
 
 
 def read(answer: Any, address: Address) -> Any:

@@ -185,16 +185,19 @@ class Gateway:
             return answer
         if isinstance(answer.raw, MCPError):  # an answer to the request, and not to the call of a tool
             raise answer.raw
-        return self._as_known(tool_answer(answer), self._server_of(answer.name))
+        return await self._as_known(tool_answer(answer), self._server_of(answer.name))
 
     def _server_of(self, name: str) -> str:
         """The server of a tool; empty where it has none."""
         tool = self._runtime.registry.snapshot().get(name)
         return tool.source.name if tool is not None and tool.source.kind == MCP_SOURCE else ""
 
-    def _as_known(self, answer: Any, server: str) -> Any:
-        """A server's answer, with addresses and questions under its name."""
-        if not server:
+    async def _as_known(self, answer: Any, server: str) -> Any:
+        """A server's answer, with addresses and questions under its name.
+
+        Its words may take a while to be looked through, in which others are to be served.
+        """
+        if not server or (hasattr(answer, "content") and not foreign.has_addresses(answer)):
             return answer
         if hasattr(answer, "input_requests"):
             return foreign.asked(answer, server)
@@ -204,7 +207,8 @@ class Gateway:
             ("messages", foreign.prompt),
         ):
             if hasattr(answer, kind):
-                return known(answer, functools.partial(self._addresses.resource, server))
+                address = functools.partial(self._addresses.resource, server)
+                return await asyncio.to_thread(known, answer, address)
         return answer
 
     async def _read_resource(self, context: Any, params: Any) -> Any:
@@ -218,7 +222,7 @@ class Gateway:
             answer = await self._interactive(seat, context, params, uri, None, read)
         except OutOfScope:
             raise _no_such(uri) from None
-        return self._as_known(_raw(answer, uri), seat.resource_owner(uri)[0])
+        return await self._as_known(_raw(answer, uri), seat.resource_owner(uri)[0])
 
     async def _get_prompt(self, context: Any, params: Any) -> Any:
         seat = self._seat(context)
@@ -231,13 +235,13 @@ class Gateway:
             answer = await self._interactive(seat, context, params, params.name, args, get)
         except OutOfScope as error:
             raise _invalid(str(error)) from None
-        return self._as_known(_raw(answer, params.name), seat.prompt_owner(params.name)[0])
+        return await self._as_known(_raw(answer, params.name), seat.prompt_owner(params.name)[0])
 
     async def _list_resources(self, context: Any, params: Any) -> Any:
         import mcp_types
 
         found = await self._seat(context).resources("resources/list")
-        listed = foreign.listed(found, "uri", self._addresses.resource)
+        listed = await asyncio.to_thread(foreign.listed, found, "uri", self._addresses.resource)
         items, following = _page(listed, params)
         return mcp_types.ListResourcesResult(resources=items, next_cursor=following)
 
@@ -245,7 +249,7 @@ class Gateway:
         import mcp_types
 
         found = await self._seat(context).resources("resources/templates/list")
-        listed = foreign.listed(found, "uri_template", self._addresses.resource)
+        listed = await asyncio.to_thread(foreign.listed, found, "uri_template", self._addresses.resource)
         items, following = _page(listed, params)
         return mcp_types.ListResourceTemplatesResult(resource_templates=items, next_cursor=following)
 
@@ -253,7 +257,7 @@ class Gateway:
         import mcp_types
 
         found = await self._seat(context).prompts()
-        listed = foreign.listed(found, "name", self._addresses.prompt)
+        listed = await asyncio.to_thread(foreign.listed, found, "name", self._addresses.prompt)
         items, following = _page(listed, params)
         return mcp_types.ListPromptsResult(prompts=items, next_cursor=following)
 

@@ -6,6 +6,7 @@ prompts become tools as well. What happens when one is called is handed in: know
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -205,13 +206,15 @@ class _Extra:
 
 
 def _for_resources(server: str, ask: Ask, mark: Mark) -> list[_Extra]:
+    # Long answers take a while to be looked through, in which others are to be served.
     async def listed(args: Json, context: CallContext) -> Content:
         page = await ask("resources/list", args, context)
         templates = None if args else await _templates(ask, context)
-        return listed_resources(page, templates, mark=mark)
+        return await asyncio.to_thread(listed_resources, page, templates, mark=mark)
 
     async def read(args: Json, context: CallContext) -> Content:
-        return resource_content(await ask("resources/read", args, context), mark=mark)
+        answer = await ask("resources/read", args, context)
+        return await asyncio.to_thread(resource_content, answer, mark=mark)
 
     return [
         _Extra(
@@ -242,10 +245,12 @@ async def _templates(ask: Ask, context: CallContext) -> Any:
 
 def _for_prompts(server: str, ask: Ask, mark: Mark) -> list[_Extra]:
     async def listed(args: Json, context: CallContext) -> Content:
-        return listed_prompts(await ask("prompts/list", args, context), mark=mark)
+        answer = await ask("prompts/list", args, context)
+        return await asyncio.to_thread(listed_prompts, answer, mark=mark)
 
     async def get(args: Json, context: CallContext) -> Content:
-        return prompt_content(await ask("prompts/get", args, context), mark=mark)
+        answer = await ask("prompts/get", args, context)
+        return await asyncio.to_thread(prompt_content, answer, mark=mark)
 
     return [
         _Extra(
