@@ -6,11 +6,12 @@ Talks to nobody: `docker.py` does.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from toolfold.environments.remote import likeness
 
 IDLE_MINUTES = 60
 IDLE_MINUTES_WITHOUT_OWNER = 1
@@ -64,8 +65,7 @@ class Container:
 
     def place(self, key: str) -> str:
         """The name of a container like this one, for whoever uses this key."""
-        text = json.dumps([key, asdict(self)], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return likeness([key, asdict(self)])
 
     def writer(self) -> str:
         """Whose the first folder is that may be written, where that is not root's."""

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import importlib.util
-import json
 import secrets
 import shlex
 from collections.abc import Mapping, Sequence
@@ -19,6 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from toolfold.environments.backend import Backend, Channel, Readiness, Size
+from toolfold.environments.remote import likeness
 from toolfold.environments.typed import Typed
 from toolfold.environments.within import within
 from toolfold.errors import EnvironmentFailed
@@ -66,8 +65,7 @@ class DaytonaSandbox:
 
     def place(self, key: str) -> str:
         """The name of a sandbox like this one, for whoever uses this key."""
-        text = json.dumps([key, asdict(self)], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return likeness([key, asdict(self)])
 
 
 class Daytona(Backend):

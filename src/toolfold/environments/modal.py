@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import importlib.util
-import json
 import secrets
 import shlex
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
@@ -22,6 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from toolfold.environments.backend import Backend, Channel, Readiness, Size
+from toolfold.environments.remote import likeness
 from toolfold.environments.within import heard, within
 from toolfold.errors import EnvironmentFailed
 
@@ -72,8 +71,7 @@ class ModalSandbox:
 
     def place(self, key: str) -> str:
         """The name of a sandbox like this one, for whoever uses this key."""
-        text = json.dumps([key, asdict(self)], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return likeness([key, asdict(self)])
 
 
 class Modal(Backend):

@@ -1,4 +1,4 @@
-"""What the clients of other places have in common: what they may know, and how one is asked something.
+"""What clients of other places have in common: what they may know, how one is asked, how places are named.
 
 Knows no place and no client by name.
 """
@@ -6,6 +6,8 @@ Knows no place and no client by name.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import os
 import re
 import signal
@@ -50,6 +52,12 @@ def for_clients(environment: Mapping[str, str]) -> dict[str, str]:
     """What a client may know: how to reach its place, and what every program may know."""
     named = {name: value for name, value in environment.items() if _TO_REACH.fullmatch(name)}
     return {"PATH": os.defpath, **harmless(environment), **named}
+
+
+def likeness(wanted: object) -> str:
+    """The same for whoever wants the same, and for nobody else: by it a place is found again."""
+    text = json.dumps(wanted, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 async def asked(words: Sequence[str], env: Mapping[str, str], *, within: float = CALL_SECONDS) -> Answer:
