@@ -10,7 +10,8 @@ import pytest
 from toolfold.config import Config, load
 from toolfold.config.settings import Place
 from toolfold.environments.choosing import BACKENDS, backend
-from toolfold.errors import ConfigError
+from toolfold.environments.local import harmless
+from toolfold.errors import ConfigError, EnvironmentFailed
 
 NAMES = get_args(get_args(Place)[0])
 
@@ -43,9 +44,25 @@ def test_ssh_must_be_told_where_to_go(tmp_path: Path) -> None:
         ("keep", "false"),
         ("network", "true"),
         ("environment", "[A]"),
+        ("ssh", "{host: evil.example, identity: ~/.ssh/id, known_hosts: ./known}"),
     ],
 )
 def test_a_project_cannot_choose_where_commands_run(key: str, value: str, tmp_path: Path) -> None:
     usual = getattr(settings(tmp_path).terminal, key)
     (tmp_path / "toolfold.yaml").write_text(f"terminal:\n  {key}: {value}\n")
     assert getattr(settings(tmp_path).terminal, key) == usual
+
+
+@pytest.mark.parametrize("name", ["x,", "x:y"])
+async def test_a_project_s_name_shows_an_instance_nothing_else(name: str, tmp_path: Path) -> None:
+    project = tmp_path / name / "etc"
+    project.mkdir(parents=True)
+    with pytest.raises(EnvironmentFailed, match="Rename the folder"):
+        await backend(settings(project, image="some/image"), "apptainer").open()
+
+
+def test_only_what_no_secret_is_called_is_taken_for_harmless() -> None:
+    named = dict.fromkeys(
+        ("PATH", "LC_ALL", "LC_TOKEN", "TERM_TOKEN", "XPATH", "HOME2", "SHELLS", "AWS_KEY"), "x"
+    )
+    assert set(harmless(named)) == {"PATH", "LC_ALL"}

@@ -6,7 +6,6 @@ One in which nothing runs is stopped when its client leaves.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from toolfold.environments.backend import Backend, Channel, Readiness, Size
 from toolfold.environments.client import Client
-from toolfold.environments.remote import CALL_SECONDS, Answer, asked, for_clients
+from toolfold.environments.remote import CALL_SECONDS, Answer, asked, for_clients, likeness
 from toolfold.errors import EnvironmentFailed
 
 PROBE_SECONDS = 5.0
@@ -45,8 +44,7 @@ class Instance:
 
     @property
     def name(self) -> str:
-        text = json.dumps(asdict(self), sort_keys=True)
-        return f"toolfold-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        return f"toolfold-{likeness(asdict(self))}"
 
     def lacks_image(self) -> bool:
         """Whether the image should be here, and is not."""
@@ -109,6 +107,11 @@ class Apptainer(Backend):
         return Readiness(True)
 
     async def open(self) -> None:
+        if {",", ":"} & set(self._instance.project):  # what follows them would be shown inside as well
+            raise EnvironmentFailed(
+                f"{self.name} cannot show {self._instance.project!r}: commas and colons are special to it.",
+                advice="Rename the folder, or use another backend.",
+            )
         self._open = True
         if await self._runs():
             return

@@ -14,7 +14,11 @@ from pathlib import Path
 from toolfold.environments.backend import Backend, Channel, Readiness, Size
 from toolfold.environments.client import Client
 
-_HARMLESS = re.compile("PATH|HOME|LANG|LANGUAGE|TERM|USER|LOGNAME|SHELL|TZ|TMPDIR|LC_[A-Z]+")
+# Not every name that begins with LC_: servers let all of those in, so that some carry other things by them.
+_HARMLESS = re.compile(
+    "PATH|HOME|LANG|LANGUAGE|TERM|USER|LOGNAME|SHELL|TZ|TMPDIR|LC_(ALL|CTYPE|NUMERIC|TIME|COLLATE|MONETARY"
+    "|MESSAGES|PAPER|NAME|ADDRESS|TELEPHONE|MEASUREMENT|IDENTIFICATION)"
+)
 _USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
