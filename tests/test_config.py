@@ -35,6 +35,7 @@ from toolfold.config import (
     untrust,
     written_value,
 )
+from toolfold.config.atomic import replace
 from toolfold.errors import ConfigError
 
 
@@ -1138,3 +1139,8 @@ def test_the_json_schema_accepts_what_loads(place: Place) -> None:
     assert not schema.is_valid({"tools": {"rag_top": 3}})
     assert not schema.is_valid({"tools": {"rag_top_k": 99}})
     assert json_schema()["$defs"]["Plugins"]["properties"]["folder"]["grants"] is True
+
+
+def test_a_file_that_cannot_be_written_is_told_of(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be written"):
+        replace(tmp_path / ("x" * 250), b"content")

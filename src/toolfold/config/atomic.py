@@ -54,7 +54,8 @@ def replace(file: Path, content: bytes, *, mode: int | None = None) -> None:
     except OSError as error:
         raise ConfigError(f"the file cannot be written: {error.strerror}", file=str(file)) from None
     finally:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it may never have been there: a name can be too long
+            beside.unlink(missing_ok=True)
 
 
 def _like_before(file: Path, handle: int, mode: int | None) -> None:
