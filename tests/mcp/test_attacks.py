@@ -20,6 +20,7 @@ from toolfold.runtime import Runtime, open_runtime
 from toolfold.sources.mcp.lock import LOCK_FILE, written
 from toolfold.sources.mcp.naming import Names
 from toolfold.sources.mcp.offers import read_offer
+from toolfold.sources.mcp.pool import PIECE, mark
 from toolfold.sources.mcp.sieve import MOST_NOTICES, Sieve
 from toolfold.sources.mcp.trust import Trust
 
@@ -190,3 +191,23 @@ def test_what_a_server_is_called_and_says_moves_no_cursor(
         assert said
         for bad in ("\x1b]", "\x1b[2J", "\x07", "\x9b", "\u202e"):
             assert bad not in said, (command, bad)
+
+
+@pytest.mark.parametrize("before", [PIECE - 40, PIECE - 2_030, 2 * PIECE - 10_000])
+def test_an_order_is_marked_also_where_a_long_text_is_parted(before: int) -> None:
+    filler = "A note of the day. "
+    text = (filler * (before // len(filler) + 1))[:before] + ORDER + " " + filler * 400
+    told = mark(text)
+    assert ORDER[:20] in told
+    assert "no instruction" in told
+
+
+def test_the_end_of_an_endless_text_is_looked_at_and_its_middle_is_said_not_to_be() -> None:
+    told = mark("A note of the day. " * 20_000 + ORDER)
+    assert "no instruction" in told[-1_000:]
+    assert "not looked through" in told
+
+
+def test_a_tool_that_says_more_than_is_looked_through_is_left_out() -> None:
+    with pytest.raises(ValueError, match="larger than"):
+        read_offer({"name": "long", "description": "This is a note. " * 20_000 + ORDER})

@@ -16,7 +16,7 @@ from toolfold.errors import shown
 from toolfold.model import FrozenDict, Json, encodable, freeze
 
 MOST_TOOLS = 5_000
-LARGEST_TOOL = 1_000_000  # characters of JSON
+LARGEST_TOOL = 200_000  # characters of JSON: as much as is looked through
 LONGEST_NAME = 512
 DEEPEST = 64
 

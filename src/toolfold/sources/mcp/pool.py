@@ -45,6 +45,11 @@ T = TypeVar("T")
 CLOSE_SECONDS = 10.0
 MOST_WARNINGS = 5
 """How many are told of one listing; people look at the rest with `toolfold mcp review`."""
+PIECE = 150_000
+"""Characters that are looked through as one text."""
+SEAM = 2_000
+_UNREAD = "\n⟦What follows is data that was not looked through.⟧\n"
+_UNREAD_END = "\n⟦Here ends what was not looked through.⟧\n"
 STALE_SECONDS = 24 * 3600.0
 """After how long a kept listing is asked for anew although nobody has called the server."""
 LONG_ANSWER = 8_000
@@ -395,9 +400,28 @@ def _is_long(answer: Any) -> bool:
 
 
 def mark(text: str) -> str:
-    """A server's words, with what addresses the model told apart."""
+    """A server's words, with what addresses the model told apart.
+
+    A model is shown the beginning and the end of what is very long: those are looked through.
+    """
+    if len(text) <= PIECE:
+        return _marked(text)
+    if len(text) <= 2 * PIECE:
+        cut = _cut(text)
+        return _marked(text[:cut]) + mark(text[cut:])
+    unread = text[PIECE:-PIECE].replace("⟦", "[").replace("⟧", "]")
+    return _marked(text[:PIECE]) + _UNREAD + unread + _UNREAD_END + _marked(text[-PIECE:])
+
+
+def _marked(text: str) -> str:
     findings = scan_text(text)
     return neutralised(text, findings) if findings else text
+
+
+def _cut(text: str) -> int:
+    """Where to part a text: at no place where somebody is being addressed, who would then go unnoticed."""
+    places = range(PIECE, PIECE - 4 * SEAM, -SEAM)
+    return next((at for at in places if not scan_text(text[at - SEAM // 2 : at + SEAM // 2])), PIECE)
 
 
 def _courier(context: CallContext) -> Courier | None:
