@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import sys
@@ -567,3 +568,55 @@ async def test_what_one_client_tells_a_server_of_its_own_is_told_to_no_other(
                 told = await client.complete(ref=ref, argument={"name": "x", "value": f"secret of {name}"})
                 found.append(told.completion.values)
     assert found == [["notes-value"], ["notes-value"]]
+
+
+async def test_a_call_that_waits_for_one_client_is_answered_by_no_other(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    command = {"command": f"rm -rf {victim}"}
+    yes: dict[str, Any] = {"toolfold": mcp_types.ElicitResult(action="accept", content={"answer": "once"})}
+
+    async def never(context: Any, params: Any) -> mcp_types.ElicitResult:
+        raise AssertionError("nobody asks here")
+
+    with serving(tmp_path / "home", {}, **{"files.workspace": str(tmp_path)}) as served:
+        tokens = [served.tokens.add(name, ["terminal"]) for name in ("a", "b")]
+        info = mcp_types.Implementation(name="the same", version="1")
+        options: dict[str, Any] = {"elicitation_callback": never, "client_info": info}
+        async with (
+            served.client(NEWEST, token=tokens[0], **options) as a,
+            served.client(NEWEST, token=tokens[1], **options) as b,
+        ):
+            first = await a.session.call_tool("terminal", command, allow_input_required=True)
+            assert isinstance(first, mcp_types.InputRequiredResult)
+            for state in (first.request_state, f"{first.request_state}\u0000", "toolfold:", "server:x\n"):
+                with contextlib.suppress(MCPError):
+                    again = await b.session.call_tool(
+                        "terminal",
+                        command,
+                        input_responses=yes,
+                        request_state=state,
+                        allow_input_required=True,
+                    )
+                    assert isinstance(again, mcp_types.InputRequiredResult) or again.is_error
+    assert victim.exists()
+
+
+async def test_a_token_is_in_no_log_error_or_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    with serving(tmp_path, {"one": attacker("one")}) as served:
+        token = served.tokens.add("known", ["mcp-one"])
+        async with served.client(token=token) as client:
+            await said(client, "two_echo", {"text": "x"})
+            await said(client, "one_echo", {"text": "refuse PATH"})
+        async with httpx2.AsyncClient(headers={**KINDS, "authorization": f"Bearer {token}x"}) as http:
+            assert token not in (await http.post(served.url, json=HELLO)).text
+        logged = [record for record in caplog.records if not record.name.startswith(("httpx", "httpcore"))]
+        assert not [record for record in logged if token in record.getMessage()]
+        assert not _files_with(tmp_path, token)
+
+
+def _files_with(folder: Path, words_: str) -> list[Path]:
+    files = [each for each in folder.rglob("*") if each.is_file()]
+    assert files
+    return [each for each in files if words_.encode() in each.read_bytes()]
