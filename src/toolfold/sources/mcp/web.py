@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from toolfold.config.servers import McpServer
     from toolfold.sources.mcp.connection import Wiring
 
+LARGEST_EVENT = 1 << 20
+"""Over the older transport, where the SDK takes no more."""
 FAREWELL_SECONDS = 2.0
 """How long a server may take to end a session that nobody needs any more."""
 _TIMES = ("connect", "read", "write", "pool")
@@ -186,6 +188,8 @@ def _guarded(inner: httpx2.AsyncBaseTransport, sieve: Sieve, is_answered: bool) 
     """`is_answered` tells whether the answer to a message comes the way it went."""
     import httpx2
 
+    largest = LARGEST_MESSAGE if is_answered else LARGEST_EVENT
+
     class Guarded(httpx2.AsyncBaseTransport):
         """Answers a message itself where the network or the server gives no usable answer."""
 
@@ -193,12 +197,12 @@ def _guarded(inner: httpx2.AsyncBaseTransport, sieve: Sieve, is_answered: bool) 
             if request.method == "DELETE":
                 request.extensions["timeout"] = dict.fromkeys(_TIMES, FAREWELL_SECONDS)
             if request.method != "POST" or not _is_message(request):
-                return _sifted(_unpacked(await inner.handle_async_request(request)), sieve)
+                return _sifted(_unpacked(await inner.handle_async_request(request)), sieve, largest)
             try:
                 response = await inner.handle_async_request(request)
             except httpx2.TransportError as error:
                 return _answer(request, 502, "unsent" if _is_unsent(error) else "lost", _in_words(error))
-            return _sifted(await _bounded(request, response, is_answer=is_answered), sieve)
+            return _sifted(await _bounded(request, response, is_answer=is_answered), sieve, largest)
 
         async def aclose(self) -> None:
             await inner.aclose()
@@ -206,7 +210,7 @@ def _guarded(inner: httpx2.AsyncBaseTransport, sieve: Sieve, is_answered: bool) 
     return Guarded()
 
 
-def _sifted(response: httpx2.Response, sieve: Sieve) -> httpx2.Response:
+def _sifted(response: httpx2.Response, sieve: Sieve, largest: int) -> httpx2.Response:
     """A stream of events without those that are too many."""
     import httpx2
 
@@ -215,7 +219,7 @@ def _sifted(response: httpx2.Response, sieve: Sieve) -> httpx2.Response:
 
     class Sifted(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            async for events in _events(response.aiter_raw()):
+            async for events in _events(response.aiter_raw(), largest):
                 if wanted := b"".join(each for each in events if not sieve.drops(each)):
                     yield wanted
 
@@ -227,14 +231,14 @@ def _sifted(response: httpx2.Response, sieve: Sieve) -> httpx2.Response:
     )
 
 
-async def _events(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
+async def _events(chunks: AsyncIterator[bytes], largest: int) -> AsyncIterator[list[bytes]]:
     """The same bytes, event by event; one that is too large in the pieces it comes in."""
     kept = bytearray()
     async for chunk in chunks:
         seen = max(0, len(kept) - 3)
         kept += chunk
         ends = [0, *(found.end() for found in _END_OF_EVENT.finditer(kept, seen))]
-        if len(kept) - ends[-1] > LARGEST_MESSAGE:
+        if len(kept) - ends[-1] > largest:
             ends.append(len(kept))
         yield [bytes(kept[start:end]) for start, end in pairwise(ends)]
         del kept[: ends[-1]]
