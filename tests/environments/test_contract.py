@@ -390,6 +390,13 @@ class TestAFile:
         done = await environment.run("cat real; [ -L link ] && ls -l real | cut -c1-10; ls")
         assert done.output == "new-rwxr-x--x\nlink\nreal\n"
 
+    async def test_written_at_once_by_several_it_is_one_of_theirs(self, environment: Environment) -> None:
+        texts = [bytes([65 + number]) * 50_000 for number in range(4)]
+        await environment.run("mkdir at-once")
+        await asyncio.gather(*(environment.write_file("at-once/file", text) for text in texts))
+        assert await environment.read_file("at-once/file") in texts
+        assert (await environment.run("ls at-once")).output == "file\n"
+
     async def test_it_lies_where_its_task_is(self, environment: Environment) -> None:
         await environment.run("mkdir here; cd here", task="one")
         await environment.write_file("file", b"x", task="one")

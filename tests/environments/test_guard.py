@@ -121,6 +121,24 @@ async def test_an_order_that_nobody_takes_is_not_waited_for(
         await environment.close()
 
 
+async def test_a_command_that_nobody_could_be_told_to_end_is_not_said_to_have_ended(
+    options: dict[str, str], monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    for name in ("ANSWER_SECONDS", "ENDING_SECONDS", "START_SECONDS", "PARTING_SECONDS"):
+        monkeypatch.setattr(f"toolfold.environments.guard.{name}", 0.2)
+    backend = Deaf(home=Path(options["home"]), notes=Path(options["notes"]), environment=os.environ)
+    async with Environment(backend) as environment:
+        command = asyncio.create_task(environment.run(f"export MARK={token}; {FOREVER}", seconds=2))
+        await asleep_somewhere(token)
+        backend.deaf = True
+        done = await command
+        assert (done.timed_out, done.left) == (True, True)
+        backend.deaf = False
+        done = await environment.run("sleep 86400", seconds=0.1)
+        assert (done.timed_out, done.left) == (True, False)
+    await gone_everywhere(token)
+
+
 async def test_a_killed_guard_is_replaced(options: dict[str, str], token: str) -> None:
     async with Environment(local(options)) as environment:
         await environment.run("cd /usr; export KEPT=1")

@@ -7,6 +7,7 @@ is for approval to judge, before it comes here.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,6 +55,8 @@ class Completed:
     """Where its task is now."""
     seconds: float
     timed_out: bool = False
+    left: bool = False
+    """Whether something of it may still run, although it was to be ended."""
     stored: Path | None = None
     """All of the output, where it is more than is shown."""
     bytes: int = 0
@@ -129,6 +132,7 @@ class Environment:
             folder=self.folder(task),
             seconds=time.monotonic() - began,
             timed_out=not in_time,
+            left=running.left,
             stored=output.stored,
             bytes=output.total,
             lost=output.lost,
@@ -163,7 +167,7 @@ class Environment:
 
     async def write_file(self, path: str, data: bytes, *, task: str = TASK) -> None:
         """Create or replace a file as a whole, with the folders that it needs. Raises CallError."""
-        await self._file("write_file", task, data, path, str(len(data)))
+        await self._file("write_file", task, data, path, str(len(data)), secrets.token_hex(8))
 
     async def start_process(
         self,
@@ -208,7 +212,7 @@ class Environment:
 
     async def _leave(self, running: Running, talking: asyncio.Task[None], *, end: bool) -> None:
         if end:
-            await self._place.end(running.run)
+            running.left = not await self._place.end(running.run)
             await asyncio.wait({talking}, timeout=LAST_WORDS_SECONDS)
         talking.cancel()
         await self._place.finish(running)

@@ -28,6 +28,8 @@ class Running:
     ) -> None:
         """`silence` is done where nothing is to be expected from the place any more."""
         self.run = run
+        self.left = False
+        """Whether something of it may run on: it would not go, or nobody there could be asked to end it."""
         self._silence = silence or asyncio.get_running_loop().create_future()
         self._channel, self._ending = channel, ending
         self._reading: asyncio.Future[bytes] | None = None

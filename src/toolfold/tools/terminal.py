@@ -314,9 +314,9 @@ def _told(done: Completed, limit: float, *, pty: bool) -> Json:
     output = _CONTROLS.sub("", done.output).replace("\r\n", "\n") if pty else done.output
     answer: Json = {"output": output, "exit_code": done.code, "workdir": done.folder}
     if done.timed_out:
+        how = "but something of it may still run" if done.left else "with all that it started"
         answer["note"] = (
-            f"It was ended after {limit:g} s, with all that it started. Give it more time, or run it in the"
-            " background."
+            f"It was ended after {limit:g} s, {how}. Give it more time, or run it in the background."
         )
     if done.stored:
         answer |= {"bytes": done.bytes, "stored": str(done.stored)}
