@@ -13,7 +13,7 @@ import hashlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,8 @@ LOCAL = ("file", "terminal")
 """What clients have themselves, and what would lead out of the servers: granted only where it is named."""
 IDLE_SECONDS = 1_800.0
 MOST_SEATS = 1_000
-MOST_SEATS_EACH = 100
+MOST_SEATS_EACH = 40
+"""Each may have a process of every server that keeps a state."""
 MOST_CALLS_EACH = 500
 MOST_SUBSCRIBED = 1_000
 LONGEST_ADDRESS = 4_096
@@ -240,7 +241,7 @@ class Gateway:
     async def _list_resources(self, context: Any, params: Any) -> Any:
         import mcp_types
 
-        found = await self._seat(context).resources("resources/list")
+        found = await self._gathered(context, lambda seat: seat.resources("resources/list"))
         listed = await asyncio.to_thread(foreign.listed, found, "uri", self._addresses.resource)
         items, following = _page(listed, params)
         return mcp_types.ListResourcesResult(resources=items, next_cursor=following)
@@ -248,7 +249,7 @@ class Gateway:
     async def _list_templates(self, context: Any, params: Any) -> Any:
         import mcp_types
 
-        found = await self._seat(context).resources("resources/templates/list")
+        found = await self._gathered(context, lambda seat: seat.resources("resources/templates/list"))
         listed = await asyncio.to_thread(foreign.listed, found, "uri_template", self._addresses.resource)
         items, following = _page(listed, params)
         return mcp_types.ListResourceTemplatesResult(resource_templates=items, next_cursor=following)
@@ -256,10 +257,15 @@ class Gateway:
     async def _list_prompts(self, context: Any, params: Any) -> Any:
         import mcp_types
 
-        found = await self._seat(context).prompts()
+        found = await self._gathered(context, lambda seat: seat.prompts())
         listed = await asyncio.to_thread(foreign.listed, found, "name", self._addresses.prompt)
         items, following = _page(listed, params)
         return mcp_types.ListPromptsResult(prompts=items, next_cursor=following)
+
+    async def _gathered(self, context: Any, ask: Callable[[Seat], Awaitable[Any]]) -> Any:
+        seat = self._seat(context)
+        with self._place(seat.client):
+            return await ask(seat)
 
     async def _subscribe(self, context: Any, params: Any) -> Any:
         return await self._subscription(context, str(params.uri), wanted=True)
@@ -307,7 +313,8 @@ class Gateway:
 
     async def _asked(self, seat: Seat, server: str, method: str, **params: Any) -> Any:
         try:
-            return await seat.ask(server, method, **params)
+            with self._place(seat.client):
+                return await seat.ask(server, method, **params)
         except CallError as error:
             raise _invalid(str(error)) from None
 
