@@ -26,7 +26,7 @@ from toolfold.sources.mcp.offers import Listing
 from toolfold.sources.mcp.supervisor import Supervised
 
 SERVER = Path(__file__).with_name("fault_server.py")
-LIMIT = 1.0
+LIMIT = 2.0
 """How long a call may go without an answer here."""
 CONNECT_LIMIT = 20.0
 PATIENT = 20.0

@@ -98,6 +98,17 @@ async def test_what_a_server_left_behind_when_it_crashed_is_ended(log: ServerLog
 
 
 @linux
+async def test_a_close_that_is_given_up_ends_the_server_all_the_same(log: ServerLog, tmp_path: Path) -> None:
+    child = await started(log, f"echo up >{tmp_path}/up; exec sleep 600")
+    await written(tmp_path / "up")
+    closing = asyncio.create_task(child.close(grace=PATIENCE))
+    await asyncio.sleep(0.05)
+    closing.cancel()
+    await gone(child.pid)
+    await child.close()
+
+
+@linux
 async def test_closing_one_server_leaves_the_others_alone(log: ServerLog, tmp_path: Path) -> None:
     one = await started(log, "cat >/dev/null")
     other = await started(log, "cat >/dev/null")

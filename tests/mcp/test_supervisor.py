@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -159,7 +160,7 @@ async def test_a_call_over_http_that_may_have_run_is_never_repeated(tmp_path: Pa
 
 async def test_calls_that_find_the_session_forgotten_are_sent_again_once(tmp_path: Path) -> None:
     with serving() as http:
-        async with supervised(at(http.url(), "http"), tmp_path) as server:
+        async with supervised(at(http.url(), "http", call_timeout_seconds=PATIENCE), tmp_path) as server:
             assert (await called(server, "first"))[0] == "first"
             http.sessions.clear()
             answers = await asyncio.gather(*(called(server, str(number)) for number in range(4)))
@@ -284,6 +285,25 @@ async def test_a_server_is_closed_while_it_is_called(tmp_path: Path, diary: Path
         await until(lambda: noted(diary)["call"])
         await server.close()
         assert (await call)[0] == "lost"
+
+
+async def test_a_server_that_was_about_to_be_ended_is_ended_with_the_others(
+    tmp_path: Path, diary: Path
+) -> None:
+    async with supervised(with_diary("close-output", diary), tmp_path) as server:
+        assert (await called(server, "now"))[0] == "lost"
+        assert running(diary)
+    await until(lambda: not running(diary))
+
+
+def running(diary: Path) -> list[str]:
+    """The servers that write this diary."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if str(diary).encode() in file.read_bytes():
+                found.append(file.parent.name)
+    return found
 
 
 async def test_a_login_that_is_missing_is_no_failure_that_counts(tmp_path: Path) -> None:

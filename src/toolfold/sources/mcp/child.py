@@ -79,8 +79,10 @@ class Child:
         """End it and everything that it started: by closing its input and, after a while, by force."""
         with contextlib.suppress(OSError, RuntimeError):
             self.stdin.close()
-        await self._exits(grace)
-        self._let_go()
+        try:
+            await self._exits(grace)
+        finally:
+            self._let_go()  # also when nobody waits any longer
         if not await self._exits(GRACE_SECONDS):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)

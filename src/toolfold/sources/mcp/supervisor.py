@@ -76,6 +76,8 @@ class Supervised:
         self.name, self.settings = name, settings
         self._wiring, self._publish = wiring, publish
         self._connection: Connection | None = None
+        self._connections: set[Connection] = set()
+        """All that were opened and have not ended yet."""
         self._opening: asyncio.Task[Connection] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._changing = False
@@ -174,6 +176,8 @@ class Supervised:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=SIGN_SECONDS)
         await self._drop()
+        for connection in tuple(self._connections):  # their end was under way, and was cut short
+            await self._end(connection, at_once=True)
 
     async def _asked(self, ask: Callable[[Connection], Awaitable[Any]], courier: Courier | None) -> Any:
         if self._doubt is not None:
@@ -215,11 +219,12 @@ class Supervised:
         # Loading the SDK takes a while, which is none of the server's time.
         await asyncio.get_running_loop().run_in_executor(None, import_module, "mcp")
         connection = Connection(self.name, await self._wiring(self))
+        self._connections.add(connection)
         await connection.open(self.settings.connect_timeout_seconds)
         try:
             listing = await connection.listed(self.settings.connect_timeout_seconds)
         except BaseException:
-            await connection.close(at_once=True)
+            await self._end(connection, at_once=True)
             raise
         self.is_legacy = connection.is_legacy
         return connection, listing
@@ -256,7 +261,7 @@ class Supervised:
             await connection.sign(SIGN_SECONDS)
         except ServerFailed as error:
             log.warning("MCP server %r gives no sign of life and is ended: %s", self.name, error)
-            await connection.close(at_once=True)
+            await self._end(connection, at_once=True)
 
     def changed(self, what: str) -> None:
         """Told by the connection that a list is not what it was. Many such words are one."""
@@ -283,7 +288,11 @@ class Supervised:
     async def _drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            await connection.close()
+            await self._end(connection)
+
+    async def _end(self, connection: Connection, *, at_once: bool = False) -> None:
+        await connection.close(at_once=at_once)
+        self._connections.discard(connection)
 
     def _retire(self, connection: Connection) -> None:
         """Use it for nothing new, unless that was decided already. What it is busy with it may finish."""
@@ -296,7 +305,7 @@ class Supervised:
             while connection.is_busy and connection.alive:  # noqa: ASYNC110 - every answer has its time limit
                 await asyncio.sleep(0.1)
         finally:
-            await connection.close(at_once=True)
+            await self._end(connection, at_once=True)
 
     def _failed(self, error: ServerFailed) -> None:
         self._error = error
