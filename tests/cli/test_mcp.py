@@ -280,12 +280,12 @@ class TestListAndRemove:
         assert list((home / "cache/mcp").iterdir()) == []
         assert toolfold("mcp", "remove", "small").code == 4
 
-    def test_a_name_with_dots_is_left_to_its_author(self, toolfold: Toolfold, home: Path) -> None:
+    def test_a_name_with_dots_is_told_to_be_none(self, toolfold: Toolfold, home: Path) -> None:
         home.mkdir()
         load().paths.user_file.write_text("mcp: {servers: {a.b: {command: x}}}\n")
         done = toolfold("mcp", "remove", "a.b")
-        assert done.code == 1
-        assert "by hand" in done.err
+        assert done.code == 4
+        assert "'a.b' cannot be the name of a server" in done.err
 
     def test_a_server_that_breaks_the_settings_can_be_removed(self, toolfold: Toolfold) -> None:
         toolfold("mcp", "add", "--no-test", "--yes", "good", "run")
