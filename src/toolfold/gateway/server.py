@@ -14,7 +14,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from toolfold.gateway.addresses import Addresses
 from toolfold.gateway.answers import tool_answer, with_own_state
 from toolfold.gateway.seats import Seat
 from toolfold.gateway.tokens import Client
+from toolfold.gateway.ways import Ways, capabilities, is_modern, log_words
 from toolfold.model import MCP_SOURCE, Json, ToolResult
 from toolfold.sources.mcp.courier import Courier
 
@@ -329,9 +329,9 @@ class Gateway:
     ) -> Any:
         """Run what may have to ask somebody first, in the way this client can be asked."""
         with self._place(seat.client):
-            if _is_modern(context):
+            if is_modern(context):
                 return await self._in_rounds(seat, context, params, name, args, run)
-            ways = _Ways.in_the_middle(context)
+            ways = Ways.in_the_middle(context)
             return await run(ways.approver, self._courier(seat, context, params, ways))
 
     @contextlib.contextmanager
@@ -360,12 +360,12 @@ class Gateway:
             raise _invalid("this state was not given by this server")
         else:
             call = asking.Waiting(name, args)
-            ways = _Ways.in_rounds(context, call)
+            ways = Ways.in_rounds(context, call)
             call.start(run(ways.approver, self._courier(seat, context, params, ways)))
         is_over, outcome = await call.outcome()
         return outcome if is_over else asking.to_be_asked(outcome, seat.waiting.keep(call))
 
-    def _courier(self, seat: Seat, context: Any, params: Any, ways: _Ways) -> Courier:
+    def _courier(self, seat: Seat, context: Any, params: Any, ways: Ways) -> Courier:
         state = (getattr(params, "request_state", None) or "").removeprefix(asking.SERVERS)
         session = context.session
 
@@ -376,7 +376,7 @@ class Gateway:
         async def tell(server: str, said: Any) -> None:
             if _LEVELS.index(said.level) >= _LEVELS.index(seat.level):
                 with contextlib.suppress(Exception):
-                    await _log(session, said, server, context.request_id)
+                    await log_words(session, said, server, context.request_id)
 
         return Courier(
             client=seat.key,
@@ -384,8 +384,8 @@ class Gateway:
             log=tell,
             elicit=ways.elicit,
             sample=ways.sample,
-            capabilities=_capabilities(context),
-            resolves=_is_modern(context),
+            capabilities=capabilities(context),
+            resolves=is_modern(context),
             responses=getattr(params, "input_responses", None),
             state=state or None,
         )
@@ -440,81 +440,6 @@ def _page(items: list[Any], params: Any) -> tuple[list[Any], str | None]:
         end += 1
     end = max(end, start + 1)  # one that is larger by itself
     return items[start:end], str(end) if end < len(items) else None
-
-
-def _is_modern(context: Any) -> bool:
-    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-
-    return context.protocol_version in MODERN_PROTOCOL_VERSIONS
-
-
-def _capabilities(context: Any) -> Json:
-    """What the client declared, as plain data."""
-    declared = context.session.client_capabilities
-    return declared.model_dump(by_alias=True, exclude_none=True, mode="json") if declared else {}
-
-
-def _can(context: Any, what: str) -> bool:
-    """Whether the client said that it can do this."""
-    return getattr(context.session.client_capabilities, what, None) is not None
-
-
-@dataclass(frozen=True, slots=True)
-class _Ways:
-    """How this client can be asked, by us and by servers; None for what it cannot be asked."""
-
-    approver: Any
-    elicit: Any
-    sample: Any
-
-    @classmethod
-    def in_the_middle(cls, context: Any) -> _Ways:
-        """By requests of ours while its own is under way."""
-        from mcp.shared.message import ServerMessageMetadata
-
-        related = ServerMessageMetadata(related_request_id=context.request_id)
-
-        async def send(request: Any, kind: Any) -> Any:
-            return await context.session.send_request(request, kind, metadata=related)
-
-        approver = asking.asked_in_the_middle(context) if _can(context, "elicitation") else None
-        return cls(approver, *_asked_by(context, send))
-
-    @classmethod
-    def in_rounds(cls, context: Any, call: asking.Waiting) -> _Ways:
-        """By telling it what to bring when it calls again."""
-
-        async def send(request: Any, kind: Any) -> Any:
-            return kind.model_validate(await call.ask(request))
-
-        approver = call.approve if _can(context, "elicitation") else None
-        return cls(approver, *_asked_by(context, send))
-
-
-def _asked_by(context: Any, send: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
-    import mcp_types
-
-    async def elicit(params: Any) -> Any:
-        return await send(mcp_types.ElicitRequest(params=params), mcp_types.ElicitResult)
-
-    async def sample(params: Any) -> Any:
-        kind = mcp_types.CreateMessageResultWithTools if params.tools else mcp_types.CreateMessageResult
-        return await send(mcp_types.CreateMessageRequest(params=params), kind)
-
-    return (
-        elicit if _can(context, "elicitation") else None,
-        sample if _can(context, "sampling") else None,
-    )
-
-
-async def _log(session: Any, said: Any, server: str, request_id: Any) -> None:
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # older clients know no other way to be told
-        await session.send_log_message(
-            said.level, said.data, said.logger or server, related_request_id=request_id
-        )
 
 
 def _raw(answer: Any, wanted: str) -> Any:

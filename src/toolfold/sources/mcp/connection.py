@@ -18,27 +18,32 @@ from importlib.metadata import version
 from typing import Any
 
 from toolfold.config.servers import McpServer
-from toolfold.errors import said, shown
+from toolfold.errors import shown
 from toolfold.model import Json
-from toolfold.redaction import Redaction
 from toolfold.sources.mcp import child as children
 from toolfold.sources.mcp.courier import Courier
 from toolfold.sources.mcp.faults import (
     Garbled,
     Lost,
-    NeedsLogin,
     NoAnswer,
     NotStarted,
     Rejected,
     ServerFailed,
-    TooLarge,
-    Unsent,
 )
 from toolfold.sources.mcp.offers import MOST_TOOLS, Listing, read_offers
-from toolfold.sources.mcp.wire import CODE, FAULT, Wire
+from toolfold.sources.mcp.told import (
+    ADDRESS,
+    LOGS,
+    UNKNOWN,
+    at_start,
+    first_cause,
+    in_words,
+    told,
+    without_secrets,
+)
+from toolfold.sources.mcp.wire import Wire
 
 MOST_PAGES = 100
-MOST_DATA = 100_000
 LARGEST_LISTING = 30_000_000  # characters of JSON
 CLOSE_SECONDS = 8.0
 SETTLE_SECONDS = 1.0
@@ -206,7 +211,7 @@ class Connection:
 
         work = _for(courier, self._called(tool, args, heard, courier))
         answer = await self._answer(work, patience, f"a call of {tool!r}")
-        return _without_secrets(answer, self._wiring.log.redact)
+        return without_secrets(answer, self._wiring.log.redact)
 
     def _called(self, tool: str, args: Json, heard: Any, courier: Courier | None) -> Any:
         if courier is None or not courier.resolves or not self._is_modern:
@@ -415,7 +420,7 @@ class Connection:
             if self.gone.done():
                 raise await self._why(None, Lost)
             problem = f"did not answer {what} within {patience.spent:.1f} s.{self._last_words}"
-            raise NoAnswer(self.server, problem, advice=_UNKNOWN)
+            raise NoAnswer(self.server, problem, advice=UNKNOWN)
         if task.cancelled():
             raise await self._why(None, Lost)
         if error := task.exception():
@@ -443,24 +448,24 @@ class Connection:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError:
-            raise NotStarted(self.server, f"took longer than {seconds:g} s {what}.", advice=_LOGS) from None
+            raise NotStarted(self.server, f"took longer than {seconds:g} s {what}.", advice=LOGS) from None
         except Exception as error:
             raise await self._why(error, NotStarted) from None
 
     async def _why(self, error: BaseException | None, otherwise: type[ServerFailed]) -> ServerFailed:
         """What went wrong, in our words and without a secret."""
-        fault = _first(await self._what_ended(error))
+        fault = first_cause(await self._what_ended(error))
         if isinstance(fault, ServerFailed):
             return fault
-        told = _told(self.server, fault, self._over.is_set(), self._wiring.log.redact)
-        if told is not None:
-            return _at_start(told) if otherwise is NotStarted else told
+        known = told(self.server, fault, self._over.is_set(), self._wiring.log.redact)
+        if known is not None:
+            return at_start(known) if otherwise is NotStarted else known
         how = self._wiring.log.redact(await self._how_it_ended(fault))
         if self._child is None and otherwise is NotStarted:
-            return NotStarted(self.server, f"could not be reached: {how}", advice=_ADDRESS)
+            return NotStarted(self.server, f"could not be reached: {how}", advice=ADDRESS)
         if otherwise is NotStarted:
-            return NotStarted(self.server, f"could not be started: {how}", advice=_LOGS)
-        return Lost(self.server, f"was lost: {how}", advice=_UNKNOWN)
+            return NotStarted(self.server, f"could not be started: {how}", advice=LOGS)
+        return Lost(self.server, f"was lost: {how}", advice=UNKNOWN)
 
     async def _what_ended(self, error: BaseException | None) -> BaseException | None:
         """The cause, where the error says no more than that the connection is over."""
@@ -474,19 +479,12 @@ class Connection:
     async def _how_it_ended(self, fault: BaseException | None) -> str:
         if self._child and self._over.is_set() and not isinstance(fault, RuntimeError):
             return await self._child.ended(0.5)  # unless the SDK says more
-        return _in_words(fault)
+        return in_words(fault)
 
     @property
     def _last_words(self) -> str:
         words = self._wiring.log.last_words()
         return f" Its last words: {words}" if words and self._child else ""
-
-
-_LOGS = "`toolfold mcp logs` shows what it wrote."
-_ADDRESS = "Look whether it runs and whether its url is right."
-_UNKNOWN = "The call may or may not have taken effect; look before you repeat it."
-_LESS = "Ask for less at once. " + _UNKNOWN
-_BOUND = "byte limit"  # as the SDK says it of an event
 
 
 _COURIER: ContextVar[Courier | None] = ContextVar("toolfold_courier", default=None)
@@ -523,92 +521,6 @@ class _Patience:
     @property
     def spent(self) -> float:
         return time.monotonic() - self._began
-
-
-def _first(error: BaseException | None) -> BaseException | None:
-    """The cause inside what task groups make of it."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
-def _told(server: str, error: BaseException | None, is_over: bool, redact: Redaction) -> ServerFailed | None:
-    """What the protocol, the network or our own wire says of a failed request; None for a lost connection."""
-    from mcp import MCPError
-    from mcp_types import CONNECTION_CLOSED, PARSE_ERROR
-    from pydantic import ValidationError
-
-    if isinstance(error, ValidationError):
-        return Garbled(server, "sent an answer that does not follow the protocol.", advice=_UNKNOWN)
-    if isinstance(error, RuntimeError) and "structured content" in said(error):
-        return Garbled(server, "answered with what its own output schema does not allow.", advice=_UNKNOWN)
-    if error is not None and _BOUND in said(error):
-        return TooLarge(server, "sent more than is taken at once.", advice=_LESS)
-    if getattr(getattr(error, "response", None), "status_code", 0) in (401, 403):
-        return _ours(server, "login", "asks for a login.")
-    if not isinstance(error, MCPError):
-        return None
-    if error.code == CONNECTION_CLOSED and (is_over or error.message == "Connection closed"):
-        return None
-    problem = redact(error.message)
-    if error.code == CODE and isinstance(error.data, dict):
-        return _ours(server, str(error.data.get(FAULT)), problem)
-    if error.code == CONNECTION_CLOSED and problem.startswith("SSE stream"):  # servers use the code as well
-        return Lost(server, f"was lost: {problem}.", advice=_UNKNOWN)
-    if error.code == PARSE_ERROR and "parse" in problem.lower():
-        return Garbled(server, "sent an answer that is not well-formed.", advice=_UNKNOWN)
-    original = MCPError(error.code, problem, _unless_secret(error.data, redact))
-    return Rejected(server, f"answered: {shown(problem, 2_000)}", original=original)
-
-
-def _unless_secret(data: Any, redact: Redaction) -> Any:
-    """What comes with an error is a courtesy: not at the price of a secret or a flood."""
-    written = "" if data is None else json.dumps(data, default=str)
-    return None if len(written) > MOST_DATA or redact.finds_any(written) else data
-
-
-def _without_secrets(answer: Any, redact: Redaction) -> Any:
-    """The answer; where it tells of a failure, its words without secrets, as those of every error."""
-    if getattr(answer, "is_error", False) is not True:
-        return answer
-    content = [
-        block.model_copy(update={"text": redact(block.text)})
-        if block.type == "text" and redact.finds_any(block.text)
-        else block
-        for block in answer.content
-    ]
-    kept = _unless_secret(answer.structured_content, redact)
-    return answer.model_copy(update={"content": content, "structured_content": kept})
-
-
-def _ours(server: str, kind: str, problem: str) -> ServerFailed:
-    """What our own wire or guard answered in the server's place."""
-    faults: Mapping[str, Callable[[], ServerFailed]] = {
-        "garbled": lambda: Garbled(server, f"{problem}.", advice=_UNKNOWN),
-        "too-large": lambda: TooLarge(server, f"{problem}.", advice=_LESS),
-        "login": lambda: NeedsLogin(server, problem, advice=f"Run `toolfold mcp login {server}`."),
-        "needs-login": lambda: NeedsLogin(server, problem, advice=f"Run `toolfold mcp login {server}`."),
-        "not-started": lambda: NotStarted(server, problem),
-        "unsent": lambda: Unsent(server, f"could not be reached: {problem}", advice=_ADDRESS),
-        "session": lambda: Unsent(server, f"could not be reached: {problem}", advice=_ADDRESS),
-        "lost": lambda: Lost(server, f"was lost: {problem}.", advice=_UNKNOWN),
-        "broken": lambda: Lost(server, problem, advice=_UNKNOWN),
-    }
-    return faults.get(kind, lambda: Rejected(server, problem, advice=_ADDRESS))()
-
-
-def _at_start(told: ServerFailed) -> ServerFailed:
-    """The same, where nothing can have been run yet."""
-    if isinstance(told, NeedsLogin):
-        return told
-    problem = told.problem if isinstance(told, Unsent) else f"could not be started: it {told.problem}"
-    return NotStarted(told.server, problem, advice=_ADDRESS if told.advice == _ADDRESS else _LOGS)
-
-
-def _in_words(error: BaseException | None) -> str:
-    if error is None:
-        return "the connection was closed."
-    return f"{type(error).__name__}: {shown(said(error), 300) or 'no more is known'}."
 
 
 def _what_changed(notice: str) -> str:
