@@ -4,7 +4,7 @@
 
 Every fault is met in a process of its own, by a supervised server that is up already where the fault is one
 of a call. The time counts from the call to its answer; where nobody can know before a time limit, that
-limit is told too. Memory is what the largest size of the process has grown by. `--bare` meets the same
+limit is told too. Memory is what the largest size of the process has grown by. `--bare` meets some of the
 faults with the client of the official SDK alone, without any limit of its own, for four seconds at most.
 """
 
@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +38,11 @@ HTTP = SERVER.with_name("fault_http.py")
 BARE_SECONDS = 4.0
 WAITS = "no answer yet"
 AT_ONCE = 2
+BESIDE = (
+    *("stdio-silent-at-start", "stdio-nameless-tool", "stdio-hang", "stdio-crash", "stdio-broken-frame"),
+    *("stdio-bad-utf8", "stdio-wrong-id", "stdio-huge", "stdio-flood", "http-cut-in-body", "http-wrong-id"),
+    *("http-huge-body", "http-flood", "http-session-forgotten", "sse-post-refused"),
+)
 MEGABYTE = 1_000_000
 TITLES = {"stdio": "Over standard input and output", "http": "Over Streamable HTTP", "sse": "Over SSE"}
 
@@ -157,51 +162,53 @@ def apart(fault: Fault, *, bare: bool) -> dict[str, Any]:
     return found
 
 
-def row(fault: Fault, ours: dict[str, Any], bare: dict[str, Any] | None) -> str:
-    answer = (
-        f"`{ours['answer']}`"
-        if ours["answer"] == fault.answer and ours["said"] != ours["answer"]
-        else "the answer"
-    )
+def row(fault: Fault) -> str:
+    ours = apart(fault, bare=False)
+    is_error = ours["answer"] == fault.answer and ours["said"] != ours["answer"]
     then = "works" if ours["then"] == "again" else "says what to do"
     limit = f" (after a limit of {fault.waits:g} s)" if fault.waits else ""
     late = max(0.0, ours["seconds"] - fault.waits)
-    cells = [fault.about, answer, f"{late:.2f}{limit}", f"{ours['megabytes']:.0f}", then]
-    if bare is not None:
-        cells.append(_in_words(bare))
-    return f"| {' | '.join(cells)} |"
+    answer = f"`{ours['answer']}`" if is_error else "the answer"
+    return f"| {fault.about} | {answer} | {late:.2f}{limit} | {ours['megabytes']:.0f} | {then} |"
+
+
+def table(faults: Sequence[Fault]) -> str:
+    lines: list[str] = []
+    for way, title in TITLES.items():
+        wanted = [fault for fault in faults if fault.way == way]
+        lines += [
+            f"## {title}",
+            "",
+            "| what the server does | answer | seconds until it | MB | the next call |",
+        ]
+        lines += ["|---|---|---|---|---|", *at_once(row, wanted), ""]
+    return "\n".join(lines)
+
+
+def beside(faults: Sequence[Fault]) -> str:
+    """The same faults, and the SDK's client alone."""
+    wanted = [fault for fault in faults if str(fault) in BESIDE]
+    lines = [BESIDE_HEAD, "| what the server does | over | the client alone |", "|---|---|---|"]
+    return "\n".join([*lines, *at_once(_bare_row, wanted), ""])
+
+
+def _bare_row(fault: Fault) -> str:
+    return f"| {fault.about} | {fault.way} | {_in_words(apart(fault, bare=True))} |"
+
+
+def at_once(work: Callable[[Fault], str], faults: Sequence[Fault]) -> list[str]:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = []
+        for line in pool.map(work, faults):
+            found.append(line)
+            print(line, file=sys.stderr)
+        return found
 
 
 def _in_words(bare: dict[str, Any]) -> str:
     said = " ".join(bare["answer"].replace("|", "/").split())
     grown = f", {bare['megabytes']:.0f} MB" if bare["megabytes"] >= 20 else ""
     return f"{said} ({bare['seconds']:.1f} s{grown})" if said != WAITS else f"{WAITS}{grown}"
-
-
-def met(fault: Fault, *, bare: bool) -> str:
-    return row(fault, apart(fault, bare=False), apart(fault, bare=True) if bare else None)
-
-
-def table(faults: Sequence[Fault], *, bare: bool) -> str:
-    columns = [
-        "what the server does",
-        "answer",
-        "seconds until it",
-        "MB",
-        "the next call",
-        *(["SDK alone"] * bare),
-    ]
-    lines: list[str] = []
-    pool = ThreadPoolExecutor(AT_ONCE)
-    for way, title in TITLES.items():
-        lines += [f"## {title}", "", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-        for found in pool.map(
-            lambda fault: met(fault, bare=bare), (each for each in faults if each.way == way)
-        ):
-            lines.append(found)
-            print(found, file=sys.stderr)
-        lines.append("")
-    return "\n".join(lines)
 
 
 HEAD = """\
@@ -216,11 +223,17 @@ asserts every answer.
 * **Seconds** count from the call until its answer, or from the moment that a time limit made the fault
   known. The start of the server is part of it where the fault is one of the start.
 * **MB** is what the client's process grew by at most.
-* **SDK alone** is the official client without anything around it and without any time limit, watched for four
-  seconds.
 
 One run, on a machine with two slow cores that others used at the same time; two faults were met at once.
 
+"""
+
+
+BESIDE_HEAD = f"""\
+## The client of the SDK alone
+
+The official client without anything around it and without any time limit, given some of the same faults and
+watched for {BARE_SECONDS:g} seconds.
 """
 
 
@@ -236,7 +249,7 @@ def main() -> None:
         print(json.dumps(met_by_the_sdk(fault) if given.bare else met_by_us(fault)))
         return
     wanted = [each for each in FAULTS if not given.only or str(each) in given.only.split(",")]
-    text = HEAD + table(wanted, bare=given.bare)
+    text = HEAD + table(wanted) + (f"\n{beside(wanted)}" if given.bare else "")
     if given.write:
         given.write.write_text(text, encoding="utf-8")
     else:
