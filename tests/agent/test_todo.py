@@ -142,13 +142,16 @@ class TestThroughASession:
             [{**item("a"), "owner": "me"}],
             [item(str(number)) for number in range(MOST_ITEMS + 1)],
             "tomorrow",
-            None,
         ],
     )
     def test_what_does_not_fit_is_refused_and_the_plan_stands(self, todos: Any, runtime: Runtime) -> None:
         agent = LocalAgent()
         _, refused, read = self.call(runtime, agent, {"todos": [item("a")]}, {"todos": todos}, {})
         assert "'todo' was not invoked" in str(refused.error)
+        assert read.value["todos"] == [item("a")]
+
+    def test_null_is_nothing_said_and_reads_the_plan(self, runtime: Runtime) -> None:
+        _, read = self.call(runtime, LocalAgent(), {"todos": [item("a")]}, {"todos": None})
         assert read.value["todos"] == [item("a")]
 
     def test_a_double_id_is_told_to_the_model(self, runtime: Runtime) -> None:

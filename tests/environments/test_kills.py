@@ -338,7 +338,10 @@ def by_age(numbers: set[int]) -> list[int]:
 
 
 def is_sshd(number: int) -> bool:
-    return Path(f"/proc/{number}/comm").read_text().startswith("sshd")
+    try:
+        return Path(f"/proc/{number}/comm").read_text().startswith("sshd")
+    except FileNotFoundError:  # it has ended meanwhile
+        return False
 
 
 def called(options: Options, *words: str) -> str:
