@@ -25,7 +25,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SERVER = ROOT / "tests" / "mcp" / "fault_server.py"
+SERVER = ROOT / "benchmarks" / "measuring" / "small_server.py"
+FAULTY = ROOT / "tests" / "mcp" / "fault_server.py"
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bare", "version": "1"}}
 ASKED = (
     {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO},
@@ -62,7 +63,7 @@ def _children() -> float:
 
 def bare(count: int, tools: int) -> Callable[[], None]:
     """The same processes, asked by hand."""
-    words = [sys.executable, *LEAN, str(SERVER), "--tools", str(tools)]
+    words = [sys.executable, *LEAN, str(SERVER), str(tools), "echo"]
     said = "".join(json.dumps(each) + "\n" for each in ASKED).encode()
     started = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(count)]
     for process in started:
@@ -109,13 +110,13 @@ def ours(home: Path, count: int, tools: int) -> Callable[[], None]:
     from toolfold import open_runtime
     from toolfold.config import load
 
-    words = [*LEAN, str(SERVER), "--tools", str(tools), "--first"]
+    words = [*LEAN, str(SERVER), str(tools)]
     servers: dict[str, object] = {
         f"server-{number}": {"command": sys.executable, "args": [*words, word(number)]}
         for number in range(count)
     }
-    servers["dead"] = {"command": sys.executable, "args": [str(SERVER), "--fault", "crash-at-start"]}
-    servers["hung"] = {"command": sys.executable, "args": [str(SERVER), "--fault", "silent-at-start"]}
+    servers["dead"] = {"command": sys.executable, "args": [str(FAULTY), "--fault", "crash-at-start"]}
+    servers["hung"] = {"command": sys.executable, "args": [str(FAULTY), "--fault", "silent-at-start"]}
     env = {"TOOLFOLD_HOME": str(home), "HOME": str(home)}
     config = load(project=home, env=env, overrides={"mcp.servers": servers, "mcp.wait_seconds": 0})
     runtime = open_runtime(config)
