@@ -308,6 +308,7 @@ class TestTest:
         assert "dead" in dead["problem"]
         shown = toolfold("mcp", "test")
         assert "not-started" in shown.out
+        assert "needs the program '/there/is/no/such/program', which is not there. Install it" in shown.out
         assert toolfold("mcp", "test", "small").code == 0
 
     def test_a_server_that_is_not_there(self, toolfold: Toolfold) -> None:
@@ -315,6 +316,16 @@ class TestTest:
         done = toolfold("mcp", "test", "smal")
         assert done.code == 4
         assert "Did you mean small?" in done.err
+
+
+class TestList:
+    def test_long_paths_are_shortened_for_people_and_whole_for_programs(self, toolfold: Toolfold) -> None:
+        path = "/opt/some/folder/of/many/server/dist/index.js"
+        toolfold("mcp", "add", "--no-test", "--yes", "long", "node", path)
+        shown = toolfold("mcp", "list").out
+        assert "node …/server/dist/index.js" in shown
+        assert f"from user file {load().paths.user_file}\n" in shown
+        assert toolfold("mcp", "list", "--json").json[0]["summary"] == f"node {path}"
 
 
 class TestLogs:
@@ -364,8 +375,10 @@ class TestReview:
         assert toolfold("mcp", "test", "--json").json[0]["held"] == []
 
     def test_a_person_accepts_one_and_not_the_other(self, changed: Small, toolfold: Toolfold) -> None:
-        shown = at_a_terminal("mcp", "review", typed=b"y\nn\n", after=b"Accept it?")
+        shown = at_a_terminal("mcp", "review", typed=b"yes\nn\n", after=b"Accept it?")
         assert "1 tool accepted" in shown
+        done = toolfold("call", "mcp_small_wipe")
+        assert (done.code, "toolfold mcp review small" in done.err) == (1, True)
         assert [each["tool"] for each in toolfold("mcp", "review", "--json").json] == ["wipe"]
 
     def test_a_server_nobody_has_asked_yet_is_asked(self, small: Small, toolfold: Toolfold) -> None:
@@ -466,6 +479,13 @@ class TestImport:
         done = toolfold("mcp", "import")
         assert done.code == 0
         assert "nothing new to import" in done.out
+        assert "Cursor" in done.out
+        for command in ("list", "test"):
+            assert "no MCP servers. `toolfold mcp import`" in toolfold("mcp", command).out
+
+    def test_somebody_who_wants_none_is_told_that_nothing_happened(self, person: Path) -> None:
+        shown = at_a_terminal("mcp", "import", typed=b"none\n", after=b"Import which?")
+        assert "nothing was imported" in shown
 
 
 class TestLogin:

@@ -95,3 +95,33 @@ def test_ctrl_c_ends_a_running_call_with_130_and_leaves_nothing_behind(
     assert process.returncode == 130, errors
     assert ended.exists()
     assert "Traceback" not in errors
+
+
+def test_ctrl_c_is_how_the_gateway_is_ended_and_no_error(environment: dict[str, str], tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [TOOLFOLD, "serve", "--port", "0"], env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    shown = [process.stderr.readline(), process.stderr.readline()]
+    assert shown[1] == "Ctrl-C ends it.\n", shown
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors.strip()) == (0, "")
+
+
+@pytest.mark.parametrize("command", [("serve", "--port", "0"), ("mcp", "serve")])
+def test_a_gateway_for_a_toolset_that_is_not_there_does_not_start(
+    command: tuple[str, ...], environment: dict[str, str], tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [TOOLFOLD, *command, "--toolset", "nope"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 4
+    assert "there is no toolset 'nope'" in done.stderr

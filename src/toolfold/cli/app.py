@@ -37,7 +37,7 @@ COMMANDS = {
     "explain": "See what a model is shown for a message, and why.",
     "mcp": "Put MCP servers behind Toolfold: add, import, test and review them.",
     "plugins": "List plugins, and trust a project's.",
-    "serve": "Serve all MCP servers as one, over HTTP (`toolfold mcp serve` for stdio).",
+    "serve": "Serve all MCP servers as one, over HTTP (stdio: toolfold mcp serve).",
     "search": "Find the tools for a message, and see why.",
     "token": "Make, list and revoke the tokens of the gateway's clients.",
     "tools": "List, inspect and switch tools.",
@@ -49,12 +49,16 @@ WELCOME = """[bold]toolfold[/bold] {version}: let an agent have every tool and p
   toolfold demo                 what a model would be sent, before and after
   toolfold tools list           the tools you have, and why others are missing
   toolfold config show          every setting in force and where it comes from
+  toolfold mcp import           take over the MCP servers your programs have
+  toolfold connect cursor       let a program use them through Toolfold
+  toolfold doctor               what is set up, what answers, what is unsafe
 
 [bold]Commands[/bold]
 {commands}
 
 `toolfold COMMAND --help` explains one. `--json` gives any listing to a program.
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 bad configuration, 4 no such name, 130 interrupted."""
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 bad configuration, 4 no such name,
+130 interrupted."""
 
 
 class Invocation:
@@ -73,7 +77,8 @@ class Invocation:
         from toolfold.config import load
 
         config = load(overrides=self._overrides, project=self.project)
-        logging.basicConfig(level=config.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+        by = " %(name)s" if config.log_level in ("debug", "info") else ""  # of use to those who look for more
+        logging.basicConfig(level=config.log_level.upper(), format=f"%(levelname)s{by}: %(message)s")
         for warning in config.warnings if not (self._warned or quiet) else ():
             note(f"[yellow]warning:[/yellow] {plain(warning)}")
         self._warned = True

@@ -11,7 +11,7 @@ import click
 from toolfold.cli.app import FAILED, Invocation
 from toolfold.cli.show import NotFound
 from toolfold.errors import did_you_mean, nearest
-from toolfold.model import BRIDGE_NAMES
+from toolfold.model import BRIDGE_NAMES, MCP_PREFIX
 
 if TYPE_CHECKING:
     from toolfold.runtime import Runtime
@@ -48,5 +48,10 @@ def _require_known(runtime: Runtime, name: str) -> None:
     """A person is told that a name is wrong; a model would be told to use another tool."""
     snapshot = runtime.registry.snapshot()
     if name not in BRIDGE_NAMES and snapshot.find(name) is None:
+        held = (server for server, names in runtime.mcp.awaiting().items() if name in names)
+        if server := next(held, "").removeprefix(MCP_PREFIX):
+            raise click.ClickException(
+                f"{name!r} is held until you have looked at it: toolfold mcp review {server}"
+            )
         near = did_you_mean(nearest(name, snapshot))
         raise NotFound(f"there is no tool {name!r}.{near} `toolfold tools list` shows them all.")

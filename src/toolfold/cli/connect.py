@@ -49,7 +49,7 @@ class _Options:
 
 
 @click.command("connect")
-@click.argument("client", type=click.Choice(list(CLIENTS)))
+@click.argument("client", metavar="PROGRAM", type=click.Choice(list(CLIENTS)))
 @click.option("--name", default="toolfold", show_default=True, help="What the gateway is called there.")
 @click.option("--uvx", is_flag=True, help="Let it be started by `uvx toolfold`.")
 @click.option("--http", "url", default="", metavar="URL", help="Reach a gateway that runs: `toolfold serve`.")
@@ -74,6 +74,8 @@ def command(
     yes: bool,
 ) -> int:
     """Let another program use Toolfold: write it into that program's own settings.
+
+    PROGRAM is claude-desktop, claude-code, cursor, vscode, windsurf, codex or goose.
 
     You see the change and are asked. The file as it was lies beside it, and --undo puts it back.
     """

@@ -426,7 +426,7 @@ def _redaction(config: Config) -> Redaction:
 
 def _told(findings: Sequence[Finding], servers: Sequence[Health], redact: Redaction, as_json_: bool) -> int:
     def clean(text: str) -> str:
-        return visible(brief(redact(" ".join(text.split())), _LONGEST))
+        return brief(visible(redact(" ".join(text.split()))), _LONGEST)
 
     shown = [Finding(each.mark, each.about, clean(each.what), clean(each.next)) for each in findings]
     failed = any(each.mark == "fail" for each in shown)

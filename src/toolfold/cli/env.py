@@ -176,25 +176,22 @@ async def _tried(environment: Environment) -> list[Outcome]:
 
 
 def _show(name: str, outcomes: list[Outcome], *, passed: bool) -> None:
-    table(
-        name,
-        ("", "what", "#ms", "what went wrong"),
-        (
+    if len(outcomes) > 1:  # else nothing was tried, and the line below says why
+        table(
+            name,
+            ("", "what", "#ms", "what went wrong"),
             (
-                "✓" if each.passed else "✗",
-                each.what,
-                f"{each.milliseconds:,.0f}",
-                " ".join(filter(None, (each.problem, each.advice))),
-            )
-            for each in outcomes
-        ),
-    )
+                ("✓" if each.passed else "✗", each.what, f"{each.milliseconds:,.0f}", each.problem)
+                for each in outcomes
+            ),
+        )
     if passed:
         out(f"[green]{plain(name)} works.[/green]")
         return
     failed = next(each for each in outcomes if not each.passed)
+    advice = failed.advice or "`toolfold env list` shows what else can be used here."
     out(f"[red]{plain(name)} does not work:[/red] {plain(failed.problem)}")
-    out(f"  {plain(failed.advice or '`toolfold env list` shows what else can be used here.')}")
+    out(f"  {plain(advice)}")
 
 
 async def _stay(environment: Environment) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from toolfold.cli.servers import (
     settings_file,
     show_tools,
     summary,
+    told,
     unknown,
     written,
 )
@@ -35,6 +37,10 @@ if TYPE_CHECKING:
     from toolfold.config import Config
 
 _MOST_OF_A_LOG = 1 << 20
+_NONE = (
+    "no MCP servers. `toolfold mcp import` takes over those of other programs, `toolfold mcp add` adds one."
+)
+_NOTHING_ON = "there is nothing to test: every server is switched off. `toolfold mcp list` shows them."
 
 
 @click.group("mcp")
@@ -111,32 +117,37 @@ def list_servers(invocation: Invocation, as_json_: bool) -> None:
         as_json(rows)
         return
     if not rows:
-        out(
-            "no MCP servers. `toolfold mcp add` adds one, and `toolfold mcp import` takes over those of other"
-            " programs."
-        )
+        out(_NONE)
         return
     table(
         counted(len(rows), "server"),
-        ("server", "what it is", "state", "trust", "#tools", "#held", "from"),
+        ("server", "what it is", "state", "trust", "#tools", "#held"),
         (
             (
                 row["name"],
-                row["summary"],
+                summary(written(config.mcp.servers[row["name"]]), short=True),
                 "on" if row["enabled"] else "off",
                 row["trust"],
                 "?" if row["tools"] is None else str(row["tools"]),
                 str(row["held"] or ""),
-                row["from"],
             )
             for row in rows
         ),
         whole="server",
     )
+    for file in dict.fromkeys(_file(row["from"]) for row in rows):
+        names = [row["name"] for row in rows if _file(row["from"]) == file]
+        who = "" if len(names) == len(rows) else f": {', '.join(names)}"
+        out(f"from {plain(file + who)}")
     if not config.mcp.enabled:
         warn("mcp.enabled is false: none of them is used")
     if any(row["held"] for row in rows):
         out("tools are held until you have looked at them: toolfold mcp review")
+
+
+def _file(origin: str) -> str:
+    """Where something stands, without the line."""
+    return re.sub(r":\d+$", "", origin)
 
 
 def _row(config: Config, name: str) -> dict[str, Any]:
@@ -175,7 +186,7 @@ def test(invocation: Invocation, names: tuple[str, ...], as_json_: bool) -> int:
     if as_json_:
         as_json([_as_json(each) for each in probes])
     elif not probes:
-        out("there are no servers to test. `toolfold mcp list` shows those that are switched off.")
+        out(_NOTHING_ON if config.mcp.servers else _NONE)
     else:
         _show(probes, whole=bool(names))
     return FAILED if any(each.problem for each in probes) else 0
@@ -184,7 +195,7 @@ def test(invocation: Invocation, names: tuple[str, ...], as_json_: bool) -> int:
 def _show(probes: Sequence[Probe], *, whole: bool) -> None:
     table(
         counted(len(probes), "server"),
-        ("server", "state", "#tools", "#held", "protocol", "#seconds", "problem"),
+        ("server", "state", "#tools", "#held", "protocol", "#seconds"),
         (
             (
                 each.name,
@@ -193,13 +204,14 @@ def _show(probes: Sequence[Probe], *, whole: bool) -> None:
                 str(len(each.held) or ""),
                 each.listing.protocol if each.listing else "",
                 f"{each.seconds:.1f}" if each.listing else "",
-                visible(brief(each.problem, 500)),
             )
             for each in probes
         ),
         whole="server",
     )
     for each in probes:
+        if each.problem:
+            out(f"[red]✗[/red] {plain(told(each.problem))}")
         if each.listing and (whole or each.held):
             show_tools(each)
 
@@ -219,7 +231,7 @@ def _as_json(probe: Probe) -> dict[str, Any]:
     }
 
 
-@command.command("logs")
+@command.command("logs", short_help="Show what servers wrote to their standard error.")
 @click.argument("name", required=False)
 @click.option("-n", "--last", default=50, show_default=True, type=click.IntRange(1), help="How many lines.")
 @click.option("--path", is_flag=True, help="Print where the log lies instead.")

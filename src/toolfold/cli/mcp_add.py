@@ -57,7 +57,7 @@ def _second_word(args: Sequence[str], with_values: set[str]) -> int | None:
     return None
 
 
-@click.command("add", cls=_WithCommand)
+@click.command("add", cls=_WithCommand, short_help="Add a server by its address or its command.")
 @click.argument("name")
 @click.argument("target", nargs=-1, required=True, metavar="URL | COMMAND [ARGUMENT]...")
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="A variable it is given; ${NAME} refers.")

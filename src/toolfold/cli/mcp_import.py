@@ -42,7 +42,7 @@ class _Plan:
     """What a person must set, because a secret was left behind."""
 
 
-@click.command("import")
+@click.command("import", short_help="Take over the servers that other programs have.")
 @click.argument("names", nargs=-1)
 @click.option(
     "--from", "clients", multiple=True, type=click.Choice(list(CLIENTS)), help="Only this program's."
@@ -89,7 +89,7 @@ def import_servers(
     if as_json_:
         as_json(_as_json(answers, plans, chosen))
     else:
-        _tell(chosen, target)
+        _tell(chosen, new, target)
 
 
 def _answers(config: Config, clients: Sequence[str], file: Path | None) -> list[Answer]:
@@ -197,8 +197,10 @@ def _show(answers: Sequence[Answer], plans: Sequence[_Plan]) -> None:
         out(f"here already: {plain(', '.join(known))}")
     new = [each for each in plans if not each.candidate.is_known]
     if not new:
-        files = counted(len(answers), "file")
-        out(f"nothing new to import ({files} of other programs found).")
+        out(f"nothing new to import ({counted(len(answers), 'file')} of other programs found).")
+        if not answers:
+            titles = ", ".join(each.title for each in CLIENTS.values())
+            out(f"looked for: {titles}. `--file PATH` reads another file, `toolfold mcp add` adds a server.")
         return
     for number, each in enumerate(new, 1):
         heading = f"{number}  {each.candidate.name}, from {_where(each.candidate)}"
@@ -227,8 +229,10 @@ def _where(candidate: Candidate) -> str:
     return ", ".join(titles)
 
 
-def _tell(chosen: Sequence[_Plan], file: Path) -> None:
+def _tell(chosen: Sequence[_Plan], new: Sequence[_Plan], file: Path) -> None:
     if not chosen:
+        if new:
+            out("nothing was imported.")
         return
     out(f"{counted(len(chosen), 'server')} imported into {plain(str(file))}")
     out("next: toolfold mcp test")

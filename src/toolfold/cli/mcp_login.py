@@ -51,7 +51,7 @@ def login(invocation: Invocation, name: str, no_browser: bool, seconds: float) -
     _tell(name, standing)
 
 
-@click.command("logout")
+@click.command("logout", short_help="Forget the login at a server.")
 @click.argument("name")
 @click.pass_obj
 def logout(invocation: Invocation, name: str) -> None:

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from toolfold.config import Config
     from toolfold.sources.mcp.trust import Held
 
+_ANSWERS = {"y": "yes", "n": "no", "q": "quit"}
 _COLOURS = {"+": "green", "-": "red"}
 _SAID = {"new": "is new", "changed": "has changed", "flagged": "looks like it addresses the model"}
 
 
-@click.command("review")
+@click.command("review", short_help="Show held tools and what has changed; accept them, or not.")
 @click.argument("names", nargs=-1)
 @click.option("--all", "all_", is_flag=True, help="Ask once about all of them, not one by one.")
 @yes_option
@@ -89,9 +90,9 @@ def _one_by_one(waiting: Sequence[tuple[str, Held]]) -> list[tuple[str, Held]]:
         _show(server, each)
         if not sys.stdin.isatty():
             continue
-        said = click.prompt(
-            "Accept it? yes, no or quit", type=click.Choice(["y", "n", "q"]), default="n", err=True
-        )
+        words = click.Choice([*_ANSWERS, *_ANSWERS.values()], case_sensitive=False)
+        question = f"Accept it? yes, no or quit ({', '.join(_ANSWERS)})"
+        said = click.prompt(question, type=words, show_choices=False, default="n", err=True)[0]
         if said == "q":
             break
         if said == "y":

@@ -7,6 +7,7 @@ import gc
 import signal
 import socket
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,11 +36,13 @@ def command(invocation: Invocation, host: str | None, port: int | None, toolsets
     settings = config.gateway
     listening = _listening(host or settings.host, settings.port if port is None else port)
     with listening, invocation.runtime(behind_gateway=True) as runtime:
+        granted = _known(runtime, tuple(toolsets) or settings.toolsets)
         _keep()
-        asyncio.run(_serve_http(runtime, config, listening, tuple(toolsets) or settings.toolsets))
+        with suppress(KeyboardInterrupt):  # that is how it is meant to be ended
+            asyncio.run(_serve_http(runtime, config, listening, granted))
 
 
-@click.command("serve")
+@click.command("serve", short_help="Serve all of them as one, to the client that starts this.")
 @_toolsets
 @click.pass_obj
 def serve_stdio(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
@@ -50,8 +53,15 @@ def serve_stdio(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
     if sys.stdin.isatty():
         note("This speaks MCP on its input and output: a client starts it. `toolfold connect` sets one up.")
     with invocation.runtime(behind_gateway=True) as runtime:
+        granted = _known(runtime, tuple(toolsets) or config.gateway.toolsets)
         _keep()
-        asyncio.run(_until_told(serve(runtime, toolsets=tuple(toolsets) or config.gateway.toolsets)))
+        asyncio.run(_until_told(serve(runtime, toolsets=granted)))
+
+
+def _known(runtime: Runtime, toolsets: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """The toolsets, looked at before the first client comes: it could do nothing about a wrong name."""
+    runtime.toolsets().require(toolsets or ())
+    return toolsets
 
 
 def _keep() -> None:

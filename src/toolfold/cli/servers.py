@@ -6,6 +6,7 @@ deceptive characters spelled out, and without secrets.
 
 from __future__ import annotations
 
+import re
 import shlex
 import stat
 import sys
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from toolfold.sources.mcp.trust import Held
 
 MOST_AT_ONCE = 8
+_LONGEST_PROBLEM = 600
+_LONG_PATH = re.compile(r"(?<!\S)(?:/[^/\s]+){3,}((?:/[^/\s]+){3})(?!\S)")
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 project_option = click.option(
@@ -85,17 +88,23 @@ def describe(heading: str, settings: Mapping[str, Any], remarks: Sequence[str] =
 
     out(f"[bold]{plain(heading)}[/bold]")
     for label, text in _lines(veiled(settings)):
-        out(f"  {label:<9}{plain(visible(brief(text)))}")
+        out(f"  {label:<9}{plain(brief(visible(text)))}")
     for remark in remarks:
         out(f"  {'note':<9}{plain(visible(remark))}")
 
 
-def summary(settings: Mapping[str, Any]) -> str:
-    """What it is, in one line."""
+def summary(settings: Mapping[str, Any], *, short: bool = False) -> str:
+    """What it is, in one line; `short` leaves the folders of long paths out."""
     from toolfold.sources.mcp.importing import veiled
 
     _, text = next(_lines(veiled(settings)))
-    return visible(brief(text, 200))
+    shown = visible(text)
+    return brief(_LONG_PATH.sub(r"…\1", shown) if short else shown, 200)
+
+
+def told(problem: str) -> str:
+    """What went wrong, for a person's eyes and not too long."""
+    return brief(visible(problem), _LONGEST_PROBLEM)
 
 
 def _lines(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -184,9 +193,21 @@ def acquainted(config: Config, but: Sequence[str]) -> Any:
 
 def probed(config: Config, names: Sequence[str]) -> list[Probe]:
     """Start each of the servers and ask for its tools, several at the same time."""
-    shown = working(f"asking {plain(listed(names, 3))}")
-    with shown, asked_alone(config, names) as pool, ThreadPoolExecutor(MOST_AT_ONCE) as threads:
-        return list(threads.map(lambda name: _probe(pool, name), names))
+    waiting = list(names)
+
+    def ask(name: str) -> Probe:
+        try:
+            return _probe(pool, name)
+        finally:
+            waiting.remove(name)
+            shown.update(f"asking {plain(listed(waiting, 3))}")  # so that one sees who keeps us waiting
+
+    with (
+        working(f"asking {plain(listed(names, 3))}") as shown,
+        asked_alone(config, names) as pool,
+        ThreadPoolExecutor(MOST_AT_ONCE) as threads,
+    ):
+        return list(threads.map(ask, names))
 
 
 def _probe(pool: McpServers, name: str) -> Probe:
@@ -197,7 +218,7 @@ def _probe(pool: McpServers, name: str) -> Probe:
     except ServerFailed as error:
         return Probe(name, problem=str(error), kind=error.kind)
     except ConfigError as error:
-        return Probe(name, problem=str(error), kind="failed")
+        return Probe(name, problem=f"MCP server {name!r} cannot be asked: {error}", kind="failed")
     seconds = next((each.seconds for each in pool.states() if each.name == name), 0.0)
     return Probe(name, listing, pool.held(name), seconds=seconds)
 

@@ -65,7 +65,9 @@ def listed(invocation: Invocation, as_json_: bool) -> None:
 def revoke(ctx: click.Context, name: str) -> None:
     """Revoke a client's token: its next request is refused."""
     if not _tokens(ctx.obj).revoke(name):
-        note(f"[red]error:[/red] nobody called {plain(name)} has a token")
+        note(
+            f"[red]error:[/red] nobody called {plain(name)} has a token. `toolfold token list` shows who has."
+        )
         ctx.exit(NOT_FOUND)
     out(f"{plain(name)} is let in no more")
 

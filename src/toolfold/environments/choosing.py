@@ -85,7 +85,11 @@ def _ssh(config: Config) -> Backend:
 
     settings = config.terminal.ssh
     if not settings.host:
-        raise ConfigError("terminal.ssh.host: say which machine ssh goes to", key="terminal.ssh.host")
+        raise ConfigError(
+            "terminal.ssh.host: say which machine ssh goes to",
+            key="terminal.ssh.host",
+            hint="toolfold config set terminal.ssh.host NAME",
+        )
     address = Address(
         host=settings.host,
         port=settings.port,

@@ -49,12 +49,17 @@ class Tokens:
     def add(self, name: str, toolsets: Iterable[str] | None = None) -> str:
         """Let somebody in. Gives the token, which is nowhere else."""
         if not _NAME.fullmatch(name):
-            raise ConfigError(f"{name!r} cannot be the name of a client", hint="letters, digits, - _ and .")
+            raise ConfigError(
+                f"{name!r} cannot be the name of a client", hint="it may have letters, digits, - _ and ."
+            )
         token = f"tf_{secrets.token_urlsafe(32)}"
         with locked(self._file.parent):
             known = self._load()
             if name in known:
-                raise ConfigError(f"there is a client {name!r} already", hint="revoke its token first")
+                raise ConfigError(
+                    f"there is a client {name!r} already",
+                    hint=f"take another name, or first: toolfold token revoke {name}",
+                )
             granted = None if toolsets is None else list(toolsets)
             known[name] = {"hash": _hashed(token), "toolsets": granted, "created": time.time()}
             self._store(known)

@@ -32,6 +32,8 @@ Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Any, Send], Awaitable[None]]
 _DECIDING = frozenset({"host", "origin", "authorization", "mcp-session-id"})
+_NEEDED = "A token is needed: `toolfold token add NAME` makes one."
+_UNKNOWN = "This token lets nobody in: it is mistyped or was revoked. `toolfold token add NAME` makes one."
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -103,7 +105,7 @@ def guarded(app: App, door: Door) -> App:
             return
         client = door.who(headers)
         if client is None:
-            await _refuse(send, 401, "A token is needed: `toolfold token add <name>` makes one.")
+            await _refuse(send, 401, _UNKNOWN if "authorization" in headers else _NEEDED)
             return
         await app(_admitted(scope, client), receive, _while_known(door, headers, send))
 

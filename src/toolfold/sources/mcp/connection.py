@@ -33,11 +33,11 @@ from toolfold.sources.mcp.faults import (
 from toolfold.sources.mcp.offers import MOST_TOOLS, Listing, read_offers
 from toolfold.sources.mcp.told import (
     ADDRESS,
-    LOGS,
     UNKNOWN,
     at_start,
     first_cause,
     in_words,
+    logs,
     told,
     without_secrets,
 )
@@ -133,7 +133,7 @@ class Connection:
                 return
             if self._task.done():
                 raise await self._why(self._task.exception(), NotStarted)
-            advice = "Look at `toolfold mcp logs` for it, or raise its connect_timeout_seconds."
+            advice = f"Look at `toolfold mcp logs {self.server}`, or raise its connect_timeout_seconds."
             problem = f"did not get ready within {seconds:g} s.{self._last_words}"
             raise NotStarted(self.server, problem, advice=advice)
         except BaseException:
@@ -448,7 +448,9 @@ class Connection:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError:
-            raise NotStarted(self.server, f"took longer than {seconds:g} s {what}.", advice=LOGS) from None
+            raise NotStarted(
+                self.server, f"took longer than {seconds:g} s {what}.", advice=logs(self.server)
+            ) from None
         except Exception as error:
             raise await self._why(error, NotStarted) from None
 
@@ -464,7 +466,7 @@ class Connection:
         if self._child is None and otherwise is NotStarted:
             return NotStarted(self.server, f"could not be reached: {how}", advice=ADDRESS)
         if otherwise is NotStarted:
-            return NotStarted(self.server, f"could not be started: {how}", advice=LOGS)
+            return NotStarted(self.server, f"could not be started: {how}", advice=logs(self.server))
         return Lost(self.server, f"was lost: {how}", advice=UNKNOWN)
 
     async def _what_ended(self, error: BaseException | None) -> BaseException | None:

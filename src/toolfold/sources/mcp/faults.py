@@ -30,6 +30,8 @@ class ServerFailed(CallError):
 
     def __init__(self, server: str, problem: str, *, advice: str = "") -> None:
         text = f"MCP server {server!r} {shown(problem, 1_000)}"
+        if advice and text[-1] not in ".!?…":
+            text += "."
         super().__init__(f"{text} {advice}".rstrip(), server=server, kind=self.kind)
         self.server, self.problem, self.advice = server, problem, advice
 

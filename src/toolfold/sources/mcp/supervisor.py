@@ -206,7 +206,8 @@ class Supervised:
             self._failed(error)
             raise
         except ConfigError as error:
-            fault = NotStarted(self.name, f"cannot be started: {error}")
+            problem = str(error).removesuffix(f"\n  {error.hint}")
+            fault = NotStarted(self.name, f"cannot be started: {problem}", advice=error.hint)
             self._failed(fault)
             raise fault from None
         self._seconds = time.monotonic() - began

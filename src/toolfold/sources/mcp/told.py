@@ -25,11 +25,15 @@ from toolfold.sources.mcp.faults import (
 from toolfold.sources.mcp.wire import CODE, FAULT
 
 MOST_DATA = 100_000
-LOGS = "`toolfold mcp logs` shows what it wrote."
 ADDRESS = "Look whether it runs and whether its url is right."
 UNKNOWN = "The call may or may not have taken effect; look before you repeat it."
 _LESS = "Ask for less at once. " + UNKNOWN
 _BOUND = "byte limit"  # as the SDK says it of an event
+
+
+def logs(server: str) -> str:
+    """Where to read what a server says of itself."""
+    return f"`toolfold mcp logs {server}` shows what it wrote."
 
 
 def first_cause(error: BaseException | None) -> BaseException | None:
@@ -109,7 +113,9 @@ def at_start(fault: ServerFailed) -> ServerFailed:
     if isinstance(fault, NeedsLogin):
         return fault
     problem = fault.problem if isinstance(fault, Unsent) else f"could not be started: it {fault.problem}"
-    return NotStarted(fault.server, problem, advice=ADDRESS if fault.advice == ADDRESS else LOGS)
+    return NotStarted(
+        fault.server, problem, advice=ADDRESS if fault.advice == ADDRESS else logs(fault.server)
+    )
 
 
 def in_words(error: BaseException | None) -> str:
