@@ -29,6 +29,7 @@ from toolfold.sources.mcp.courier import Courier
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
+    from mcp.server.models import InitializationOptions
 
     from toolfold.runtime import Runtime
 
@@ -72,9 +73,19 @@ class Gateway:
     def server(self) -> Server[Any]:
         """The SDK's server with our answers."""
         import mcp_types
-        from mcp.server.lowlevel import Server
+        from mcp.server.lowlevel import NotificationOptions, Server
 
-        server: Server[Any] = Server(
+        changes = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
+
+        class Announcing(Server[Any]):
+            """Tells every client, by whatever way it comes, that it will hear of changed lists."""
+
+            def create_initialization_options(
+                self, notification_options: NotificationOptions | None = None, *rest: Any, **named: Any
+            ) -> InitializationOptions:
+                return super().create_initialization_options(notification_options or changes, *rest, **named)
+
+        server: Server[Any] = Announcing(
             "toolfold",
             version=version("toolfold"),
             instructions=self._instructions(),

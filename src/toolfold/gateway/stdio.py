@@ -27,15 +27,13 @@ _INPUT, _OUTPUT, _ERRORS = 0, 1, 2
 
 async def serve(runtime: Runtime, *, toolsets: tuple[str, ...] | None = None) -> None:
     """Serve until the client closes its end."""
-    from mcp.server.lowlevel import NotificationOptions
     from mcp.server.stdio import stdio_server
 
     gateway = Gateway(runtime, everybody=Client("stdio", toolsets))
     server = gateway.server()
-    changes = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
     try:
         async with _streams() as (stdin, stdout), stdio_server(stdin, stdout) as (reading, writing):
-            await server.run(reading, writing, server.create_initialization_options(changes))
+            await server.run(reading, writing, server.create_initialization_options())
     finally:
         gateway.close()
         await asyncio.sleep(0)
