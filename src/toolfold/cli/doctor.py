@@ -146,8 +146,8 @@ def _asked(config: Config, seconds: float) -> tuple[list[Health], list[Finding]]
         return [], [Finding("warn", "servers", "every MCP server is switched off", "toolfold mcp list")]
     try:
         with (
-            asked_alone(config, names) as pool,
             ThreadPoolExecutor(min(len(names), _MOST_AT_ONCE)) as threads,
+            asked_alone(config, names) as pool,  # ended first: an interruption waits for no server
         ):
             return list(threads.map(lambda name: _health(pool, name, seconds), names)), []
     except ConfigError as error:

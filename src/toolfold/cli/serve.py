@@ -17,6 +17,10 @@ from toolfold.cli.show import counted, note, plain
 from toolfold.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import uvicorn
+
     from toolfold.config import Config
     from toolfold.runtime import Runtime
 
@@ -90,8 +94,6 @@ def _listening(host: str, port: int) -> socket.socket:
 async def _serve_http(
     runtime: Runtime, config: Config, listening: socket.socket, toolsets: tuple[str, ...] | None
 ) -> None:
-    import uvicorn
-
     from toolfold.gateway.tokens import Tokens
     from toolfold.gateway.web import app, door
 
@@ -99,9 +101,25 @@ async def _serve_http(
     tokens = Tokens(config.paths.state_dir / "gateway" / "tokens.json")
     settings = config.gateway
     guard = door(host, tokens, toolsets=toolsets, hosts=settings.hosts, origins=settings.origins)
-    server = uvicorn.Server(
+    needs_token = guard.everybody is None
+    server = _server(app(runtime, guard), lambda: _tell(runtime, host, port, needs_token=needs_token))
+    await server.serve([listening])
+
+
+def _server(app: Any, tell: Callable[[], None]) -> uvicorn.Server:
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.should_exit:  # told to end meanwhile: it would leave the app open, which complains
+                await self.lifespan.shutdown()
+            else:
+                tell()
+
+    return Server(
         uvicorn.Config(
-            app(runtime, guard),
+            app,
             log_level="warning",
             access_log=False,
             lifespan="on",
@@ -111,8 +129,6 @@ async def _serve_http(
             timeout_graceful_shutdown=3,
         )
     )
-    _tell(runtime, host, port, needs_token=guard.everybody is None)
-    await server.serve([listening])
 
 
 def _tell(runtime: Runtime, host: str, port: int, *, needs_token: bool) -> None:

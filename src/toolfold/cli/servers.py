@@ -204,8 +204,10 @@ def probed(config: Config, names: Sequence[str]) -> list[Probe]:
 
     with (
         working(f"asking {plain(listed(names, 3))}") as shown,
-        asked_alone(config, names) as pool,
         ThreadPoolExecutor(MOST_AT_ONCE) as threads,
+        asked_alone(
+            config, names
+        ) as pool,  # ended first: then nobody waits for what an interrupted one asked
     ):
         return list(threads.map(ask, names))
 
