@@ -239,7 +239,8 @@ async def test_a_tool_that_arrives_is_told_of_and_shown(tmp_path: Path) -> None:
 
         async with served.client("legacy", message_handler=hear) as client:
             tools = client.server_capabilities.tools
-            assert tools and tools.list_changed  # else clients need not listen
+            assert tools
+            assert tools.list_changed  # else clients need not listen
             assert "late_arrived_late" not in await listed(client)
             await client.call_tool("late_echo", {"text": "now"})
             async with asyncio.timeout(20):
