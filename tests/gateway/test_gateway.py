@@ -371,3 +371,11 @@ async def test_a_search_that_finds_nothing_names_what_waits_for_review_and_only_
             said = words(await client.call_tool("tool_search", query))
             assert "arrived_late" not in said
             assert "review" not in words(await client.call_tool("late_arrived_late", {"text": "x"}))
+
+
+@both_eras
+async def test_a_token_for_a_toolset_that_is_gone_grants_nothing(plain: Served, era: str) -> None:
+    token = plain.tokens.add(f"gone-{era}", ["no-such-toolset"])
+    async with plain.client(era, token=token) as client:
+        assert await listed(client) == []
+        assert (await client.call_tool("one_echo", {"text": "x"})).is_error

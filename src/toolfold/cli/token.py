@@ -9,6 +9,8 @@ import click
 
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.show import NOT_FOUND, as_json, note, out, plain, table
+from toolfold.errors import UnknownToolset, nearest
+from toolfold.model import MCP_PREFIX
 
 if TYPE_CHECKING:
     from toolfold.gateway.tokens import Tokens
@@ -28,12 +30,22 @@ def command() -> None:
 def add(invocation: Invocation, name: str, toolsets: tuple[str, ...]) -> None:
     """Make a token for a client. It is shown once."""
     if toolsets:
-        with invocation.runtime(behind_gateway=True) as runtime:
-            runtime.toolsets().require(toolsets)
+        _require_known(invocation, toolsets)
     token = _tokens(invocation).add(name, toolsets or None)
     note(f"The token of {plain(name)}, which cannot be shown again:")
     out(token)
     note(f"Clients send it as `Authorization: Bearer {token[:6]}…`.")
+
+
+def _require_known(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
+    """A typo would make a token that opens nothing, or one day something else."""
+    with invocation.runtime(behind_gateway=True) as runtime:
+        known = runtime.toolsets()
+        servers = {f"{MCP_PREFIX}{name}" for name in runtime.config.mcp.servers}
+        for name in toolsets:
+            if name.startswith(MCP_PREFIX) and name not in servers:
+                raise UnknownToolset(name, nearest(name, {*servers, *known.listing()}))
+        known.require(toolsets)
 
 
 @command.command("list")

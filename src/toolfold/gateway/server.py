@@ -155,10 +155,20 @@ class Gateway:
     def _seated(self, key: str, client: Client) -> Seat:
         self._make_room(client)
         disabled = LOCAL if client.toolsets is None else ()
-        session = self._runtime.session(client.toolsets, disabled_toolsets=disabled, client=key)
+        session = self._runtime.session(self._granted(client), disabled_toolsets=disabled, client=key)
         seat = Seat(key, client, self._runtime, session, self._addresses)
         self._seats[key] = seat
         return seat
+
+    def _granted(self, client: Client) -> tuple[str, ...] | None:
+        """What its token grants of what there is: a toolset that is gone grants nothing, and is no error."""
+        if client.toolsets is None:
+            return None
+        toolsets = self._runtime.toolsets()
+        gone = [name for name in client.toolsets if not toolsets.knows(name)]
+        if gone:
+            log.warning("the token of %r grants what is not there: %s", client.name, ", ".join(gone))
+        return tuple(name for name in client.toolsets if name not in gone)
 
     def _make_room(self, client: Client) -> None:
         """Those without a connection leave when nothing was heard of them for long.
