@@ -8,7 +8,6 @@ Decides nothing itself.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -59,17 +58,7 @@ def lock_file(config: Config, server: str) -> Path:
 
 def fingerprint(offer: Offer) -> str:
     """What a tool is known by: equal for equal JSON. 1 and 1.0 are one number, 1 and true are not."""
-    text = json.dumps(_counted(offer.plain()), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
-
-
-def _counted(value: Any) -> Any:
-    """With every whole number written as one."""
-    if isinstance(value, Mapping):
-        return {key: _counted(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_counted(each) for each in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    return offer.fingerprint
 
 
 class Lock:
