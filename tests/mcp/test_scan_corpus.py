@@ -60,7 +60,7 @@ def parted(total: Counter[str]) -> tuple[set[str], set[str]]:
     return set(total) - clean - {"change", "change-equal"}, clean
 
 
-@pytest.mark.parametrize(("half", "floor"), [("seen", 0.95), ("held", 0.8)])
+@pytest.mark.parametrize(("half", "floor"), [("seen", 0.95), ("held", 0.85)])
 def test_most_poisoned_tools_and_results_are_flagged_and_most_others_are_not(half: str, floor: float) -> None:
     total, right = counted(half)
     poisoned, clean = parted(total)

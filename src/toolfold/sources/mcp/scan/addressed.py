@@ -7,14 +7,17 @@ what is not the tool's business, or that must not be seen, is not. Reads sentenc
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from toolfold.sources.mcp.scan.judged import Look, Places, joined_places, judge, places
 from toolfold.sources.mcp.scan.reading import Sentence, read, sentences
 
 HEAVY = 0.8
+LEANING = 0.2  # above it lie five in a thousand of the real tools
 LONGEST_PAIR = 60  # words
 
 _FORGED = re.compile(
@@ -200,7 +203,21 @@ class Passage:
     start: int
     end: int
     weight: float
+    leaning: float
+    """How much it reads like others that were; without end below zero where there is too little to judge."""
     reasons: tuple[str, ...]
+
+    @property
+    def heavy(self) -> bool:
+        return self.weight >= HEAVY or self.leaning >= LEANING
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A sentence, or two that follow one another."""
+
+    sentence: Sentence
+    places: Places
 
 
 @dataclass(slots=True)
@@ -221,36 +238,55 @@ _Sign = Callable[[Sentence, Setting, _Scale], None]
 
 def addressed(text: str, setting: Setting) -> Iterator[Passage]:
     """The passages that are heavy enough, in order."""
-    said = list(sentences(text))
+    said = [_window(each) for each in sentences(text)]
     heavy = False
-    for sentence in said:
-        passage = _weighed(sentence, setting)
-        heavy = heavy or passage.weight >= HEAVY
-        if passage.weight >= HEAVY:
+    for window in said:
+        passage = _weighed(window, setting)
+        if passage.heavy:
+            heavy = True
             yield passage
     if not heavy:
         yield from _pairs(said, setting)
 
 
 def weight(text: str, setting: Setting) -> float:
-    """How heavy the heaviest sentence is."""
-    return max((_weighed(each, setting).weight for each in sentences(text)), default=0.0)
+    """How heavy the heaviest sentence is; one that leans far enough is heavy."""
+    passages = [_weighed(_window(each), setting) for each in sentences(text)]
+    return max((max(each.weight, HEAVY * each.heavy) for each in passages), default=0.0)
 
 
-def _pairs(said: Sequence[Sentence], setting: Setting) -> Iterator[Passage]:
+def looks(text: str, setting: Setting) -> Iterator[tuple[str, Look]]:
+    """What is judged of a text, each with its words: for those who train the judge."""
+    said = [_window(each) for each in sentences(text)]
+    for window in [*said, *_paired(said)]:
+        if _is_worth_judging(window.sentence):
+            yield window.sentence.text, _look(window, setting, _signs(window.sentence, setting)[1])
+
+
+def _window(sentence: Sentence) -> _Window:
+    return _Window(sentence, places(sentence.text if sentence.said else ""))
+
+
+def _pairs(said: Sequence[_Window], setting: Setting) -> Iterator[Passage]:
     """What is parted over two sentences, such as an order and what becomes of its fruits."""
+    for window in _paired(said):
+        passage = _weighed(window, setting)
+        if passage.heavy:
+            yield passage
+            return
+
+
+def _paired(said: Sequence[_Window]) -> Iterator[_Window]:
     for one, other in pairwise(said):
-        if one.length + other.length <= LONGEST_PAIR and one.said and other.said:
-            passage = _weighed(_joined(one, other), setting)
-            if passage.weight >= HEAVY:
-                yield passage
-                return
+        first, then = one.sentence, other.sentence
+        if first.length + then.length <= LONGEST_PAIR and first.said and then.said:
+            yield _Window(_joined(first, then), joined_places(one.places, other.places))
 
 
 def _joined(one: Sentence, other: Sentence) -> Sentence:
     said = dict(one.said)
-    for group, places in other.said.items():
-        said[group] = (*said.get(group, ()), *(one.length + 4 + place for place in places))
+    for group, found in other.said.items():
+        said[group] = (*said.get(group, ()), *(one.length + 4 + place for place in found))
     return Sentence(
         one.start,
         other.end,
@@ -263,11 +299,44 @@ def _joined(one: Sentence, other: Sentence) -> Sentence:
     )
 
 
-def _weighed(sentence: Sentence, setting: Setting) -> Passage:
+def _weighed(window: _Window, setting: Setting) -> Passage:
+    sentence = window.sentence
+    scale, signs = _signs(sentence, setting)
+    leaning = -math.inf
+    if _is_worth_judging(sentence):
+        leaning = judge().leaning(_look(window, setting, signs))
+    reasons = tuple(scale.reasons) or ("its wording is that of orders to the model",)
+    return Passage(sentence.start, sentence.end, scale.weight, leaning, reasons)
+
+
+def _is_worth_judging(sentence: Sentence) -> bool:
+    return len(sentence.said) > 1 and sentence.length > 2
+
+
+def _signs(sentence: Sentence, setting: Setting) -> tuple[_Scale, list[float]]:
+    """All signs added up, and what each has added."""
     scale = _Scale()
+    signs = []
     for sign in _SIGNS:
+        before = scale.weight
         sign(sentence, setting, scale)
-    return Passage(sentence.start, sentence.end, scale.weight, tuple(scale.reasons))
+        signs.append(scale.weight - before)
+    return scale, signs
+
+
+def _look(window: _Window, setting: Setting, signs: Sequence[float]) -> Look:
+    it, total = window.sentence, sum(signs)
+    facts = (
+        min(total, 2.0),
+        float(total >= HEAVY),
+        float(bool(it.urls)),
+        float(bool(it.mails)),
+        float("`" in it.text),
+        float(setting.value),
+        float(setting.result),
+        min(it.length, 60) / 60,
+    )
+    return Look(window.places, it.said, signs, facts)
 
 
 def _sets_rules_aside(it: Sentence, at: Setting, scale: _Scale) -> None:

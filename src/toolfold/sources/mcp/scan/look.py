@@ -38,14 +38,6 @@ _PARTS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+|[^\W_a-zA-Z0-9]+")
 _NAMED = frozenset({"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"})
 
 
-def scan_offer(offer: Offer, server: str, others: Mapping[str, Sequence[Offer]]) -> tuple[Finding, ...]:
-    """Why a tool should be looked at before a model sees it.
-
-    `others` are the tools of the other servers; under the server's own name, those of the server itself.
-    """
-    return scan_offers([offer], server, others)[0]
-
-
 def scan_offers(
     offers: Iterable[Offer], server: str, others: Mapping[str, Sequence[Offer]]
 ) -> list[tuple[Finding, ...]]:
