@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from toolfold.sources.mcp.scan.judged import Look, Places, joined_places, judge, places
+from toolfold.sources.mcp.scan.judged import Look, joined_places, judge, places
 from toolfold.sources.mcp.scan.reading import Sentence, read, sentences
 
 HEAVY = 0.8
@@ -217,7 +217,8 @@ class _Window:
     """A sentence, or two that follow one another."""
 
     sentence: Sentence
-    places: Places
+    texts: tuple[str, ...]
+    """Of the sentences in it: most windows are never judged, so their words are cut up late."""
 
 
 @dataclass(slots=True)
@@ -264,7 +265,7 @@ def looks(text: str, setting: Setting) -> Iterator[tuple[str, Look]]:
 
 
 def _window(sentence: Sentence) -> _Window:
-    return _Window(sentence, places(sentence.text if sentence.said else ""))
+    return _Window(sentence, (sentence.text,))
 
 
 def _pairs(said: Sequence[_Window], setting: Setting) -> Iterator[Passage]:
@@ -280,7 +281,7 @@ def _paired(said: Sequence[_Window]) -> Iterator[_Window]:
     for one, other in pairwise(said):
         first, then = one.sentence, other.sentence
         if first.length + then.length <= LONGEST_PAIR and first.said and then.said:
-            yield _Window(_joined(first, then), joined_places(one.places, other.places))
+            yield _Window(_joined(first, then), (*one.texts, *other.texts))
 
 
 def _joined(one: Sentence, other: Sentence) -> Sentence:
@@ -336,7 +337,7 @@ def _look(window: _Window, setting: Setting, signs: Sequence[float]) -> Look:
         float(setting.result),
         min(it.length, 60) / 60,
     )
-    return Look(window.places, it.said, signs, facts)
+    return Look(joined_places(map(places, window.texts)), it.said, signs, facts)
 
 
 def _sets_rules_aside(it: Sentence, at: Setting, scale: _Scale) -> None:

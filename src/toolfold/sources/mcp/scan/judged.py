@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -64,6 +64,7 @@ class Judge:
         return total
 
 
+@lru_cache(maxsize=64)  # a sentence is judged alone and beside each of its neighbours
 def places(folded: str) -> Places:
     """Where the weights of a sentence's pieces lie: three to five letters in a row, one to three words."""
     text = f" {' '.join(_PIECE.findall(folded.translate(_DIGITS)))} "
@@ -91,9 +92,9 @@ def places(folded: str) -> Places:
     return found_at
 
 
-def joined_places(one: Places, other: Places) -> Places:
-    """Of two sentences that are judged together."""
-    return np.concatenate((one, other))
+def joined_places(of_each: Iterable[Places]) -> Places:
+    """Of sentences that are judged together."""
+    return np.concatenate(list(of_each))
 
 
 def _words(letters: np.ndarray[Any, np.dtype[np.uint32]]) -> np.ndarray[Any, np.dtype[np.uint32]]:
@@ -101,7 +102,7 @@ def _words(letters: np.ndarray[Any, np.dtype[np.uint32]]) -> np.ndarray[Any, np.
     blanks = np.flatnonzero(letters == 32)
     if len(blanks) < 2:
         return np.zeros(0, np.uint32)
-    at = np.arange(len(letters)) - np.repeat(blanks, np.diff(blanks, append=len(letters)))
+    at = np.arange(len(letters)) - np.repeat(blanks, np.diff(np.append(blanks, len(letters))))
     weighed = letters * _POWERS[np.minimum(at, 127)]
     return np.add.reduceat(weighed, blanks[:-1], dtype=np.uint32)
 
