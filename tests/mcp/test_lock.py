@@ -106,7 +106,7 @@ def test_nothing_is_written_where_nothing_changes(lock: Lock) -> None:
 
 
 def test_a_tool_too_long_to_keep_is_pinned_by_its_hash(lock: Lock) -> None:
-    long = offer(description="word " * 50_000)
+    long = offer(description="word " * 25_000)
     lock.accept("files", [long])
     assert lock.pins("files") == {"read": Pin(fingerprint(long), None)}
     assert Lock(lock.file).pins("files") == {"read": Pin(fingerprint(long), None)}
