@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from data import OPEN_LICENCES
 from sklearn.linear_model import LogisticRegression
 from toolfold.sources.mcp.offers import read_offer
 from toolfold.sources.mcp.scan.addressed import _SIGNS, HEAVY, Setting, looks
@@ -118,7 +119,11 @@ def catalogs(folder: Path, without: frozenset[str]) -> Iterator[Text]:
         origin = file.parent.name
         rows = gzip.decompress(file.read_bytes()).decode().splitlines()
         for row in chance.sample(rows, min(len(rows), 1600 if origin in LIKE_SERVERS else 350)):
-            said = json.loads(row)["function"]
+            tool = json.loads(row)
+            meta = tool.get("meta") or {}
+            if meta.get("licence", "MIT") not in OPEN_LICENCES:
+                continue
+            said = tool["function"]
             parts = [(said.get("description") or "", Setting())]
             found = _words("", said.get("parameters") or {})
             parts += [(text, Setting(value=True)) for _, text, _ in found if " " in text][:12]
