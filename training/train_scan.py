@@ -25,13 +25,14 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from data import OPEN_LICENCES
 from sklearn.linear_model import LogisticRegression
 from toolfold.sources.mcp.offers import read_offer
 from toolfold.sources.mcp.scan.addressed import _SIGNS, HEAVY, Setting, looks
 from toolfold.sources.mcp.scan.judged import BITS, FLATTENING, Look
 from toolfold.sources.mcp.scan.look import _neighbours, _setting, _texts, _words
 from toolfold.sources.mcp.scan.words import SAYINGS
+
+from data import OPEN_LICENCES
 
 HERE = Path(__file__).resolve().parent
 SEEN = HERE.parent / "tests" / "mcp" / "poison" / "seen.jsonl"
