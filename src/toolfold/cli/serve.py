@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import signal
 import socket
 import sys
@@ -117,18 +118,23 @@ def _server(app: Any, tell: Callable[[], None]) -> uvicorn.Server:
             else:
                 tell()
 
-    return Server(
-        uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            lifespan="on",
-            ws="none",  # nobody here speaks it, and every request would be asked
-            proxy_headers=False,
-            server_header=False,
-            timeout_graceful_shutdown=3,
-        )
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="on",
+        ws="none",  # nobody here speaks it, and every request would be asked
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=3,
     )
+    logging.getLogger("uvicorn.error").addFilter(_is_no_goodbye)
+    return Server(config)
+
+
+def _is_no_goodbye(record: logging.LogRecord) -> bool:
+    """To be told to end is no error, at whatever moment it comes."""
+    return "CancelledError" not in record.getMessage()
 
 
 def _tell(runtime: Runtime, host: str, port: int, *, needs_token: bool) -> None:
