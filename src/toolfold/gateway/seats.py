@@ -165,8 +165,7 @@ class Seat:
         """Clients have requests of their own for resources and prompts."""
         if tool.source.kind != MCP_SOURCE or tool.own_name not in EXTRAS:
             return False
-        listing = self._runtime.mcp.listing(tool.source.name)
-        return listing is None or all(offer.name != tool.own_name for offer in listing.offers)
+        return self._runtime.mcp.offer(tool.source.name, tool.own_name) is None
 
     def _offering(self, extra: str) -> list[str]:
         """The servers of which this client was granted the tool that reads resources or prompts."""

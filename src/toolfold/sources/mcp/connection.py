@@ -65,7 +65,6 @@ class Wiring:
     auth: Any = None
     elicit: Any = None
     sample: Any = None
-    roots: Any = None
     on_change: Callable[[str], None]
     """Told that a list of the server's is not what it was: `tools`, `resources` or `prompts`."""
     on_update: Callable[[str], None]
@@ -388,7 +387,6 @@ class Connection:
             client_info=Implementation(name="toolfold", version=version("toolfold")),
             elicitation_callback=self._wiring.elicit,
             sampling_callback=self._wiring.sample,
-            list_roots_callback=self._wiring.roots,
             logging_callback=self._wiring.on_log,
             message_handler=self._hear,
         )

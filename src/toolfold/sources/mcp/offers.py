@@ -33,6 +33,14 @@ class Offer:
     input_schema: FrozenDict = field(default_factory=lambda: _EMPTY)
     output_schema: FrozenDict | None = None
     annotations: FrozenDict = field(default_factory=FrozenDict)
+    fingerprint: str = field(init=False, repr=False, compare=False)
+    """The same for the same words and schemas, whatever the order of keys and the spelling of numbers.
+
+    Worked out once: it is looked at in every listing and before every call.
+    """
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fingerprint", self._digest())
 
     def plain(self) -> Json:
         """As it would stand in a `tools/list` answer."""
@@ -45,9 +53,7 @@ class Offer:
             said["annotations"] = self.annotations
         return said
 
-    @property
-    def fingerprint(self) -> str:
-        """The same for the same words and schemas, whatever the order of keys and the spelling of numbers."""
+    def _digest(self) -> str:
         plain = _spelled_once(self.plain())
         text = json.dumps(plain, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

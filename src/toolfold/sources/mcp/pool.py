@@ -321,8 +321,7 @@ class McpServers:
 
     def _require_allowed(self, server: str, offer: Offer) -> None:
         """Once more at the moment of the call: the server may have changed the tool since the turn began."""
-        listing = self._servers[server].listing
-        now = next((each for each in listing.offers if each.name == offer.name), offer) if listing else offer
+        now = self.offer(server, offer.name) or offer
         policy = self._settings[server].trust
         for each in (offer, now) if now is not offer else (offer,):
             if held := self.trust.allows(server, policy, each):
