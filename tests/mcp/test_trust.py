@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from toolfold.config import load
 from toolfold.errors import ConfigError
 from toolfold.sources.mcp.lock import LOCK_FILE, Lock, fingerprint
 from toolfold.sources.mcp.offers import Offer, read_offer
+from toolfold.sources.mcp.scan import scan_offers
 from toolfold.sources.mcp.trust import Held, Trust, difference
 
 HIDDEN = "Reads a file.\u200b\u200b\u200b\u200b\u200b\u200b\u200b\u200b\u200b\u200b"
@@ -182,6 +185,21 @@ def test_servers_are_pinned_each_for_itself(trust: Trust) -> None:
     trust.sift("git", "pin", [offer("log", "Shows the log.")])
     assert trust.allows("git", "pin", offer()) is not None
     assert trust.allows("files", "pin", offer("log", "Shows the log.")) is not None
+
+
+def test_of_two_servers_that_come_at_once_one_is_seen_to_have_the_names_of_the_other(
+    trust: Trust, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both_scan = threading.Barrier(2, timeout=30)
+
+    def scan(*args: Any) -> Any:
+        both_scan.wait()
+        return scan_offers(*args)
+
+    monkeypatch.setattr("toolfold.sources.mcp.trust.scan_offers", scan)
+    with ThreadPoolExecutor(2) as threads:
+        sifted = list(threads.map(lambda server: trust.sift(server, "pin", [offer()]), ("one", "two")))
+    assert len([warning for each in sifted for warning in each.warnings]) == 1
 
 
 def test_servers_of_a_project_are_pinned_in_the_project(home: Path, tmp_path: Path) -> None:

@@ -157,6 +157,7 @@ def test_what_was_read_before_closing_is_not_read_again(
     model = Slow()
     indexer = opened(model, tmp_path)
     indexer.index(MANY)
+    assert model.asked.wait(30)
     model.let(2)
     closing = threading.Thread(target=indexer.close)
     closing.start()

@@ -88,10 +88,9 @@ class Trust:
         offers = tuple(offers)
         if policy == "off":
             return self._remembered(server, Sifted(offers))
-        lock, others = self._lock(server), {**self._others(server), server: offers}
-        pins = self._pins(server, offers)
+        lock, pins = self._lock(server), self._pins(server, offers)
         unknown = offers if pins is None else [each for each in offers if _differs(each, pins)]
-        findings = scan_offers(unknown, server, others)
+        findings = scan_offers(unknown, server, self._beside_others(server, offers))
         found = {each.name: found for each, found in zip(unknown, findings, strict=True)}
         if pins is None:
             pins = lock.begin(server, [each for each in offers if not _grave(found[each.name])])
@@ -149,9 +148,11 @@ class Trust:
         with self._guard:
             return self._locks.setdefault(file, Lock(file))
 
-    def _others(self, server: str) -> Mapping[str, tuple[Offer, ...]]:
+    def _beside_others(self, server: str, offers: tuple[Offer, ...]) -> Mapping[str, tuple[Offer, ...]]:
+        """What every server offers, and these from now on: of two that come at once, one sees the other."""
         with self._guard:
-            return {name: offers for name, offers in self._offered.items() if name != server}
+            self._offered[server] = offers
+            return dict(self._offered)
 
     def _remembered(self, server: str, sifted: Sifted) -> Sifted:
         with self._guard:
