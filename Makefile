@@ -15,7 +15,7 @@ demo: $(VENV)/.runtime
 
 test: $(VENV)/.dev
 	@sh scripts/prepare_tests.sh
-	$(BIN)/pytest -n auto
+	@sh scripts/run_tests.sh $(BIN)/pytest
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
