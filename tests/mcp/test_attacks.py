@@ -107,10 +107,10 @@ def _project(folder: Path, servers: dict[str, Any], lock: bytes | None = None) -
 
 
 def _pins(server: str, *tools: dict[str, Any]) -> bytes:
-    from toolfold.sources.mcp.lock import Pin, fingerprint
+    from toolfold.sources.mcp.lock import Pin
 
     offers = [read_offer(each) for each in tools]
-    return written({server: {each.name: Pin(fingerprint(each), each) for each in offers}})
+    return written({server: {each.name: Pin(each.fingerprint, each) for each in offers}})
 
 
 POISONED = {"name": "read", "description": ORDER, "inputSchema": {"type": "object"}}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from toolfold.config import load
 from toolfold.errors import ConfigError
-from toolfold.sources.mcp.lock import LOCK_FILE, Lock, Pin, fingerprint, lock_file, written
+from toolfold.sources.mcp.lock import LOCK_FILE, Lock, Pin, lock_file, written
 from toolfold.sources.mcp.offers import Offer, read_offer
 
 
@@ -29,7 +29,7 @@ def lock(tmp_path: Path) -> Lock:
 
 def test_what_is_accepted_is_found_again_by_another_reader(lock: Lock) -> None:
     lock.accept("files", [offer()])
-    assert Lock(lock.file).pins("files") == {"read": Pin(fingerprint(offer()), offer())}
+    assert Lock(lock.file).pins("files") == {"read": Pin(offer().fingerprint, offer())}
 
 
 def test_a_server_nobody_accepted_has_no_pins_and_one_without_tools_has_none_of_them(lock: Lock) -> None:
@@ -58,7 +58,7 @@ def test_the_file_shows_hidden_characters_to_who_reviews_it(lock: Lock) -> None:
 
 def test_a_tool_is_known_by_its_value_and_not_by_its_spelling() -> None:
     def known(schema: Any) -> str:
-        return fingerprint(offer(inputSchema=schema))
+        return offer(inputSchema=schema).fingerprint
 
     assert known({"a": 1, "b": [2.0]}) == known({"b": [2], "a": 1.0})
     assert known({"a": 1}) != known({"a": True})
@@ -108,11 +108,11 @@ def test_nothing_is_written_where_nothing_changes(lock: Lock) -> None:
 def test_a_tool_too_long_to_keep_is_pinned_by_its_hash(lock: Lock) -> None:
     long = offer(description="word " * 25_000)
     lock.accept("files", [long])
-    assert lock.pins("files") == {"read": Pin(fingerprint(long), None)}
-    assert Lock(lock.file).pins("files") == {"read": Pin(fingerprint(long), None)}
+    assert lock.pins("files") == {"read": Pin(long.fingerprint, None)}
+    assert Lock(lock.file).pins("files") == {"read": Pin(long.fingerprint, None)}
 
 
-GOOD = json.loads(written({"files": {"read": Pin(fingerprint(offer()), offer())}}))
+GOOD = json.loads(written({"files": {"read": Pin(offer().fingerprint, offer())}}))
 
 
 def _with(change: Any) -> bytes:
@@ -225,5 +225,5 @@ def test_whatever_a_server_says_is_pinned_and_read_back_as_it_was(
     lock.accept(description, [said])
     pins = Lock(lock.file).pins(description)
     assert pins is not None
-    assert pins[said.name].fingerprint == fingerprint(said)
+    assert pins[said.name].fingerprint == said.fingerprint
     assert pins[said.name].offer == said

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from toolfold.sources.mcp.lock import fingerprint
 from toolfold.sources.mcp.offers import Offer, read_offer
 from toolfold.sources.mcp.scan import Finding, scan_offer, scan_text
 
@@ -31,7 +30,7 @@ def cases(half: str) -> Iterator[dict[str, Any]]:
 
 def flagged(case: dict[str, Any]) -> bool:
     if case["where"] == "change":
-        return fingerprint(read_offer(case["before"])) != fingerprint(read_offer(case["tool"]))
+        return read_offer(case["before"]).fingerprint != read_offer(case["tool"]).fingerprint
     if case["where"] == "result":
         return bool(scan_text(case["result"]))
     others: dict[str, list[Offer]] = {}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from toolfold.config import load
 from toolfold.errors import ConfigError
-from toolfold.sources.mcp.lock import LOCK_FILE, Lock, fingerprint
+from toolfold.sources.mcp.lock import LOCK_FILE, Lock
 from toolfold.sources.mcp.offers import Offer, read_offer
 from toolfold.sources.mcp.scan import scan_offers
 from toolfold.sources.mcp.trust import Held, Trust, difference
@@ -285,7 +285,7 @@ def test_a_difference_is_empty_only_where_there_is_none(
 ) -> None:
     before = offer(description=one, inputSchema={"properties": first})
     after = offer(description=other, inputSchema={"properties": second})
-    assert bool(difference(before, after)) == (fingerprint(before) != fingerprint(after))
+    assert bool(difference(before, after)) == (before.fingerprint != after.fingerprint)
     assert not any("\x1b" in line or "\n" in line for line in difference(before, after))
 
 

@@ -56,11 +56,6 @@ def lock_file(config: Config, server: str) -> Path:
     return config.paths.config_dir / LOCK_FILE
 
 
-def fingerprint(offer: Offer) -> str:
-    """What a tool is known by: equal for equal JSON. 1 and 1.0 are one number, 1 and true are not."""
-    return offer.fingerprint
-
-
 class Lock:
     """One lock file, read anew whenever it has changed. Safe for several threads and processes."""
 
@@ -166,7 +161,7 @@ def _plain(pin: Pin) -> Json:
 
 
 def _pinned(offers: Iterable[Offer]) -> dict[str, Pin]:
-    return {offer.name: Pin(fingerprint(offer), _kept(offer)) for offer in offers}
+    return {offer.name: Pin(offer.fingerprint, _kept(offer)) for offer in offers}
 
 
 def _kept(offer: Offer) -> Offer | None:
@@ -206,7 +201,7 @@ def _pin(server: str, name: str, pin: Any, file: Path) -> Pin:
         offer = read_offer(pin["definition"])
     except ValueError as error:
         raise _broken(f"has an unusable definition of the server {server!r}: {error}", file) from None
-    if offer.name != name or fingerprint(offer) != known:
+    if offer.name != name or offer.fingerprint != known:
         # What a person compared and what is let through must be one and the same.
         raise _broken(f"has a hash for {name!r} of the server {server!r} that is not its definition's", file)
     return Pin(known, offer)

@@ -22,7 +22,7 @@ from typing import Any, Literal
 from toolfold.config.settings import Config
 from toolfold.config.trust import PROJECT_FILE
 from toolfold.errors import shown
-from toolfold.sources.mcp.lock import Lock, Pins, fingerprint, lock_file
+from toolfold.sources.mcp.lock import Lock, Pins, lock_file
 from toolfold.sources.mcp.offers import Offer
 from toolfold.sources.mcp.scan import Finding, legible, scan_offer, scan_offers
 
@@ -138,7 +138,7 @@ class Trust:
         return {name: pin for name, pin in pins.items() if name not in doubtful}
 
     def _is_suspicious(self, server: str, offer: Offer) -> bool:
-        key = server, fingerprint(offer)
+        key = server, offer.fingerprint
         if key not in self._looked_at:
             self._looked_at[key] = _grave(scan_offer(offer, server, {}))
         return self._looked_at[key]
@@ -187,7 +187,7 @@ def _told(server: str, name: str, finding: Finding) -> str:
 
 def _differs(offer: Offer, pins: Pins) -> bool:
     pin = pins.get(offer.name)
-    return pin is None or pin.fingerprint != fingerprint(offer)
+    return pin is None or pin.fingerprint != offer.fingerprint
 
 
 def _held(offer: Offer, pins: Pins, findings: tuple[Finding, ...]) -> Held:
