@@ -10,8 +10,12 @@ from toolfold.gateway.addresses import Addresses
 names = st.from_regex(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,12}[A-Za-z0-9])?", fullmatch=True)
 
 
+def named(servers: list[str]) -> Addresses:
+    return Addresses({server: f"{server}_" for server in servers})
+
+
 def test_a_resource_has_its_servers_name_before_its_scheme() -> None:
-    assert Addresses({"files": None}).resource("files", "file:///a") == "files+file:///a"
+    assert named(["files"]).resource("files", "file:///a") == "files+file:///a"
 
 
 def test_a_server_without_a_prefix_keeps_its_own_addresses() -> None:
@@ -21,13 +25,13 @@ def test_a_server_without_a_prefix_keeps_its_own_addresses() -> None:
 
 
 def test_the_longest_name_that_fits_comes_first() -> None:
-    addresses = Addresses({"a": None, "a_b": None})
+    addresses = named(["a", "a_b"])
     assert addresses.own_prompt("a_b_c") == [("a_b", "c"), ("a", "b_c")]
 
 
 @given(st.lists(names, min_size=1, max_size=6, unique=True), st.text(min_size=1, max_size=40))
 def test_what_was_done_can_be_undone(servers: list[str], own: str) -> None:
-    addresses = Addresses(dict.fromkeys(servers))
+    addresses = named(servers)
     for server in servers:
         assert (server, own) in addresses.own_resource(addresses.resource(server, own))
         assert (server, own) in addresses.own_prompt(addresses.prompt(server, own))
@@ -35,7 +39,7 @@ def test_what_was_done_can_be_undone(servers: list[str], own: str) -> None:
 
 @given(st.lists(names, min_size=2, max_size=6, unique=True))
 def test_no_two_servers_have_one_scheme(servers: list[str]) -> None:
-    addresses = Addresses(dict.fromkeys(servers))
+    addresses = named(servers)
     schemes = {addresses.resource(server, "") for server in servers}
     assert len(schemes) == len(servers)
     assert all(scheme[:1].isalpha() and scheme.isascii() for scheme in schemes)

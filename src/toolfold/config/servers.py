@@ -126,6 +126,10 @@ class McpServer(Section):
             return "stdio"
         return "sse" if self.transport == "sse" else "http"
 
+    def prefix_of(self, name: str) -> str:
+        """What stands before the names of its tools and prompts behind a gateway, if `name` is its own."""
+        return f"{name}_" if self.prefix is None else self.prefix
+
 
 class Mcp(Section):
     """All servers."""

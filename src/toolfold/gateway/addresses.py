@@ -16,14 +16,12 @@ _ODD = re.compile(r"[^a-z0-9.-]+")
 class Addresses:
     """The names of servers as they stand in addresses and prompts."""
 
-    def __init__(self, servers: Mapping[str, str | None]) -> None:
-        """Server → its prefix; None for its name, empty for none at all."""
-        self._prompts = {
-            name: f"{name}_" if prefix is None else prefix for name, prefix in sorted(servers.items())
-        }
+    def __init__(self, prefixes: Mapping[str, str]) -> None:
+        """Server → what stands before its prompts; where that is nothing, its addresses stay as they are."""
+        self._prompts = dict(sorted(prefixes.items()))
         self._schemes: dict[str, str] = {}
-        for name, prefix in sorted(servers.items()):
-            self._schemes[name] = "" if prefix == "" else _free(_slug(name), self._schemes.values())
+        for name, prefix in self._prompts.items():
+            self._schemes[name] = _free(_slug(name), self._schemes.values()) if prefix else ""
 
     def resource(self, server: str, uri: str) -> str:
         """An address as clients know it."""

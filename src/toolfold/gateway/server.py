@@ -62,7 +62,7 @@ class Gateway:
         self._everybody = everybody
         self._seats: dict[str, Seat] = {}
         self._addresses = Addresses(
-            {name: each.settings.prefix for name, each in runtime.mcp.servers.items()}
+            {name: each.settings.prefix_of(name) for name, each in runtime.mcp.servers.items()}
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news: set[tuple[str, str, Any]] = set()

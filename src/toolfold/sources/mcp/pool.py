@@ -76,9 +76,7 @@ class McpServers:
         }
         self.trust = trust or Trust.of(config)
         self._people = people or People()
-        prefixes = {
-            name: f"{name}_" if each.prefix is None else each.prefix for name, each in self._settings.items()
-        }
+        prefixes = {name: each.prefix_of(name) for name, each in self._settings.items()}
         taken = registry.snapshot() if behind_gateway else ()
         self._names = Names(self._settings, prefixes=prefixes if behind_gateway else None, taken=taken)
         self._kept = Kept(config.paths.cache_dir / "mcp")
