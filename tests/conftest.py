@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from toolfold import CallContext, Runtime, Tool, build_tool, open_runtime
 from toolfold.config import load
 from toolfold.model import Approver, Json
+
+# How long an example takes says more about the machine than about what is tested.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 class Opened(Protocol):
