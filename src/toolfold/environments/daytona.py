@@ -107,6 +107,8 @@ class Daytona(Backend):
             return Readiness(False, "the package `daytona` is not installed", _INSTALL)
         client = None
         try:
+            # Beside the loop: it takes a while, and meanwhile the clocks of the other places run.
+            await asyncio.to_thread(importlib.import_module, "daytona")
             client = self._connected()
             await within(PROBE_SECONDS, self._found(client))
         except TimeoutError:

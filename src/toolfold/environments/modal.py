@@ -109,6 +109,8 @@ class Modal(Backend):
         if not importlib.util.find_spec("modal"):
             return Readiness(False, "the package `modal` is not installed", _INSTALL)
         try:
+            # Beside the loop: it takes a while, and meanwhile the clocks of the other places run.
+            await asyncio.to_thread(importlib.import_module, "modal")
             await within(PROBE_SECONDS, _greeted())
         except TimeoutError:
             return Readiness(False, "Modal does not answer", "Is the network there?")
