@@ -70,6 +70,19 @@ def test_tools_list_shows_every_tool_with_its_state(toolfold: Toolfold) -> None:
     assert "available" in done.out
 
 
+def test_tools_list_leaves_words_together_on_80_columns_and_shows_more_on_wider_ones(
+    toolfold: Toolfold, plugins_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (plugins_folder / "shop.py").write_text(PLUGIN)
+    assert "toolset" in toolfold("tools", "list").out
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = toolfold("tools", "list").out
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert "Replace one piece of text in a file and see the diff" in narrow
+    assert "set SHOP_KEY)" in narrow
+    assert "toolset" not in narrow
+
+
 def test_tools_list_as_json_is_one_document_and_nothing_else(toolfold: Toolfold) -> None:
     rows = toolfold("tools", "list", "--json").json
     names = [row["name"] for row in rows]

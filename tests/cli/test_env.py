@@ -57,6 +57,17 @@ class TestList:
         assert "sandbox is configured and cannot be used" in done.err
         assert "local" in done.err
 
+    def test_the_list_leaves_words_together_on_80_columns(
+        self, toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+        done = toolfold("--set", "terminal.backend=ssh", "env", "list")
+        assert "terminal.ssh.host: say which machine ssh goes to" in done.out
+        assert "toolfold config set terminal.ssh.host NAME" in done.out
+        assert "configured" in done.out
+        table = done.out.rpartition("`toolfold env test")[0]
+        assert max(map(len, table.splitlines())) <= 80
+
 
 class TestTrial:
     def test_a_place_that_works_passes_every_trial(self, toolfold: Toolfold) -> None:

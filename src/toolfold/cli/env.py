@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from toolfold.cli.app import FAILED, Invocation, json_option
-from toolfold.cli.show import NotFound, as_json, note, out, plain, table, working
-from toolfold.errors import ConfigError, EnvironmentFailed, did_you_mean, nearest
+from toolfold.cli.show import SHORT, NotFound, as_json, is_narrow, note, out, plain, table, working
+from toolfold.errors import ConfigError, EnvironmentFailed, did_you_mean, nearest, shown
 
 if TYPE_CHECKING:
     from toolfold.cli.attached import Why
@@ -61,21 +61,8 @@ def list_all(invocation: Invocation, as_json_: bool) -> None:
     if as_json_:
         as_json([asdict(each) for each in found])
         return
-    table(
-        "where commands can run",
-        ("backend", "usable", "configured", "why not", "what to do"),
-        (
-            (
-                each.name,
-                "✓" if each.available else "✗",
-                "←" if each.configured else "",
-                each.reason,
-                each.advice,
-            )
-            for each in found
-        ),
-        whole="backend",
-    )
+    show = _list_narrow if is_narrow() else _list_wide
+    show("where commands can run", found)
     _advise(config, found)
 
 
@@ -153,6 +140,36 @@ async def _looked_at(config: Config, name: str) -> Listed:
     return Listed(name, found.available, configured, found.reason, found.advice)
 
 
+def _list_wide(title: str, found: list[Listed]) -> None:
+    table(
+        title,
+        ("backend", "usable", "configured", "why not", "what to do"),
+        (
+            (each.name, _mark(each.available), "←" if each.configured else "", each.reason, each.advice)
+            for each in found
+        ),
+        whole="backend",
+    )
+
+
+def _list_narrow(title: str, found: list[Listed]) -> None:
+    table(
+        title,
+        ("", "backend", "state, and what to do"),
+        ((_mark(each.available), each.name, _in_short(each)) for each in found),
+        whole="backend",
+    )
+
+
+def _in_short(each: Listed) -> str:
+    texts = ("configured" if each.configured else "", shown(each.reason, SHORT), each.advice)
+    return "\n".join(text for text in texts if text)
+
+
+def _mark(good: bool) -> str:
+    return "✓" if good else "✗"
+
+
 def _advise(config: Config, found: list[Listed]) -> None:
     chosen = config.terminal.backend
     usable = [each.name for each in found if each.available]
@@ -180,10 +197,7 @@ def _show(name: str, outcomes: list[Outcome], *, passed: bool) -> None:
         table(
             name,
             ("", "what", "#ms", "what went wrong"),
-            (
-                ("✓" if each.passed else "✗", each.what, f"{each.milliseconds:,.0f}", each.problem)
-                for each in outcomes
-            ),
+            ((_mark(each.passed), each.what, f"{each.milliseconds:,.0f}", each.problem) for each in outcomes),
         )
     if passed:
         out(f"[green]{plain(name)} works.[/green]")

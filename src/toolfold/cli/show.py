@@ -12,6 +12,9 @@ from typing import Any
 import click
 
 NOT_FOUND = 4
+SHORT = 120
+"""The longest text, in characters, of a table where there is little room."""
+_WIDE = 100  # columns of a terminal; below, a table of several texts is hard to read
 _REDRAWN_SECONDS = 0.1
 # What JSON leaves as it is, and a terminal may take for an order or show as nothing.
 _UNSEEN = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
@@ -127,6 +130,13 @@ def table(
     for row in rows:
         drawn.add_row(*(plain(cell) for cell in row))
     Console(highlight=False).print(drawn)
+
+
+def is_narrow() -> bool:
+    """Whether there is room for few columns only, and for short texts."""
+    from rich.console import Console
+
+    return Console().width < _WIDE
 
 
 def counted(count: int, what: str) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.show import NotFound, as_json, counted, out, plain, table
-from toolfold.errors import did_you_mean, nearest
+from toolfold.cli.show import SHORT, NotFound, as_json, counted, is_narrow, out, plain, table
+from toolfold.errors import did_you_mean, nearest, shown
 
 if TYPE_CHECKING:
     from toolfold.availability import Status
@@ -46,6 +46,8 @@ def list_tools(
             ((r["name"], str(len(r["tools"])), ", ".join(r["includes"]), r["description"]) for r in rows),
             whole="toolset",
         )
+    elif is_narrow():
+        table(counted(len(rows), "tool"), ("tool", "what it does"), ((r["name"], _in_short(r)) for r in rows))
     else:
         table(
             counted(len(rows), "tool"),
@@ -174,6 +176,13 @@ def _state_words(row: dict[str, Any]) -> str:
     missing = f"set {', '.join(row['missing_env'])}" if row["missing_env"] else ""
     reasons = "; ".join(word for word in (row["reason"], missing) if word)
     return f"{row['state']} ({reasons})" if reasons else str(row["state"])
+
+
+def _in_short(row: dict[str, Any]) -> str:
+    """What a tool does, and below that its state, where there is something to say of it."""
+    state = _state_words(row)
+    summary = shown(row["summary"], SHORT)
+    return summary if state == "available" else f"{summary}\n{state}"
 
 
 def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
