@@ -213,6 +213,12 @@ def test_a_later_change_to_the_schema_does_not_reach_the_tool(properties: Json) 
     assert tool.parameters == before
 
 
+def test_words_that_every_schema_repeats_are_kept_once() -> None:
+    one, other = (freeze(json.loads('{"größe": {"type": "string"}}')) for _ in range(2))
+    assert next(iter(one)) is next(iter(other))
+    assert one["größe"]["type"] is other["größe"]["type"]
+
+
 def test_a_tool_made_by_hand_freezes_its_schema_too() -> None:
     schema: Any = {"type": "object", "properties": {"q": {"type": "string"}}}
     tool = Tool(name="x", toolset="t", description="", parameters=schema, handler=lambda args, _: args)

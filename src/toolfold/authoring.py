@@ -39,6 +39,9 @@ R = TypeVar("R")
 _EMPTY_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {}}
 _SCHEMA_WORDS = frozenset({"properties", "additionalProperties", "$ref", "allOf", "anyOf", "oneOf"})
 _CONTEXT_WORDS = frozenset({"task_id", "user_task", "session_id"})
+# Most tools have none of either: the same for all of ten thousand.
+_NO_EFFECTS: frozenset[Effect] = frozenset()
+_NOT_JUDGED = FrozenDict()
 
 
 def build_tool(
@@ -85,8 +88,8 @@ def build_tool(
         is_async=inspect.iscoroutinefunction(handler) if is_async is None else is_async,
         check=check_fn,
         requires_env=_words(name, "requires_env", requires_env),
-        effects=frozenset(_effect(name, each) for each in _words(name, "effects", effects)),
-        judged_as=_meanings(name, judged_as, parameters) if judged_as else FrozenDict(),
+        effects=frozenset(_effect(name, each) for each in _words(name, "effects", effects)) or _NO_EFFECTS,
+        judged_as=_meanings(name, judged_as, parameters) if judged_as else _NOT_JUDGED,
         parallel=parallel,
         core=core,
         agent_level=agent_level,

@@ -9,6 +9,7 @@ import copy
 import json
 import math
 import re
+import sys
 import threading
 import uuid
 from collections import Counter
@@ -89,13 +90,15 @@ class FrozenList(list[Any]):
 
 
 _TEXT = (str, bytes, bytearray, memoryview)
+_OFTEN_THE_SAME = 32  # characters: "type" and "string" stand in every schema, and each text once in memory
 
 
 def freeze(value: Any) -> Any:
     """A read-only copy of a JSON value: later changes to the original do not reach it."""
     kind = type(value)
     if kind is str:
-        return value if value.isascii() else encodable(value)
+        text: str = value if value.isascii() else encodable(value)
+        return sys.intern(text) if len(text) <= _OFTEN_THE_SAME else text
     if kind is bool or kind is int or value is None:
         return value
     if kind is dict or isinstance(value, Mapping):  # the exact type first: ten thousand schemas pass here
