@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from tests.cli.conftest import Toolfold
 
 TOOLFOLD = str(Path(sys.executable).with_name("toolfold"))
 
@@ -125,3 +128,23 @@ def test_a_gateway_for_a_toolset_that_is_not_there_does_not_start(
     )
     assert done.returncode == 4
     assert "there is no toolset 'nope'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("host", "advice"),
+    [
+        ("nobody.invalid", "No machine is found by that name."),
+        ("no..name", "No machine is found by that name."),
+        ("192.0.2.7", "It is no address of this machine."),
+        ("127.0.0.1", "Choose another port with --port."),
+    ],
+)
+def test_a_gateway_that_cannot_listen_says_whether_the_address_or_the_port_is_at_fault(
+    host: str, advice: str, toolfold: Toolfold
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = toolfold("serve", "--host", host, "--port", str(taken.getsockname()[1]))
+    assert done.code == 3
+    assert f"{host} port" in done.err
+    assert advice in done.err
+    assert ("--port" in done.err) == (host == "127.0.0.1")

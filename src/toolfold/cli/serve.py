@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import signal
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _toolsets = click.option(
     "--toolset", "toolsets", multiple=True, metavar="NAME", help="Only this toolset; may be given again."
 )
+_HOSTS = "With --host: 127.0.0.1 for programs of this machine alone, 0.0.0.0 for those of others as well."
 
 
 @click.command("serve")
@@ -79,17 +81,32 @@ def _keep() -> None:
 def _listening(host: str, port: int) -> socket.socket:
     """The port, taken before any server is started: whoever cannot have it need not wait."""
     try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-    except OSError as error:
-        raise ConfigError(
-            f"{host} port {port} cannot be listened on: {error.strerror or error}",
-            key="gateway.port",
-            hint="Is another gateway running? Choose another port with --port.",
-        ) from None
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+        except OSError:
+            listening.close()
+            raise
+    except (OSError, UnicodeError) as error:  # UnicodeError: no name of a machine is written so
+        key, hint = _advice(error)
+        why = getattr(error, "strerror", None) or error
+        problem = f"{host} port {port} cannot be listened on: {why}"
+        raise ConfigError(problem, key=key, hint=hint) from None
     return listening
+
+
+def _advice(error: Exception) -> tuple[str, str]:
+    """The setting that is at fault, and what to do about it."""
+    if isinstance(error, socket.gaierror | UnicodeError):
+        return "gateway.host", f"No machine is found by that name. {_HOSTS}"
+    number = getattr(error, "errno", None)
+    if number in (errno.EADDRNOTAVAIL, errno.EINVAL):
+        return "gateway.host", f"It is no address of this machine. {_HOSTS}"
+    if number == errno.EACCES:
+        return "gateway.port", "That port is the system's own. Choose one above 1023 with --port."
+    return "gateway.port", "Is another gateway running? Choose another port with --port."
 
 
 async def _serve_http(
