@@ -148,6 +148,7 @@ class TestAdd:
         assert "runs" in done.out
         assert "MODE = fast" in done.out
         assert "small: 2 tools" in done.out
+        assert "toolfold connect" in done.out.splitlines()[-1]
         assert servers() == {
             "small": {"command": small.command[0], "args": small.command[1:], "env": {"MODE": "fast"}}
         }
@@ -170,7 +171,8 @@ class TestAdd:
     @pytest.mark.parametrize("dashes", [(), ("--",)])
     def test_the_servers_options_are_its_own(self, toolfold: Toolfold, dashes: tuple[str, ...]) -> None:
         words = ("--no-test", "--yes", *dashes, "docker", "run", "-i", "--env", "A=1", "--yes", "image")
-        assert toolfold("mcp", "add", "box", *words).code == 0
+        done = toolfold("mcp", "add", "box", *words)
+        assert (done.code, done.out.splitlines()[-1]) == (0, "next: toolfold mcp test box")
         assert servers() == {
             "box": {"command": "docker", "args": ["run", "-i", "--env", "A=1", "--yes", "image"]}
         }
@@ -249,7 +251,7 @@ class TestAdd:
         small.offers(a_tool("add", f"Adds.{unseen}"), a_tool("read"))
         done = toolfold("mcp", "add", "small", "--yes", *small.command)
         assert "flagged" in done.out
-        assert "toolfold mcp review small" in done.out
+        assert "toolfold mcp review small" in done.out.splitlines()[-1]
 
 
 class TestListAndRemove:

@@ -108,7 +108,10 @@ def add(
     with changing(invocation, file):
         set_value(file, key_of(name), settings)
     out(f"added to {plain(str(file))}")
-    return _tried(invocation, name) if test else 0
+    if test:
+        return _tried(invocation, name)
+    out(f"next: toolfold mcp test {plain(name)}")
+    return 0
 
 
 def _settings(target: Sequence[str], how: dict[str, Any]) -> dict[str, Any]:
@@ -167,4 +170,6 @@ def _tried(invocation: Invocation, name: str) -> int:
         warn(f"{probe.problem}\nIt stays in the file. Mend it there and try again: toolfold mcp test {name}")
         return FAILED
     show_tools(probe)
+    if not probe.held:  # else it was told to look at those
+        out('next: `toolfold search "…"` finds its tools, `toolfold connect` gives them to other programs.')
     return 0
