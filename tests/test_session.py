@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from tests.conftest import Opened, recording
 from toolfold import (
     ApprovalRequest,
+    Content,
     LocalAgent,
+    Media,
     Request,
     Runtime,
     Session,
@@ -23,6 +25,7 @@ from toolfold import (
     ToolResult,
     UnknownToolset,
     open_runtime,
+    tool,
 )
 from toolfold.config import load
 from toolfold.model import Definition
@@ -499,6 +502,19 @@ class TestLargeResults:
     def test_a_session_without_a_reader_is_not_told_to_use_one(self, large: Runtime) -> None:
         answer = well_formed(large.session(["long"]).call_sync("long_list"))
         assert "read_file" not in answer["note"]
+
+
+def test_a_function_with_the_public_names_gives_an_image_beside_its_words(runtime: Runtime) -> None:
+    image = Media(kind="image", mime_type="image/png", data=b"png", label="image 1")
+
+    @tool
+    def plot(series: list[float]) -> Content:
+        """Draw a line through numbers."""
+        return Content(value=f"{len(series)} points in image 1", blocks=(image,))
+
+    runtime.registry.add(plot)
+    result = runtime.session().call_sync("plot", {"series": [1, 2]})
+    assert (well_formed(result), result.media) == ({"result": "2 points in image 1"}, (image,))
 
 
 def test_a_form_that_does_not_exist_is_refused(runtime: Runtime) -> None:
