@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import mcp_types
 import pytest
 from mcp import Client, StdioServerParameters
 
@@ -44,9 +45,14 @@ def register(plugin):
 @pytest.fixture
 def settings(tmp_path: Path) -> dict[str, str]:
     """The environment of a gateway with one server."""
-    file = tmp_path / "settings.yaml"
-    file.write_text(json.dumps({"mcp": {"servers": {"a": faulty("--tools", "2")}, "wait_seconds": 30}}))
-    return {"TOOLFOLD_HOME": str(tmp_path), "TOOLFOLD_CONFIG": str(file)}
+    return settings_for(tmp_path / "home", faulty("--tools", "2"))
+
+
+def settings_for(home: Path, server: dict[str, Any]) -> dict[str, str]:
+    home.mkdir()
+    file = home / "settings.yaml"
+    file.write_text(json.dumps({"mcp": {"servers": {"a": server}, "wait_seconds": 30}}))
+    return {"TOOLFOLD_HOME": str(home), "TOOLFOLD_CONFIG": str(file)}
 
 
 class Started:
@@ -89,6 +95,42 @@ async def test_the_official_client_starts_it_lists_and_calls(era: str, settings:
         large = "a long line, " * 20_000
         assert words(await client.call_tool("a_echo", {"text": "hello"})) == "hello"
         assert len(words(await client.call_tool("a_echo", {"text": large}))) > 1_000
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_server_of_the_clients_own_lasts_from_call_to_call(era: str, tmp_path: Path) -> None:
+    diary = tmp_path / "diary"
+    settings = settings_for(tmp_path / "home", faulty("--diary", str(diary), isolation="per-client"))
+    command = StdioServerParameters(command=TOOLFOLD, args=["mcp", "serve"], env={**os.environ, **settings})
+    async with Client(command, mode=era) as client:
+        await client.call_tool("a_echo", {"text": "one"})
+        started = diary.read_text().count("start")
+        await client.call_tool("a_echo", {"text": "two"})
+        await client.list_tools()
+        await client.call_tool("a_echo", {"text": "three"})
+        assert diary.read_text().count("start") == started
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_person_is_asked_through_the_client(
+    era: str, tmp_path: Path, settings: dict[str, str]
+) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    questions: list[str] = []
+
+    async def elicit(context: Any, params: Any) -> mcp_types.ElicitResult:
+        questions.append(params.message)
+        return mcp_types.ElicitResult(action="accept", content={"answer": "once"})
+
+    env = {**os.environ, **settings, "TOOLFOLD_FILES__WORKSPACE": str(tmp_path)}
+    serve = ["mcp", "serve", "--toolset", "terminal"]
+    command = StdioServerParameters(command=TOOLFOLD, args=serve, env=env)
+    async with Client(command, mode=era, elicitation_callback=elicit) as client:
+        result = await client.call_tool("terminal", {"command": f"rm -r {victim}"})
+        assert not result.is_error, words(result)
+    assert len(questions) == 1
+    assert not victim.exists()
 
 
 async def test_a_long_answer_is_looked_through_like_a_short_one(settings: dict[str, str]) -> None:

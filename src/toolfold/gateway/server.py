@@ -127,9 +127,9 @@ class Gateway:
             seat = None
         if seat is None:
             seat = self._seated(key, client)
-            if connection.has_standalone_channel:
+            if _lasts(context, connection):
                 connection.exit_stack.callback(self._leave, key)
-        if connection.has_standalone_channel and connection not in seat.connections:
+        if _lasts(context, connection) and connection not in seat.connections:
             seat.connections.append(connection)
         seat.used = time.monotonic()
         return seat
@@ -450,6 +450,11 @@ class Gateway:
                 raise
             except Exception:  # noqa: S112 - the client may be gone
                 continue
+
+
+def _lasts(context: Any, connection: Any) -> bool:
+    """Whether the client leaves when the connection ends. In the newest revision each request has its own."""
+    return connection.has_standalone_channel and not is_modern(context)
 
 
 def _page(items: list[Any], params: Any) -> tuple[list[Any], str | None]:
