@@ -20,6 +20,8 @@ from toolfold.errors import ConfigError
 NUMBERS = [each for each in describe() if each.low is not None]
 PLAIN = [each for each in describe() if "<name>" not in each.key]
 CHOSEN = {"approval.isolated"}  # lists out of a few names
+USABLE = [each for each in PLAIN if not each.choices and each.key not in CHOSEN]
+COMMENTED = "# one\ntools:  # two\n  selection: hybrid  # three\n\n  # four\n# five\nlog_level: info # six\n"
 NAMES = sorted({part for each in describe() for part in each.key.split(".")})
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(NAMES)
@@ -114,12 +116,12 @@ def test_any_number_ends_in_its_range(setting: Any, number: float) -> None:
 @settings(deadline=None)
 @given(st.data())
 def test_what_is_set_is_what_is_read_and_comments_stay(data: st.DataObject) -> None:
-    text = "# one\ntools:  # two\n  selection: hybrid  # three\n\n  # four\n# five\nlog_level: info # six\n"
+    text = COMMENTED
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "config.yaml")
         file.write_text(text)
-        usable = [each for each in PLAIN if not each.choices and each.key not in CHOSEN]
-        for setting in data.draw(st.lists(st.sampled_from(usable), min_size=1, max_size=4)):
+        chosen = data.draw(st.lists(st.sampled_from(USABLE), min_size=1, max_size=4))
+        for setting in chosen:
             value = data.draw(value_within(setting))
             set_value(file, setting.key, value)
             config = load(project=Path(folder), env={"TOOLFOLD_HOME": folder, "HOME": folder})
@@ -127,9 +129,17 @@ def test_what_is_set_is_what_is_read_and_comments_stay(data: st.DataObject) -> N
             assert [line for line in file.read_text().split("\n") if line in text.split("\n")] == text.split(
                 "\n"
             )
-        for setting in usable:
+        for setting in data.draw(st.permutations(chosen)):
             unset_value(file, setting.key)
         assert file.read_text() == text
+
+
+def test_what_is_not_set_can_be_unset_and_nothing_changes(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(COMMENTED)
+    for setting in USABLE:
+        unset_value(file, setting.key)
+    assert file.read_text() == COMMENTED
 
 
 def _assert_holds(found: Any, value: Any, setting: Any, folder: Path) -> None:

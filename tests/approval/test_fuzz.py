@@ -205,10 +205,9 @@ def test_any_text_gets_a_verdict(text: str) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_a_mangled_command_gets_a_verdict(data: st.DataObject) -> None:
+def test_a_mangled_command_gets_a_verdict(judge: Judge, data: st.DataObject) -> None:
     command = data.draw(st.sampled_from(dangerous()))
     start = data.draw(st.integers(0, len(command)))
     end = data.draw(st.integers(start, len(command)))
     mangled = command[:start] + data.draw(FRAGMENTS) + command[end:]
-    verdict = Judge(Rules.shipped(), Places(home="/home/someone", cwd="/"))(mangled)
-    assert isinstance(verdict, Verdict)
+    assert isinstance(judge(mangled), Verdict)
