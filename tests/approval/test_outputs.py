@@ -42,6 +42,7 @@ def piped(line: str) -> Stream:
         (r"printf '\162\155'", "rm"),
         ("echo cm0gLXJmIC8= | base64 -d", "rm -rf /"),
         ("echo cm0gLXJmIC8= | base64 --dec", "rm -rf /"),
+        ("echo cm0gLXJmIC8= | base64 --d", "rm -rf /"),
         ("echo cm0gLXJmIC8= | openssl base64 -d", "rm -rf /"),
         ("echo cm0gLXJmIC8= | openssl enc -d -base64", "rm -rf /"),
         ("echo OJWSALLSMYQC6=== | base32 -d", "rm -rf /"),

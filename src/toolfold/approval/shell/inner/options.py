@@ -24,9 +24,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
+from toolfold.approval.options import Flag
 from toolfold.approval.shell.words import Word
 
-__all__ = ["Option", "Reading", "Spec", "read", "spec"]
+__all__ = ["Reading", "Spec", "read", "spec"]
 
 _ENTRY = re.compile(r"([-+][^\s=?!>@:#%]*)([=?!>@:#%]?)(\S*)")
 _VALUED = ("=", ">", "@", "%")
@@ -50,16 +51,10 @@ class Spec:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
-    name: str
-    value: Word | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Reading:
     """Options and operands, apart; `quits` where an option says that nothing is run."""
 
-    options: tuple[Option, ...]
+    options: tuple[Flag, ...]
     operands: tuple[Word, ...]
     quits: bool = False
     missing: str = ""  # an option at the very end whose value is not there
@@ -94,7 +89,7 @@ class _Reader:
     def __init__(self, words: Sequence[Word], given: Spec, stop: bool) -> None:
         self.words, self.spec, self.stop = words, given, stop
         self.at = 0
-        self.options: list[Option] = []
+        self.options: list[Flag] = []
         self.flags: set[str] = set()
         self.operands: list[Word] = []
         self.quits = False
@@ -170,7 +165,7 @@ class _Reader:
     def _add(self, name: str, value: Word | None) -> None:
         if value is not None or name not in self.flags:  # a flag said twice says nothing more
             self.flags.add(name)
-            self.options.append(Option(name, value))
+            self.options.append(Flag(name, value))
 
     def _next(self, name: str) -> Word | None:
         if self.at >= len(self.words):

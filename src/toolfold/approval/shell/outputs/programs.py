@@ -9,6 +9,7 @@ from itertools import islice
 from types import MappingProxyType
 
 from toolfold.approval.names import names
+from toolfold.approval.options import Options
 from toolfold.approval.shell.outputs import decoders, filters
 from toolfold.approval.shell.outputs.bounds import as_stream, unknown, whole
 from toolfold.approval.shell.outputs.escapes import formatted, hides, unescaped
@@ -295,22 +296,11 @@ def _decoding(decoder: decoders.Decoder, *options: str) -> Callable[[Run, Stream
     """Decodes where one of the options is there; otherwise it packs, and who knows what that looks like."""
 
     def filtering(run: Run, taken: Stream) -> Stream:
-        if not options or _asked(run, options):
+        if not options or Options.read(run.argv).has(*options):
             return decoders.decoded(taken, decoder)
         return unknown(also=taken)
 
     return filtering
-
-
-def _asked(run: Run, options: tuple[str, ...]) -> bool:
-    letters = {option[1] for option in options if len(option) == 2}
-    for word in run.argv[1:]:
-        if word.startswith("--"):
-            if len(word) > 3 and any(o.startswith(word) for o in options if o.startswith("--")):
-                return True
-        elif word[:1] == "-" and (word in options or letters & set(word[1:])):
-            return True
-    return False
 
 
 def _xxd(run: Run, taken: Stream) -> Stream:
@@ -340,7 +330,7 @@ def _basenc(run: Run, taken: Stream) -> Stream:
         "--base32": decoders.from_base32,
         "--base16": decoders.from_hex,
     }
-    if not _asked(run, ("-d", "--decode")):
+    if not Options.read(run.argv).has("-d", "--decode"):
         return unknown(also=taken)
     decoder = next((kinds[word] for word in run.argv[1:] if word in kinds), None)
     return decoders.decoded(taken, decoder) if decoder else unknown(Mark.DECODED, also=taken)
