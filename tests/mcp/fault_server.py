@@ -1,11 +1,12 @@
 """A small MCP server over stdio that does one thing wrong, on purpose. Standard library only: it starts fast.
 
     python fault_server.py [--tools N] [--first NAME] [--revision 2025-11-25]
-                           [--fault NAME] [--unless FILE] [--diary FILE]
+                           [--fault NAME] [--unless FILE] [--until FILE] [--diary FILE]
 
 The tools are `echo`, or what `--first` says, which gives its `text` back, and `tool_2` … `tool_N`. The fault
 shows when `echo` is called with the text `now`, or at the moment its name says; never where the file of
-`--unless` exists. The diary has a line for each start, call and cancellation.
+`--unless` exists. What is slow takes until the file of `--until` exists. The diary has a line for each start,
+call, cancellation and ping.
 """
 
 from __future__ import annotations
@@ -46,14 +47,18 @@ def tool(name: str) -> dict[str, Any]:
 class Server:
     def __init__(self, given: argparse.Namespace) -> None:
         self.fault, self.tools = given.fault, given.tools
-        self.revision, self.diary = given.revision, given.diary
+        self.revision, self.diary, self.until = given.revision, given.diary, given.until
         self.first, self.others = given.first, "tool" if given.first == "echo" else given.first
-        self.calls = 0
+        self.calls = self.lists = 0
 
     def note(self, line: str) -> None:
         if self.diary:
             with Path(self.diary).open("a") as file:
                 file.write(line + "\n")
+
+    def wait(self) -> None:
+        while not Path(self.until).exists():
+            time.sleep(0.02)
 
     def run(self) -> None:
         self.note("start")
@@ -62,6 +67,8 @@ class Server:
             raise SystemExit(3)
         if self.fault == "silent-at-start":
             time.sleep(3600)
+        if self.fault == "slow-at-start":
+            self.wait()
         if self.fault == "banner":
             write(b"Welcome to the server!\n")
         if self.fault == "latin-banner":
@@ -84,6 +91,7 @@ class Server:
         elif method == "tools/call":
             self.call(id_, message["params"])
         elif method == "ping":
+            self.note("ping")
             if self.fault != "hang-wholly" or not self.calls:
                 answer(id_, {})
         elif method == "notifications/cancelled":
@@ -112,6 +120,12 @@ class Server:
             raise SystemExit(5)
         if self.fault == "silent-at-list":
             time.sleep(3600)
+        if self.fault == "changes-while-listed" and not self.lists:
+            send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+            self.wait()
+        if self.fault == "changes-while-listed" and self.lists:
+            names.append("arrived_late")
+        self.lists += 1
         if self.fault == "endless-list":
             cursor = int(params.get("cursor") or 0)
             answer(id_, {"tools": [tool(f"page_{cursor}")], "nextCursor": str(cursor + 1)})
@@ -158,7 +172,7 @@ class Server:
         time.sleep(3600)
 
     def do_slow(self, id_: Any, params: Any) -> None:
-        time.sleep(1.5)
+        self.wait()
         answer(id_, text("slept"))
 
     def do_deaf_afterwards(self, id_: Any, params: Any) -> None:
@@ -254,7 +268,7 @@ class Server:
         for step in range(1, 9):
             notice = {"progressToken": token, "progress": step, "total": 8, "message": f"step {step}"}
             send({"jsonrpc": "2.0", "method": "notifications/progress", "params": notice})
-            time.sleep(0.25)
+            time.sleep(0.4)
         answer(id_, text("done"))
 
     def do_late_list(self, id_: Any, params: Any) -> None:
@@ -290,6 +304,7 @@ def main() -> None:
     options.add_argument("--tools", type=int, default=1)
     options.add_argument("--first", default="echo")
     options.add_argument("--unless", default="")
+    options.add_argument("--until", default="")
     options.add_argument("--diary", default="")
     options.add_argument("--revision", default="2025-11-25")
     given = options.parse_args()

@@ -26,11 +26,10 @@ from toolfold.sources.mcp.offers import Listing
 from toolfold.sources.mcp.supervisor import Supervised
 
 SERVER = Path(__file__).with_name("fault_server.py")
-LIMIT = 2.0
-"""How long a call may go without an answer here."""
-CONNECT_LIMIT = 20.0
-PATIENT = 20.0
-"""The same where there is much to read."""
+LIMIT = 3.0
+"""How long a call may go without an answer that gets none."""
+PATIENT = 60.0
+"""The same for a call that gets one, on a machine that has much else to do."""
 Way = Literal["stdio", "http", "sse"]
 
 
@@ -57,10 +56,10 @@ class Fault:
     way: Way = "stdio"
     says: str = ""
     """Words that the error must have, to be of use."""
-    connect: float = CONNECT_LIMIT
+    connect: float = PATIENT
     waits: float = 0.0
     """How long it takes until anybody can know."""
-    limit: float = LIMIT
+    limit: float = PATIENT
 
     def __str__(self) -> str:
         return f"{self.way}-{self.name}"
@@ -109,13 +108,15 @@ FAULTS = (
     Fault("same-name-twice", "two tools have one name", "now"),
     Fault("nameless-tool", "a tool has no name", "now"),
     # During a call.
-    Fault("hang", "never answers this call", "no-answer", waits=LIMIT, says=UNKNOWN),
-    Fault("hang-wholly", "hears nothing any more", "no-answer", waits=LIMIT, says=UNKNOWN),
+    Fault("hang", "never answers this call", "no-answer", waits=LIMIT, limit=LIMIT, says=UNKNOWN),
+    Fault("hang-wholly", "hears nothing any more", "no-answer", waits=LIMIT, limit=LIMIT, says=UNKNOWN),
     Fault("crash", "ends during the call", "lost", says="out of cheese"),
     Fault("close-output", "closes its output and lives on", "lost", says=UNKNOWN),
     Fault("broken-frame", "a message that is no JSON", "garbled", says=UNKNOWN),
     Fault("half-a-frame", "half a message", "garbled", says=UNKNOWN),
-    Fault("noise", "plain words instead of an answer", "no-answer", waits=LIMIT, says="something"),
+    Fault(
+        "noise", "plain words instead of an answer", "no-answer", waits=LIMIT, limit=LIMIT, says="something"
+    ),
     Fault("noise-then-answer", "plain words before the answer", "after the noise"),
     Fault("bad-utf8", "bytes that are no text", "garbled", says=UNKNOWN),
     Fault("bad-utf8-inside", "an answer with bytes that are no text", "caf\N{REPLACEMENT CHARACTER}"),
@@ -125,11 +126,11 @@ FAULTS = (
     Fault("error", "an error of its own", "rejected", says="the disk is full"),
     Fault("is-error", "a result that says it failed", "no such city"),
     Fault("twice", "two answers to one call", "first"),
-    Fault("huge", "20 MB at once", "too-large", says="Ask for less", limit=PATIENT),
-    Fault("huge-without-end", "400 MB at once", "too-large", says="Ask for less", limit=PATIENT),
-    Fault("flood", "50,000 notifications", "after the flood", limit=PATIENT),
-    Fault("flood-of-requests", "2,000 questions of its own", "after the flood", limit=PATIENT),
-    Fault("flood-of-words", "200,000 lines on its error output", "after the flood", limit=PATIENT),
+    Fault("huge", "20 MB at once", "too-large", says="Ask for less"),
+    Fault("huge-without-end", "400 MB at once", "too-large", says="Ask for less"),
+    Fault("flood", "50,000 notifications", "after the flood"),
+    Fault("flood-of-requests", "2,000 questions of its own", "after the flood"),
+    Fault("flood-of-words", "200,000 lines on its error output", "after the flood"),
     Fault("asks-back", "a question that nobody is there to answer", "*"),
     # By an address.
     Fault(
@@ -148,9 +149,17 @@ FAULTS = (
         "status-404", "HTTP 404 with an error of the protocol", "rejected", way="http", says="no such tool"
     ),
     Fault("status-202", "HTTP 202 and no answer", "garbled", way="http", says=UNKNOWN),
-    Fault("hang-before-headers", "no response", "no-answer", way="http", waits=LIMIT, says=UNKNOWN),
     Fault(
-        "hang-in-body", "half a response, then silence", "no-answer", way="http", waits=LIMIT, says=UNKNOWN
+        "hang-before-headers", "no response", "no-answer", way="http", waits=LIMIT, limit=LIMIT, says=UNKNOWN
+    ),
+    Fault(
+        "hang-in-body",
+        "half a response, then silence",
+        "no-answer",
+        way="http",
+        waits=LIMIT,
+        limit=LIMIT,
+        says=UNKNOWN,
     ),
     Fault("cut-before-headers", "the connection ends", "lost", way="http", says=UNKNOWN),
     Fault("cut-in-body", "the connection ends in the response", "lost", way="http", says=UNKNOWN),
@@ -159,12 +168,12 @@ FAULTS = (
     Fault("wrong-id", "an answer to what nobody asked", "garbled", way="http", says="nobody asked"),
     Fault("wrong-shape", "a result of the wrong shape", "garbled", way="http", says=UNKNOWN),
     Fault("packed", "a packed response that nobody wanted", "garbled", way="http", says=UNKNOWN),
-    Fault("huge-body", "200 MB in one response", "too-large", way="http", says="Ask for less", limit=PATIENT),
-    Fault("huge-event", "200 MB in one event", "too-large", way="http", says="Ask for less", limit=PATIENT),
+    Fault("huge-body", "200 MB in one response", "too-large", way="http", says="Ask for less"),
+    Fault("huge-event", "200 MB in one event", "too-large", way="http", says="Ask for less"),
     Fault("stream", "a stream of events, as it should be", "streamed", way="http"),
     Fault("stream-ends-early", "a stream that ends without the answer", "lost", way="http", says=UNKNOWN),
     Fault("stream-of-garbage", "a stream of garbage", "garbled", way="http", says=UNKNOWN),
-    Fault("flood", "50,000 notifications", "after the flood", way="http", limit=PATIENT),
+    Fault("flood", "50,000 notifications", "after the flood", way="http"),
     Fault("session-forgotten", "it has forgotten the session", "now", way="http"),
     # By the older transport.
     Fault(
@@ -180,8 +189,8 @@ FAULTS = (
     Fault("stream-ends-early", "the stream ends without the answer", "lost", way="sse", says=UNKNOWN),
     Fault("broken-json", "an event that is no JSON", "garbled", way="sse", says=UNKNOWN),
     Fault("wrong-id", "an answer to what nobody asked", "garbled", way="sse", says="nobody asked"),
-    Fault("huge-event", "20 MB in one event", "too-large", way="sse", says="Ask for less", limit=PATIENT),
-    Fault("flood", "50,000 notifications", "after the flood", way="sse", limit=PATIENT),
+    Fault("huge-event", "20 MB in one event", "too-large", way="sse", says="Ask for less"),
+    Fault("flood", "50,000 notifications", "after the flood", way="sse"),
 )
 
 
@@ -243,7 +252,7 @@ async def supervised(
 
 def stdio(fault: str = "", *words: str, **settings: Any) -> McpServer:
     """The settings of the fault server; `words` are more of its arguments."""
-    return usable({**entry(fault, *words), "call_timeout_seconds": LIMIT, **settings})
+    return usable({**entry(fault, *words), "call_timeout_seconds": PATIENT, **settings})
 
 
 def entry(fault: str = "", *words: str) -> dict[str, Any]:
@@ -255,7 +264,7 @@ def entry(fault: str = "", *words: str) -> dict[str, Any]:
 
 def at(url: str, way: Way, **settings: Any) -> McpServer:
     """The settings of a server at an address."""
-    return usable({"url": url, "transport": way, "call_timeout_seconds": LIMIT, **settings})
+    return usable({"url": url, "transport": way, "call_timeout_seconds": PATIENT, **settings})
 
 
 def reachable(fault: Fault) -> AbstractContextManager[McpServer]:

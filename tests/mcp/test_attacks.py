@@ -33,7 +33,7 @@ def attacker(*tools: dict[str, Any], **settings: Any) -> dict[str, Any]:
 
 
 def opened(home: Path, servers: dict[str, Any], *, behind_gateway: bool = True) -> Runtime:
-    settings = {"mcp.servers": servers, "mcp.wait_seconds": 30.0}
+    settings = {"mcp.servers": servers, "mcp.wait_seconds": 60.0}
     config = load_config(overrides=settings, env={"TOOLFOLD_HOME": str(home), "PATH": "/usr/bin:/bin"})
     runtime = open_runtime(config, behind_gateway=behind_gateway)
     runtime.mcp.settle()
@@ -76,10 +76,23 @@ def test_no_server_and_tool_together_spell_a_bridge_tool(server: str, tool: str,
         assert not is_reserved(name)
 
 
+class Moment:
+    """A clock that stands still."""
+
+    def monotonic(self) -> float:
+        return 1_000.0
+
+
+@pytest.fixture
+def one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolfold.sources.mcp.sieve.time", Moment())
+
+
 def _heard(sieve: Sieve, message: bytes, count: int) -> int:
     return sum(not sieve.drops(message) for _ in range(count))
 
 
+@pytest.mark.usefixtures("one_moment")
 @pytest.mark.parametrize(
     "message",
     [
@@ -90,7 +103,7 @@ def _heard(sieve: Sieve, message: bytes, count: int) -> int:
     ],
 )
 def test_a_notification_that_holds_the_word_id_counts_as_one(message: bytes) -> None:
-    assert _heard(Sieve(lambda _: None), message, 5 * MOST_NOTICES) <= 2 * MOST_NOTICES
+    assert _heard(Sieve(lambda _: None), message, 5 * MOST_NOTICES) == MOST_NOTICES
 
 
 def test_a_request_is_never_dropped() -> None:

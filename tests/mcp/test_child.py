@@ -21,7 +21,7 @@ from toolfold.redaction import Redaction
 from toolfold.sources.mcp.child import LARGEST_LOG, MOST_LINES, Child, ServerLog, start
 from toolfold.sources.mcp.faults import NotStarted
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 SH = shutil.which("sh") or "/bin/sh"
 
 
@@ -64,7 +64,7 @@ linux = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="look
 
 async def test_a_server_that_ends_when_its_input_does_is_not_forced(log: ServerLog, tmp_path: Path) -> None:
     child = await started(log, f"cat >/dev/null; echo goodbye >{tmp_path}/said")
-    await child.close()
+    await child.close(grace=PATIENCE)
     assert (tmp_path / "said").read_text() == "goodbye\n"
 
 
@@ -155,6 +155,9 @@ def test_nothing_is_left_when_the_parent_is_killed(home: Path, tmp_path: Path) -
         assert parent.stdout is not None
         try:
             assert parent.stdout.readline() == "up\n"
+            end = time.monotonic() + PATIENCE
+            while len(of_the_test(home)) < 6 and time.monotonic() < end:
+                time.sleep(0.02)
             assert len(of_the_test(home)) >= 6
         finally:
             parent.send_signal(signal.SIGKILL)

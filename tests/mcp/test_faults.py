@@ -9,7 +9,7 @@ import pytest
 
 from tests.mcp.faults import FAULTS, Fault, meet
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)

@@ -30,6 +30,35 @@ def entry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, 
         yield {"url": server.url, "trust": "off"}
 
 
+CHANGING = """
+import json, sys
+
+def send(**message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+names, listening = ["first"], None
+for line in sys.stdin:
+    asked = json.loads(line)
+    id_, method = asked.get("id"), asked["method"]
+    if method == "server/discover":
+        result = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {"listChanged": True}}}
+    elif method == "subscriptions/listen":
+        listening = asked
+        continue
+    elif method == "tools/list":
+        result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
+    else:
+        continue
+    send(id=id_, result={**result, "ttlMs": 0, "cacheScope": "private"})
+    if method == "tools/list" and listening:
+        names.append("arrived_late")
+        about = {"io.modelcontextprotocol/subscriptionId": listening["id"]}
+        told = {"notifications": listening["params"]["notifications"], "_meta": about}
+        send(method="notifications/subscriptions/acknowledged", params=told)
+        listening = None
+"""
+
+
 def until(condition: Callable[[], object]) -> None:
     end = time.monotonic() + PATIENCE
     while not condition():
@@ -44,12 +73,21 @@ def test_the_newest_revision_is_spoken_and_its_subscription_brings_new_tools(
     session = runtime.session(["all"])
     assert [state.protocol for state in runtime.mcp.states()] == [NEWEST]
     assert json.loads(session.call_sync("mcp_it_echo", {"text": "hello"}).text) == {"result": "hello"}
-    time.sleep(0.5)  # a subscription that is not there yet is told of nothing
     before = session.assemble()
     assert not session.call_sync("mcp_it_grow", {}).error
     until(lambda: "mcp_it_arrived_late" in session.assemble().offered_names)
     assert "mcp_it_arrived_late" not in before.offered_names
     assert json.loads(session.call_sync("mcp_it_arrived_late", {}).text) == {"result": "here"}
+
+
+def test_a_change_between_the_first_list_and_the_subscription_is_not_missed(
+    opened: Opened, tmp_path: Path
+) -> None:
+    program = tmp_path / "changing.py"
+    program.write_text(CHANGING)
+    entry = {"command": sys.executable, "args": [str(program)], "trust": "off"}
+    session = opened({"mcp.servers": {"it": entry}, "mcp.wait_seconds": PATIENCE}).session(["all"])
+    until(lambda: "mcp_it_arrived_late" in session.assemble().offered_names)
 
 
 def test_a_subscription_that_was_cut_is_taken_up_again(opened: Opened, tmp_path: Path) -> None:

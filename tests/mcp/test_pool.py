@@ -19,7 +19,7 @@ from tests.mcp.faults import entry
 from toolfold import Runtime
 from toolfold.sources.mcp.lock import LOCK_FILE
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def servers(**found: Any) -> dict[str, object]:
@@ -73,10 +73,13 @@ def test_tools_that_were_listed_before_are_there_before_the_server_is(opened: Op
     assert (states(runtime), noted(diary)["start"]) == ({"files": "up"}, 2)
 
 
-def test_a_server_with_other_arguments_is_another_server(opened: Opened) -> None:
+def test_a_server_with_other_arguments_is_another_server(opened: Opened, tmp_path: Path) -> None:
     opened(servers(files=entry("", "--tools", "2"))).close()
-    runtime = opened({**servers(files=entry("", "--tools", "1")), "mcp.wait_seconds": 0})
+    awake = tmp_path / "awake"
+    other = entry("slow-at-start", "--until", str(awake))
+    runtime = opened({**servers(files=other), "mcp.wait_seconds": 0})
     assert tools(runtime) == set()
+    awake.touch()
     until(lambda: tools(runtime) == {"mcp_files_echo"})
 
 
@@ -90,21 +93,20 @@ def test_a_kept_listing_that_is_broken_is_as_good_as_none(opened: Opened, home: 
 
 
 def test_dead_and_hung_servers_delay_no_other(opened: Opened) -> None:
-    settings = servers(
-        dead=entry("crash-at-start"), hung=entry("silent-at-start"), gone=entry("missing"), well=entry()
-    )
+    hung = {**entry("silent-at-start"), "connect_timeout_seconds": 600}
+    settings = servers(dead=entry("crash-at-start"), hung=hung, gone=entry("missing"), well=entry())
     runtime = opened({**settings, "mcp.wait_seconds": 0})
     until(lambda: tools(runtime) == {"mcp_well_echo"})
     session = runtime.session(["all"])
     assert not session.call_sync("mcp_well_echo", {"text": "hello"}).error
     assert states(runtime)["hung"] == "starting"
-    assert states(runtime)["dead"] in ("waiting", "resting", "starting", "failed")
+    until(lambda: states(runtime)["dead"] in ("waiting", "resting", "failed"))
     assert "no database" in next(each.error for each in runtime.mcp.states() if each.name == "dead")
 
 
 def test_a_call_that_hangs_delays_no_call_of_another_server(opened: Opened, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
-    hung = {**entry("hang-wholly", "--diary", str(diary)), "call_timeout_seconds": PATIENCE}
+    hung = {**entry("hang-wholly", "--diary", str(diary)), "call_timeout_seconds": 600}
     runtime = opened(servers(hung=hung, well=entry()))
     session = runtime.session(["all"])
 
@@ -121,18 +123,24 @@ def test_a_call_that_hangs_delays_no_call_of_another_server(opened: Opened, tmp_
 
 
 def test_opening_waits_no_longer_than_it_is_told_and_for_a_slow_server_only_once(opened: Opened) -> None:
-    settings = {**servers(hung=entry("silent-at-start")), "mcp.wait_seconds": 0.2}
+    hung = {**entry("silent-at-start"), "connect_timeout_seconds": 600}
+    settings = {**servers(hung=hung), "mcp.wait_seconds": 0.2}
     opened(settings).close()
     began = time.monotonic()
-    opened({**settings, "mcp.wait_seconds": PATIENCE}).close()
-    assert time.monotonic() - began < PATIENCE  # it did not wait for it again
+    opened({**settings, "mcp.wait_seconds": 60}).close()
+    assert time.monotonic() - began < 60  # it did not wait for it again
 
 
-def test_a_server_that_arrives_late_appears_in_the_next_turn_and_not_in_this_one(opened: Opened) -> None:
-    runtime = opened({**servers(files=entry()), "mcp.wait_seconds": 0})
+def test_a_server_that_arrives_late_appears_in_the_next_turn_and_not_in_this_one(
+    opened: Opened, tmp_path: Path
+) -> None:
+    awake = tmp_path / "awake"
+    late = entry("slow-at-start", "--until", str(awake))
+    runtime = opened({**servers(files=late), "mcp.wait_seconds": 0})
     session = runtime.session(["all"])
     before = session.assemble()
     assert "mcp_files_echo" not in before.offered_names
+    awake.touch()
     until(lambda: "mcp_files_echo" in session.assemble().offered_names)
     assert "mcp_files_echo" not in before.offered_names
 

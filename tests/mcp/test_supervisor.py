@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.mcp.fault_http import serving
-from tests.mcp.faults import at, called, stdio, supervised
+from tests.mcp.faults import LIMIT, at, called, stdio, supervised
 from toolfold.sources.mcp import supervisor
 from toolfold.sources.mcp.connection import Wiring
 from toolfold.sources.mcp.courier import Courier
@@ -21,7 +22,9 @@ from toolfold.sources.mcp.faults import NoAnswer, NotStarted, Resting, ServerFai
 from toolfold.sources.mcp.offers import Listing
 from toolfold.sources.mcp.supervisor import Supervised
 
-PATIENCE = 30.0
+PATIENCE = 60.0
+NEVER = 600.0
+"""Longer than anybody waits here."""
 
 
 @pytest.fixture
@@ -29,10 +32,27 @@ def diary(tmp_path: Path) -> Path:
     return tmp_path / "diary"
 
 
+class Clock:
+    """The time of the supervisor, which can be put forward."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
+
+
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sign of life is waited for half a second."""
-    monkeypatch.setattr(supervisor, "SIGN_SECONDS", 0.5)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(supervisor, "time", found)
+    return found
+
+
+@pytest.fixture
+def sleepy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that keeps failing rests for longer than any test takes."""
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE", NEVER)
+    monkeypatch.setattr(supervisor, "LONGEST_PAUSE", NEVER)
 
 
 def noted(diary: Path) -> Counter[str]:
@@ -77,6 +97,7 @@ async def test_a_caller_that_goes_away_does_not_end_the_start_for_the_others(
     assert noted(diary)["start"] == 1
 
 
+@pytest.mark.usefixtures("sleepy")
 async def test_a_server_that_keeps_failing_rests_and_says_until_when(tmp_path: Path, diary: Path) -> None:
     async with supervised(with_diary("crash-at-start", diary), tmp_path) as server:
         for _ in range(supervisor.MOST_FAILURES):
@@ -89,7 +110,10 @@ async def test_a_server_that_keeps_failing_rests_and_says_until_when(tmp_path: P
     assert noted(diary)["start"] == supervisor.MOST_FAILURES
 
 
-async def test_after_its_rest_a_server_that_was_mended_works(tmp_path: Path, diary: Path) -> None:
+@pytest.mark.usefixtures("sleepy")
+async def test_after_its_rest_a_server_that_was_mended_works(
+    tmp_path: Path, diary: Path, clock: Clock
+) -> None:
     mended = tmp_path / "mended"
     settings = stdio("crash-at-start", "--unless", str(mended), "--diary", str(diary))
     async with supervised(settings, tmp_path) as server:
@@ -97,10 +121,11 @@ async def test_after_its_rest_a_server_that_was_mended_works(tmp_path: Path, dia
             assert (await called(server, "hello"))[0] == "not-started"
         mended.touch()
         assert (await called(server, "hello"))[0] == "resting"
-        await asyncio.sleep(server.state.next_try)
+        clock.ahead += server.state.next_try
         assert (await called(server, "hello"))[0] == "hello"
 
 
+@pytest.mark.usefixtures("sleepy")
 async def test_a_restart_does_not_wait_for_the_end_of_a_rest(tmp_path: Path) -> None:
     mended = tmp_path / "mended"
     async with supervised(stdio("crash-at-start", "--unless", str(mended)), tmp_path) as server:
@@ -113,8 +138,9 @@ async def test_a_restart_does_not_wait_for_the_end_of_a_rest(tmp_path: Path) -> 
 
 async def test_a_restart_gives_up_a_start_that_hangs(tmp_path: Path, diary: Path) -> None:
     mended = tmp_path / "mended"
-    settings = stdio("silent-at-start", "--unless", str(mended), "--diary", str(diary))
-    async with asyncio.timeout(PATIENCE / 2), supervised(settings, tmp_path) as server:
+    words = ("--unless", str(mended), "--diary", str(diary))
+    settings = stdio("silent-at-start", *words, connect_timeout_seconds=NEVER)
+    async with asyncio.timeout(PATIENCE), supervised(settings, tmp_path) as server:
         waiting = asyncio.create_task(called(server, "hello"))
         await until(lambda: noted(diary)["start"])
         mended.touch()
@@ -133,14 +159,17 @@ async def test_a_server_that_starts_only_to_end_is_tried_less_and_less_often(
     tmp_path: Path, diary: Path
 ) -> None:
     async with supervised(with_diary("dies-soon", diary), tmp_path) as server:
+        began = time.monotonic()
         await called(server, "hello")
-        await asyncio.sleep(2.5)
-        assert 1 < noted(diary)["start"] <= 4
+        await until(lambda: noted(diary)["start"] == 3)
+        # A pause is half as long as it may be, or longer, and the second twice as long as the first.
+        assert time.monotonic() - began >= (0.5 + 1.0) * supervisor.FIRST_PAUSE
 
 
 @pytest.mark.parametrize("fault", ["crash", "close-output", "hang", "broken-frame", "huge"])
 async def test_a_call_that_may_have_run_is_never_repeated(tmp_path: Path, diary: Path, fault: str) -> None:
-    async with supervised(with_diary(fault, diary), tmp_path) as server:
+    limit = {"call_timeout_seconds": LIMIT} if fault == "hang" else {}
+    async with supervised(with_diary(fault, diary, **limit), tmp_path) as server:
         with pytest.raises(ServerFailed) as failed:
             await server.call("echo", {"text": "now"})
         assert failed.value.may_have_run
@@ -160,7 +189,7 @@ async def test_a_call_over_http_that_may_have_run_is_never_repeated(tmp_path: Pa
 
 async def test_calls_that_find_the_session_forgotten_are_sent_again_once(tmp_path: Path) -> None:
     with serving() as http:
-        async with supervised(at(http.url(), "http", call_timeout_seconds=PATIENCE), tmp_path) as server:
+        async with supervised(at(http.url(), "http"), tmp_path) as server:
             assert (await called(server, "first"))[0] == "first"
             http.sessions.clear()
             answers = await asyncio.gather(*(called(server, str(number)) for number in range(4)))
@@ -186,28 +215,44 @@ async def test_a_server_that_was_restarted_elsewhere_is_found_again(tmp_path: Pa
         await holding.__aexit__(None, None, None)
 
 
-@pytest.mark.usefixtures("impatient")
-async def test_keepalive_ends_a_server_that_hangs_and_opens_another(tmp_path: Path, diary: Path) -> None:
+async def test_keepalive_ends_a_server_that_hangs_and_opens_another(
+    tmp_path: Path, diary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "SIGN_SECONDS", PATIENCE)
     settings = with_diary("deaf-afterwards", diary, keepalive_seconds=0.3)
     async with supervised(settings, tmp_path) as server:
         assert (await called(server, "now"))[0] == "my last words"
+        monkeypatch.setattr(supervisor, "SIGN_SECONDS", 0.2)
+        await until(lambda: server.word != "up")
+        monkeypatch.setattr(supervisor, "SIGN_SECONDS", PATIENCE)  # the next one may take its time
         await until(lambda: noted(diary)["start"] == 2 and server.word == "up")
         assert (await called(server, "again"))[0] == "again"
 
 
-@pytest.mark.usefixtures("impatient")
-async def test_keepalive_leaves_a_server_alone_that_is_busy_with_a_call(tmp_path: Path, diary: Path) -> None:
-    settings = with_diary("slow", diary, keepalive_seconds=0.2, call_timeout_seconds=PATIENCE)
+async def test_keepalive_leaves_a_server_alone_that_is_busy_with_a_call(
+    tmp_path: Path, diary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "SIGN_SECONDS", PATIENCE)
+    awake = tmp_path / "awake"
+    settings = stdio("slow", "--diary", str(diary), "--until", str(awake), keepalive_seconds=0.1)
     async with supervised(settings, tmp_path) as server:
-        assert (await called(server, "now"))[0] == "slept"
+        call = asyncio.create_task(called(server, "now"))
+        await until(lambda: noted(diary)["call"])
+        monkeypatch.setattr(supervisor, "SIGN_SECONDS", 0.05)  # it would be ended if it were asked now
+        await asyncio.sleep(0.5)
+        monkeypatch.setattr(supervisor, "SIGN_SECONDS", PATIENCE)
+        awake.touch()
+        assert (await call)[0] == "slept"
     assert noted(diary)["start"] == 1
 
 
-@pytest.mark.usefixtures("impatient")
-async def test_keepalive_does_not_disturb_a_server_that_lives(tmp_path: Path, diary: Path) -> None:
+async def test_keepalive_does_not_disturb_a_server_that_lives(
+    tmp_path: Path, diary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "SIGN_SECONDS", PATIENCE)
     async with supervised(with_diary("", diary, keepalive_seconds=0.1), tmp_path) as server:
         await called(server, "hello")
-        await asyncio.sleep(0.8)
+        await until(lambda: noted(diary)["ping"] >= 3)
         assert server.word == "up"
     assert noted(diary)["start"] == 1
 
@@ -218,7 +263,7 @@ async def test_progress_gives_a_call_more_time_up_to_the_longest_it_may_take(tmp
     async def progress(done: float, total: float | None, message: str | None) -> None:
         heard.append(done)
 
-    settings = stdio("progress", call_timeout_seconds=1.5)
+    settings = stdio("progress", call_timeout_seconds=2.5)  # it takes longer than that
     async with supervised(settings, tmp_path) as server:
         result = await server.call("echo", {"text": "now"}, Courier(client="", progress=progress))
         assert result.content[0].text == "done"
@@ -230,7 +275,7 @@ async def test_progress_gives_a_call_more_time_up_to_the_longest_it_may_take(tmp
 
 
 async def test_a_call_that_is_cancelled_is_cancelled_at_the_server(tmp_path: Path, diary: Path) -> None:
-    async with supervised(with_diary("hang", diary, call_timeout_seconds=PATIENCE), tmp_path) as server:
+    async with supervised(with_diary("hang", diary, call_timeout_seconds=NEVER), tmp_path) as server:
         call = asyncio.create_task(called(server, "now"))
         await until(lambda: noted(diary)["call"])
         call.cancel()
@@ -240,14 +285,14 @@ async def test_a_call_that_is_cancelled_is_cancelled_at_the_server(tmp_path: Pat
 
 
 async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(tmp_path: Path, diary: Path) -> None:
-    async with supervised(with_diary("hang", diary), tmp_path) as server:
+    async with supervised(with_diary("hang", diary, call_timeout_seconds=LIMIT), tmp_path) as server:
         assert (await called(server, "now"))[0] == "no-answer"
         await until(lambda: noted(diary)["cancelled"])
 
 
 async def test_a_call_over_http_that_is_cancelled_is_cancelled_at_the_server(tmp_path: Path) -> None:
     with serving("hang-before-headers") as http:
-        async with supervised(at(http.url(), "http"), tmp_path) as server:
+        async with supervised(at(http.url(), "http", call_timeout_seconds=LIMIT), tmp_path) as server:
             assert (await called(server, "now"))[0] == "no-answer"
             await until(lambda: http.cancelled == 1)
 
@@ -264,10 +309,27 @@ async def test_a_changed_list_is_asked_for_again_and_told_of(tmp_path: Path) -> 
     assert told == [["echo"], ["echo", "arrived_late"]]
 
 
+async def test_a_list_that_changes_while_it_is_first_asked_for_is_asked_for_again(tmp_path: Path) -> None:
+    told: list[list[str]] = []
+    settled = tmp_path / "settled"
+
+    def publish(_name: str, listing: Listing) -> None:
+        told.append([offer.name for offer in listing.offers])
+
+    settings = stdio("changes-while-listed", "--until", str(settled))
+    async with supervised(settings, tmp_path, publish=publish) as server:
+        starting = asyncio.create_task(called(server, "hello"))
+        await asyncio.sleep(5 * supervisor.SETTLE_SECONDS)  # longer than a change is left to be followed
+        settled.touch()
+        await starting
+        await until(lambda: len(told) == 2)
+    assert told == [["echo"], ["echo", "arrived_late"]]
+
+
 async def test_a_server_is_closed_while_it_starts(tmp_path: Path, diary: Path) -> None:
     async with (
         asyncio.timeout(PATIENCE),
-        supervised(with_diary("silent-at-start", diary), tmp_path) as server,
+        supervised(with_diary("silent-at-start", diary, connect_timeout_seconds=NEVER), tmp_path) as server,
     ):
         call = asyncio.create_task(called(server, "hello"))
         await until(lambda: noted(diary)["start"])
@@ -279,8 +341,8 @@ async def test_a_server_is_closed_while_it_starts(tmp_path: Path, diary: Path) -
 
 
 async def test_a_server_is_closed_while_it_is_called(tmp_path: Path, diary: Path) -> None:
-    settings = with_diary("hang", diary, call_timeout_seconds=PATIENCE)
-    async with asyncio.timeout(PATIENCE / 2), supervised(settings, tmp_path) as server:
+    settings = with_diary("hang", diary, call_timeout_seconds=NEVER)
+    async with asyncio.timeout(PATIENCE), supervised(settings, tmp_path) as server:
         call = asyncio.create_task(called(server, "now"))
         await until(lambda: noted(diary)["call"])
         await server.close()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any, cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
@@ -19,15 +21,20 @@ from toolfold.sources.mcp.child import Child
 from toolfold.sources.mcp.sieve import MOST_NOTICES, Sieve
 from toolfold.sources.mcp.wire import LARGEST_MESSAGE, Wire
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 NOISE = st.binary(max_size=60).map(lambda noise: noise.replace(b"\n", b" "))
 
 
 class Ends:
     """The two ends of a server that says what it is told to."""
 
-    def __init__(self, stdin: asyncio.StreamWriter) -> None:
+    def __init__(self, stdin: asyncio.StreamWriter, receiving: int) -> None:
         self.stdout, self.stdin = asyncio.StreamReader(limit=1 << 20), stdin
+        self._receiving = receiving
+
+    def read(self) -> None:
+        """Take what was said to it."""
+        os.read(self._receiving, 1 << 16)
 
 
 class Session:
@@ -62,7 +69,7 @@ async def connected(notes: list[str] | None = None, **options: Any) -> AsyncIter
     transport, protocol = await loop.connect_write_pipe(
         asyncio.streams.FlowControlMixin, os.fdopen(sending, "wb", 0)
     )
-    ends, over = Ends(asyncio.StreamWriter(transport, protocol, None, loop)), asyncio.Event()
+    ends, over = Ends(asyncio.StreamWriter(transport, protocol, None, loop), receiving), asyncio.Event()
     note = notes.append if notes is not None else lambda _: None
     wire = Wire(cast(Child, ends), note, over, **options)
     try:
@@ -203,9 +210,21 @@ async def test_silence_to_a_question_that_may_be_unknown_is_taken_for_a_no() -> 
     async with connected(limits={"server/discover": 0.05}) as session:
         await session.ask(1, "server/discover")
         await session.ask(2)
-        assert (await session.next()).id == 1
+        session.server.read()
+        failed = await session.next()
+        assert (failed.id, failed.error.data) == (1, {"toolfold.fault": "unknown"})
         session.server.stdout.feed_data(answer(2) + b"\n")
         assert (await session.next()).id == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="nobody else tells what is unread")
+async def test_a_question_that_a_server_has_not_heard_yet_is_no_silence() -> None:
+    async with connected(limits={"server/discover": 0.05}) as session:
+        await session.ask(1, "server/discover")
+        await asyncio.sleep(0.3)  # it starts, and takes several times what it is given
+        session.server.read()
+        session.server.stdout.feed_data(answer(1, known=True) + b"\n")
+        assert (await session.next()).result["known"] is True
 
 
 async def test_a_server_that_no_longer_reads_ends_the_connection() -> None:

@@ -13,6 +13,8 @@ import os
 import secrets
 import shutil
 import signal
+import stat
+import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -25,6 +27,8 @@ from toolfold.sources.mcp.faults import NotStarted
 T = TypeVar("T")
 
 GRACE_SECONDS = 2.0
+LAST_WORDS_SECONDS = 1.0
+"""How long they are read for when it has ended: whatever it started may hold them open for ever."""
 LARGEST_LOG = 1_000_000
 LONGEST_LINE = 4_000
 MOST_LINES = 200
@@ -71,7 +75,7 @@ class Child:
     async def ended(self, seconds: float) -> str:
         """How it ended, if it does within the time: for an error that says why."""
         if await self._exits(seconds):
-            await asyncio.wait({self._listening}, timeout=0.2)
+            await asyncio.wait({self._listening}, timeout=LAST_WORDS_SECONDS)
         words = self._log.last_words()
         return f"{_in_words(self._process.returncode)}." + (f" Its last words: {words}" if words else "")
 
@@ -168,6 +172,21 @@ def _in_words(code: int | None) -> str:
         with contextlib.suppress(ValueError):
             return f"its process was ended by {signal.Signals(-code).name}"
     return f"its process ended with exit code {code}"
+
+
+def is_unread(stream: asyncio.StreamWriter) -> bool:
+    """Whether some of what was written lies unread. Where that cannot be known, it does not."""
+    if sys.platform != "linux":
+        return False
+    import fcntl
+    import termios
+
+    try:
+        pipe = stream.get_extra_info("pipe").fileno()
+        is_socket = stat.S_ISSOCK(os.fstat(pipe).st_mode)
+        return any(fcntl.ioctl(pipe, termios.TIOCOUTQ if is_socket else termios.FIONREAD, bytes(4)))
+    except (OSError, ValueError):  # it is closed
+        return False
 
 
 def _held(stream: T | None) -> T:

@@ -47,6 +47,8 @@ MOST_PAGES = 100
 LARGEST_LISTING = 30_000_000  # characters of JSON
 CLOSE_SECONDS = 8.0
 SETTLE_SECONDS = 1.0
+END_SECONDS = 2.0
+"""How long a process may take to end that has closed its output, until it is told without how it ended."""
 LISTEN_PAUSE = 0.5
 STEADY_SECONDS = 60.0
 PROBE_SECONDS = 3.0
@@ -91,6 +93,9 @@ class Connection:
         self._heard = time.monotonic()
         self._waiting = 0
         self._over = asyncio.Event()
+        self._is_told = asyncio.Event()
+        """Set when changes are told of, or known not to be."""
+        self._is_listed = False
 
     @property
     def alive(self) -> bool:
@@ -162,6 +167,8 @@ class Connection:
             problems: list[str] = []
             capabilities = self._client.server_capabilities
             if capabilities.tools is not None or self._is_silent_about(capabilities):
+                await self._let_listen()
+                self._is_listed = True
                 tools, problems = await self._pages()
         offers, odd = read_offers(tools)
         info: Implementation | None = self._client.server_info
@@ -177,6 +184,13 @@ class Connection:
 
     def _is_silent_about(self, capabilities: Any) -> bool:
         return not any((capabilities.tools, capabilities.resources, capabilities.prompts))
+
+    async def _let_listen(self) -> None:
+        """Be told of changes before anything is listed, where that is soon done: no change is missed then."""
+        if self._is_modern:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SETTLE_SECONDS):
+                    await self._is_told.wait()
 
     async def _pages(self) -> tuple[list[Json], list[str]]:
         tools: list[Json] = []
@@ -333,20 +347,22 @@ class Connection:
         pause, is_offered = LISTEN_PAUSE, False
         while True:
             began = time.monotonic()
-            is_offered = await self._listened(client, again=is_offered) or is_offered
+            is_offered = await self._listened(client) or is_offered
+            self._is_told.set()
             if not is_offered:
                 return
             pause = LISTEN_PAUSE if time.monotonic() - began > STEADY_SECONDS else min(60.0, 2 * pause)
             await asyncio.sleep(pause)
 
-    async def _listened(self, client: Any, *, again: bool) -> bool:
+    async def _listened(self, client: Any) -> bool:
         """Listen to the end of a subscription. False where there was none: a server need not offer it."""
         is_there = False
         wanted = ("tools_list_changed", "prompts_list_changed", "resources_list_changed")
         with contextlib.suppress(Exception):  # keepalive and calls find out the rest
             async with client.listen(**dict.fromkeys(wanted, True)) as events:
                 is_there = True
-                if again:  # meanwhile nobody told of a change
+                self._is_told.set()
+                if self._is_listed:  # since then nobody told of a change
                     self._wiring.on_change("tools")
                 async for event in events:
                     self._wiring.on_change(_what_changed(type(event).__name__))
@@ -478,7 +494,7 @@ class Connection:
 
     async def _how_it_ended(self, fault: BaseException | None) -> str:
         if self._child and self._over.is_set() and not isinstance(fault, RuntimeError):
-            return await self._child.ended(0.5)  # unless the SDK says more
+            return await self._child.ended(END_SECONDS)  # unless the SDK says more
         return in_words(fault)
 
     @property

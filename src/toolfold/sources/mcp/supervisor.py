@@ -274,6 +274,8 @@ class Supervised:
         now = time.monotonic()
         self._restless = self._restless + 1 if now - self._relisted < LONGEST_SETTLE else 0
         await asyncio.sleep(min(LONGEST_SETTLE, SETTLE_SECONDS * 2 ** min(self._restless, 10)))
+        if self._opening is not None:  # it may have changed while it was listed for the first time
+            await asyncio.wait({self._opening})
         self._changing, self._relisted = False, time.monotonic()
         with contextlib.suppress(ServerFailed):
             connection = self._connection

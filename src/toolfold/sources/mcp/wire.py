@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Any
 
-from toolfold.sources.mcp.child import Child
+from toolfold.sources.mcp.child import Child, is_unread
 from toolfold.sources.mcp.sieve import Sieve
 
 LARGEST_MESSAGE = 10_000_000
@@ -93,11 +93,16 @@ class Wire:
         elif method and id_ is not None:
             self._asked[id_] = time.monotonic()
             self._ever.append(id_)
-            if limit := self._limits.get(method):
-                asyncio.get_running_loop().call_later(limit, self._refuse, id_, method)
+            if method in self._limits:
+                self._refuse_later(id_, method)
+
+    def _refuse_later(self, id_: Any, method: str) -> None:
+        asyncio.get_running_loop().call_later(self._limits[method], self._refuse, id_, method)
 
     def _refuse(self, id_: Any, method: str) -> None:
-        if self._asked.pop(id_, None) is not None:
+        if id_ in self._asked and is_unread(self._child.stdin):
+            self._refuse_later(id_, method)  # it is not silent: it still starts, and has not heard of it
+        elif self._asked.pop(id_, None) is not None:
             self._tell(error_for(id_, "unknown", f"does not know {method}"))
 
     async def _read(self) -> None:
