@@ -18,7 +18,7 @@ from toolfold import sample_catalog
 from toolfold.authoring import build_tool
 from toolfold.availability import Availability
 from toolfold.config.settings import Tools
-from toolfold.model import BRIDGE_NAMES, Definition, Json, Tool, ToolResult
+from toolfold.model import BRIDGE_NAMES, Definition, Json, Media, Tool, ToolResult
 from toolfold.registry import Registry
 from toolfold.retrieval.search import Retriever
 from toolfold.session import Session
@@ -584,6 +584,16 @@ def test_anthropic_holds_all_tools_and_loads_the_deferred_ones_by_reference() ->
     result = ToolResult(call_id="1", name="tool_search", text=found)
     (block,) = request.answer(result)
     assert block["content"] == [{"type": "tool_reference", "tool_name": "tool_09"}]
+
+
+def test_the_calls_of_one_reply_are_answered_together_with_what_the_model_takes() -> None:
+    request = Stage().send([user("One")], "tool_01")
+    sound = Media(kind="audio", mime_type="audio/wav", data=b"wav", label="audio 1")
+    results = [ToolResult(call_id=each, name="tool_01", text="{}", media=(sound,)) for each in ("1", "2")]
+    assert [each["role"] for each in request.answer(*results)] == ["tool", "tool"]
+    told = request.answer(*results, takes=("audio",))
+    assert [each["role"] for each in told] == ["tool", "tool", "user", "user"]
+    assert [each["tool_call_id"] for each in told[:2]] == ["1", "2"]
 
 
 def referring(request: Request, *found: str) -> Json:

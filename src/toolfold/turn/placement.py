@@ -25,9 +25,10 @@ from toolfold.turn.forms import (
     CLOSING,
     MOST_TOOLS,
     OPENING,
+    SEEN,
     Form,
     Message,
-    answer,
+    answers,
     referred_to,
     tools_array,
 )
@@ -155,9 +156,12 @@ class Request:
             placed.deferred,
         )
 
-    def answer(self, result: ToolResult) -> list[Json]:
-        """What to add to the history for the result of a call; see `forms.answer`."""
-        return answer(result, self.form, deferred=self.deferred)
+    def answer(self, *results: ToolResult, takes: Collection[str] = SEEN) -> list[Json]:
+        """What to add to the history for the calls of one reply; `takes` says what the model can see or hear.
+
+        In the Anthropic form these are the content blocks of one user message.
+        """
+        return answers(results, self.form, deferred=self.deferred, takes=takes)
 
 
 class Placing:
