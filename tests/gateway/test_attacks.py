@@ -7,6 +7,7 @@ import contextlib
 import json
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ import mcp_types
 import pytest
 from mcp import Client, MCPError
 
-from tests.gateway.harness import ERAS, Served, serving, until, words
+from tests.gateway.harness import ERAS, PATIENCE, Served, serving, until, words
 from toolfold.gateway import server as gateway_server
 from toolfold.gateway import web
+from toolfold.sources.mcp.courier import MOST_ASKED
+from toolfold.sources.mcp.sieve import MOST_NOTICES
 
 ATTACKER = str(Path(__file__).parents[1] / "mcp" / "attack_server.py")
 NEWEST = "2026-07-28"
@@ -87,7 +90,7 @@ async def test_a_token_that_was_made_anew_has_nothing_of_the_one_before(pair: Se
 
 async def test_a_session_does_not_outlive_its_token_though_another_has_the_name(pair: Served) -> None:
     token = pair.tokens.add("again", ["mcp-one", "mcp-two"])
-    async with httpx2.AsyncClient(headers=KINDS) as http:
+    async with httpx2.AsyncClient(headers=KINDS, timeout=PATIENCE) as http:
         begun = await http.post(pair.url, json=HELLO, headers={"authorization": f"Bearer {token}"})
         session = {"mcp-session-id": begun.headers["mcp-session-id"]}
         pair.tokens.revoke("again")
@@ -102,7 +105,7 @@ async def test_a_session_does_not_outlive_its_token_though_another_has_the_name(
 async def test_a_stream_says_no_more_once_its_token_is_revoked(pair: Served) -> None:
     token = pair.tokens.add("streaming", ["mcp-one"])
     headers = {**KINDS, "authorization": f"Bearer {token}"}
-    async with httpx2.AsyncClient(headers=headers, timeout=20) as http:
+    async with httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http:
         begun = await http.post(pair.url, json=HELLO)
         headers = {"mcp-session-id": begun.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
         ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -116,7 +119,7 @@ async def test_a_stream_says_no_more_once_its_token_is_revoked(pair: Served) -> 
                 assert "list_changed" in await anext(heard)
                 pair.tokens.revoke("streaming")
                 await boss.call_tool("one_echo", {"text": "changes 1"})
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(PATIENCE):
                     assert "".join([each async for each in heard]) == ""
 
 
@@ -225,6 +228,7 @@ async def test_nobody_ends_what_another_client_follows(tmp_path: Path) -> None:
             await _follow(a, "one+note://secret", wanted=True)
             await _follow(b, "one+note://secret", wanted=True)
             await _follow(b, "one+note://secret", wanted=False)
+            until(lambda: log.exists() and "subscribed" in log.read_text())
             assert "unsubscribed" not in log.read_text()
             await _follow(a, "one+note://secret", wanted=False)
             until(lambda: "unsubscribed" in log.read_text())
@@ -255,7 +259,7 @@ async def test_nobody_takes_the_seats_of_others(pair: Served, monkeypatch: pytes
 async def test_nobody_takes_all_sessions(pair: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "MOST_SESSIONS_EACH", 5)
     greedy, modest = pair.tokens.add("hoarder"), pair.tokens.add("thrifty")
-    async with httpx2.AsyncClient(headers=KINDS) as http:
+    async with httpx2.AsyncClient(headers=KINDS, timeout=PATIENCE) as http:
         answers = [
             (await http.post(pair.url, json=HELLO, headers={"authorization": f"Bearer {greedy}"})).status_code
             for _ in range(7)
@@ -272,8 +276,9 @@ async def test_nobody_has_more_calls_under_way_than_a_gateway_bears(
     with serving(tmp_path, {"one": attacker("one")}) as served:
         async with served.client() as client, served.client(token=served.tokens.add("b")) as other:
             waiting = [asyncio.create_task(said(client, "one_echo", {"text": "wait"})) for _ in range(6)]
-            done, _ = await asyncio.wait(waiting, timeout=20, return_when="FIRST_COMPLETED")
-            assert all("under way" in task.result() for task in done)
+            await _came_to_pass(lambda: sum(task.done() for task in waiting) == 2)
+            assert all("under way" in task.result() for task in waiting if task.done())
+            await _came_to_pass(lambda: len(served.runtime.mcp.servers["one"].couriers) == 4)
             assert words(await other.call_tool("one_echo", {"text": "release"})) == "done"
             answers = await asyncio.gather(*waiting)
     assert sorted(answers)[:4] == ["released"] * 4
@@ -365,13 +370,14 @@ async def test_a_server_asks_in_its_own_name_and_not_without_end(tmp_path: Path)
 
     async def elicit(context: Any, params: Any) -> mcp_types.ElicitResult:
         asked.append(params.message)
-        await asyncio.sleep(0.5)  # a person, who reads
+        await _came_to_pass(lambda: log.read_text().count("at once: decline") >= 100 - MOST_ASKED)
         return mcp_types.ElicitResult(action="accept", content={"answer": "once"})
 
     with serving(tmp_path, {"one": attacker("one")}) as served:
+        log = served.runtime.config.paths.state_dir / "mcp" / "logs" / "one.log"
         async with served.client("legacy", elicitation_callback=elicit) as client:
-            assert 1 <= int(words(await client.call_tool("one_echo", {"text": "ask 100"}))) < 50
-    assert len(asked) < 50
+            answered = words(await client.call_tool("one_echo", {"text": "ask 100"}))
+    assert 1 <= int(answered) == len(asked) <= MOST_ASKED
     assert all(each.startswith("The server 'one' asks: ") for each in asked)
 
 
@@ -383,11 +389,14 @@ async def test_a_server_that_asks_outside_of_a_call_or_between_clients_is_declin
         return mcp_types.ElicitResult(action="accept", content={"answer": "once"})
 
     with serving(tmp_path, {"one": attacker("one")}) as served:
+        log = served.runtime.config.paths.state_dir / "mcp" / "logs" / "one.log"
         async with (
             served.client("legacy", elicitation_callback=elicit, token=served.tokens.add("a")) as a,
             served.client("legacy", elicitation_callback=elicit, token=served.tokens.add("b")) as b,
         ):
-            await a.call_tool("one_echo", {"text": "later"})
+            await a.call_tool("one_echo", {"text": f"later {tmp_path / 'now'}"})
+            (tmp_path / "now").touch()
+            await _came_to_pass(lambda: log.exists() and "later: decline" in log.read_text())
             waiting = asyncio.create_task(a.call_tool("one_echo", {"text": "wait"}))
             await _came_to_pass(lambda: served.runtime.mcp.servers["one"].couriers)
             assert words(await b.call_tool("one_echo", {"text": "ask 1"})) == "0"
@@ -405,7 +414,8 @@ async def test_a_client_that_does_not_listen_keeps_news_from_no_other(tmp_path: 
 
     with serving(tmp_path, {"one": attacker("one")}) as served:
         deaf = served.tokens.add("deaf")
-        async with httpx2.AsyncClient(headers={**KINDS, "authorization": f"Bearer {deaf}"}) as http:
+        own = {**KINDS, "authorization": f"Bearer {deaf}"}
+        async with httpx2.AsyncClient(headers=own, timeout=PATIENCE) as http:
             begun = await http.post(served.url, json=HELLO)
             session = {"mcp-session-id": begun.headers["mcp-session-id"]}
             ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -418,9 +428,10 @@ async def test_a_client_that_does_not_listen_keeps_news_from_no_other(tmp_path: 
             ):
                 for _ in range(3):
                     told.clear()
-                    await client.call_tool("one_echo", {"text": "changes 200"})
-                    async with asyncio.timeout(10):
-                        await told.wait()
+                    async with asyncio.timeout(PATIENCE):
+                        while not told.is_set():  # its stream may not be there yet
+                            await client.call_tool("one_echo", {"text": "changes 200"})
+                            await asyncio.sleep(0.2)
 
 
 async def test_a_flood_that_looks_like_requests_is_dropped_like_any_other(tmp_path: Path) -> None:
@@ -430,10 +441,12 @@ async def test_a_flood_that_looks_like_requests_is_dropped_like_any_other(tmp_pa
         heard.append(params)
 
     with serving(tmp_path, {"one": attacker("one")}) as served:
+        began = time.monotonic()
         async with served.client("legacy", logging_callback=hear) as client:
             assert words(await client.call_tool("one_echo", {"text": "flood 20000"})) == "flooded"
             assert words(await client.call_tool("one_echo", {"text": "still here"})) == "still here"
-    assert len(heard) <= 2_000
+        seconds = time.monotonic() - began
+    assert len(heard) <= MOST_NOTICES * (seconds + 1)
 
 
 async def test_what_a_client_agrees_to_is_settled_for_nobody_else(tmp_path: Path) -> None:
@@ -477,7 +490,7 @@ async def test_a_person_is_shown_the_part_that_matters_of_a_long_command(tmp_pat
 def _raw(served: Served, request: bytes) -> bytes:
     """What a request gets that no honest client sends."""
     host, port = served.url.removeprefix("http://").partition("/")[0].split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
         connection.sendall(request)
         connection.shutdown(socket.SHUT_WR)
         answer = b""
@@ -522,7 +535,7 @@ def test_no_header_leads_around_the_door(pair: Served, headers: bytes) -> None:
 
 
 async def test_a_request_that_is_too_large_is_turned_away(pair: Served) -> None:
-    async with httpx2.AsyncClient(headers=KINDS, timeout=30) as http:
+    async with httpx2.AsyncClient(headers=KINDS, timeout=PATIENCE) as http:
         answer = await http.post(pair.url, content=b"[" + b" " * (web.LARGEST_REQUEST + 1) + b"]")
     assert answer.status_code == 413
 
@@ -570,6 +583,35 @@ async def test_what_one_client_tells_a_server_of_its_own_is_told_to_no_other(
     assert found == [["notes-value"], ["notes-value"]]
 
 
+async def test_a_header_that_a_tool_declares_is_compared_and_tells_nobody_else_of_the_tool(
+    tmp_path: Path,
+) -> None:
+    region = {"type": "string", "x-mcp-header": "Region"}
+    schema = {"type": "object", "properties": {"text": {"type": "string"}, "region": region}}
+    routed = attacker("one", {"name": "routed", "description": "Says where.", "inputSchema": schema})
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": NEWEST,
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+    }
+
+    async def status(served: Served, token: str, name: str, **headers: str) -> int:
+        params = {"name": name, "arguments": {"region": "eu"}, "_meta": meta}
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        named = {"mcp-protocol-version": NEWEST, "mcp-method": "tools/call", "mcp-name": name}
+        own = {**KINDS, **named, "authorization": f"Bearer {token}", **headers}
+        async with httpx2.AsyncClient(headers=own, timeout=PATIENCE) as http:
+            return (await http.post(served.url, json=call)).status_code
+
+    with serving(tmp_path, {"one": routed, "two": attacker("two")}) as served:
+        tokens = [served.tokens.add(name, [f"mcp-{name}"]) for name in ("one", "two")]
+        assert await status(served, tokens[0], "one_routed") == 400
+        assert await status(served, tokens[0], "one_routed", **{"mcp-param-region": "us"}) == 400
+        assert await status(served, tokens[0], "one_routed", **{"mcp-param-region": "eu"}) == 200
+        foreign = await status(served, tokens[1], "one_routed")
+        assert foreign == await status(served, tokens[1], "one_nowhere")
+
+
 async def test_a_call_that_waits_for_one_client_is_answered_by_no_other(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
@@ -609,7 +651,8 @@ async def test_a_token_is_in_no_log_error_or_file(tmp_path: Path, caplog: pytest
         async with served.client(token=token) as client:
             await said(client, "two_echo", {"text": "x"})
             await said(client, "one_echo", {"text": "refuse PATH"})
-        async with httpx2.AsyncClient(headers={**KINDS, "authorization": f"Bearer {token}x"}) as http:
+        wrong = {**KINDS, "authorization": f"Bearer {token}x"}
+        async with httpx2.AsyncClient(headers=wrong, timeout=PATIENCE) as http:
             assert token not in (await http.post(served.url, json=HELLO)).text
         logged = [record for record in caplog.records if not record.name.startswith(("httpx", "httpcore"))]
         assert not [record for record in logged if token in record.getMessage()]

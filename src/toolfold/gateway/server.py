@@ -21,6 +21,7 @@ from toolfold.errors import CallError, OutOfScope, shown
 from toolfold.gateway import asking, foreign
 from toolfold.gateway.addresses import Addresses
 from toolfold.gateway.answers import tool_answer, with_own_state
+from toolfold.gateway.headers import HeaderCheck
 from toolfold.gateway.seats import Seat
 from toolfold.gateway.tokens import Client
 from toolfold.gateway.ways import Ways, capabilities, is_modern, log_words
@@ -76,9 +77,12 @@ class Gateway:
         from mcp.server.lowlevel import NotificationOptions, Server
 
         changes = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
+        headers = HeaderCheck(self._runtime.registry.snapshot)
 
         class Announcing(Server[Any]):
             """Tells every client, by whatever way it comes, that it will hear of changed lists."""
+
+            get_tool_input_schema = property(lambda _: headers.lookup, lambda _, __: None)
 
             def create_initialization_options(
                 self, notification_options: NotificationOptions | None = None, *rest: Any, **named: Any
