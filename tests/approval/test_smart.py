@@ -61,12 +61,12 @@ def saying(text: Any) -> Any:
 
 def model(server: Server, **options: Any) -> ChatModel:
     return ChatModel(
-        server.url.replace("embeddings", "chat/completions"), "small", **{"timeout": 5, **options}
+        server.url.replace("embeddings", "chat/completions"), "small", **{"timeout": 60, **options}
     )
 
 
 async def clears(reviewer: Any, loops: Loops, command: str = COMMAND, **options: Any) -> bool:
-    smart = SmartApproval(reviewer, loops, **{"timeout": 5, **options})
+    smart = SmartApproval(reviewer, loops, **{"timeout": 60, **options})
     return await smart.clears(subject_of(verdict_on(command, finding())))
 
 
@@ -129,6 +129,25 @@ async def test_a_model_that_hangs_does_not_clear(server: Server, loops: Loops) -
     assert not await clears(model(server, timeout=0.2), loops, timeout=0.2)
 
 
+def test_a_model_that_answers_a_line_at_a_time_is_not_waited_for_beyond_the_time_limit(
+    server: Server,
+) -> None:
+    sent: list[int] = []
+
+    def trickle(asked: Asked) -> None:
+        asked.wfile.write(b"HTTP/1.1 200 OK\r\n")
+        for number in range(90):  # there are clients that take no more of them
+            if server.ended.wait(0.2):
+                break
+            asked.wfile.write(b"X-%d: y\r\n" % number)
+            sent.append(number)
+
+    server.answering = trickle
+    with pytest.raises(ModelAway, match="timed out"):
+        model(server, timeout=0.5)([])
+    assert len(sent) < 90
+
+
 async def test_a_model_that_is_not_there_does_not_clear(loops: Loops) -> None:
     assert not await clears(ChatModel("http://127.0.0.1:9/v1/chat/completions", "small", timeout=2), loops)
 
@@ -160,7 +179,7 @@ async def test_a_function_that_raises_does_not_clear(loops: Loops, raised: BaseE
 
 async def test_a_function_that_never_answers_does_not_clear(loops: Loops) -> None:
     go_on = threading.Event()
-    assert not await clears(lambda messages: go_on.wait(20) and "SAFE", loops, timeout=0.1)
+    assert not await clears(lambda messages: go_on.wait(60) and "SAFE", loops, timeout=0.1)
     go_on.set()
 
 

@@ -7,19 +7,16 @@ write no allow-list and grant no session anything. Which calls it may see at all
 
 from __future__ import annotations
 
-import http.client
-import json
 import logging
 import secrets
-import time
 import urllib.error
-import urllib.request
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from toolfold.approval.subject import Subject
 from toolfold.errors import ToolfoldError, said, shown
+from toolfold.exchange import FAILURES, Exchange
 from toolfold.loops import MOST_ASKED, Loops, OutOfTime
 from toolfold.model import Json
 
@@ -99,59 +96,18 @@ class ChatModel:
     """An OpenAI-compatible `/v1/chat/completions`."""
 
     def __init__(self, url: str, model: str, *, key: str = "", timeout: float = 20.0) -> None:
-        self._url, self._model, self._key, self._timeout = url, model, key, timeout
+        self._model, self._exchange = model, Exchange(url, key=key, timeout=timeout)
         self.name = f"{model} at {urlsplit(url).hostname or 'an address without a host'}"
 
     def __call__(self, messages: Messages) -> str:
         """What the model answers. Raises ModelAway."""
-        body = json.dumps({"model": self._model, "messages": list(messages), "stream": False}).encode()
+        asked = {"model": self._model, "messages": list(messages), "stream": False}
         try:
-            request = urllib.request.Request(self._url, body, self._headers())  # noqa: S310  (http only, below)
-            with _opener().open(request, timeout=self._timeout) as answer:
-                return _content(json.loads(_whole(answer, time.monotonic() + self._timeout)))
+            return _content(self._exchange(asked, most=LONGEST_ANSWER))
         except urllib.error.HTTPError as error:
-            error.close()
             raise ModelAway(f"{self.name} answered with status {error.code}") from None
-        except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
+        except FAILURES as error:
             raise ModelAway(f"{self.name} does not answer: {shown(said(error))}") from error
-
-    def _headers(self) -> dict[str, str]:
-        parts = urlsplit(self._url)
-        if parts.username or parts.password:
-            raise ValueError("the address must not hold a user or a password")
-        if not (self._key.isascii() and self._key.isprintable()):
-            raise ValueError("the key has characters that a header cannot carry")
-        headers = {"Content-Type": "application/json"}
-        return {**headers, "Authorization": f"Bearer {self._key}"} if self._key else headers
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    """HTTP and nothing else: a redirection would take the key along, a `file:` would read the disk."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler(),
-        urllib.request.UnknownHandler(),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
-        urllib.request.HTTPDefaultErrorHandler(),
-        urllib.request.HTTPErrorProcessor(),
-    ):
-        opener.add_handler(handler)
-    return opener
-
-
-def _whole(answer: Any, deadline: float) -> bytes:
-    """All that the model sends: not too much, and not too late. Raises OSError."""
-    parts: list[bytes] = []
-    left = LONGEST_ANSWER
-    while part := answer.read1(65_536):
-        parts.append(part)
-        left -= len(part)
-        if left < 0:
-            raise OSError("the answer is too long")
-        if time.monotonic() > deadline:
-            raise TimeoutError("timed out")
-    return b"".join(parts)
 
 
 def _content(answer: Any) -> str:

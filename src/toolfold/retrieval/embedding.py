@@ -9,19 +9,13 @@ caller's to say.
 from __future__ import annotations
 
 import contextlib
-import functools
 import gzip
-import http.client
-import io
 import json
 import logging
 import math
-import re
-import socket
 import threading
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
@@ -32,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolfold.errors import SourceError, said, shown
+from toolfold.exchange import FAILURES, Exchange, tellable
 from toolfold.retrieval.pieces import Unigram, WordPiece
 from toolfold.retrieval.vectors import WIDEST
 
@@ -45,7 +40,6 @@ TOOL_TOKENS = 112
 LIGHT_TOKENS = 256
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
 _REFUSES_SIZE = frozenset({400, 413, 422})
-_USER = re.compile(r"//[^/?#]*@")
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -208,9 +202,9 @@ class Endpoint:
         batch: int = 64,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.name = f"{model} at {_tellable(url)}"
-        self._url, self._model, self._key = url, model, key.strip()
-        self._timeout, self._batch = timeout, batch
+        self.name = f"{model} at {tellable(url)}"
+        self._model, self._batch = model, batch
+        self._exchange = Exchange(url, key=key.strip(), timeout=timeout)
         self._patience = _Patience(clock)
 
     def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:
@@ -249,115 +243,21 @@ class Endpoint:
         return ""
 
     def _ask(self, texts: list[str]) -> Matrix:
-        body = json.dumps({"model": self._model, "input": texts}).encode()
-        most, deadline = 256 * 1024 * len(texts) + 65_536, time.monotonic() + self._timeout
         try:
-            request = urllib.request.Request(self._url, body, self._headers())  # noqa: S310  (http only, below)
-            with self._opener.open(request, timeout=self._timeout) as answer:
-                return _vectors(json.loads(_whole(answer, most, deadline)), len(texts))
+            most = 256 * 1024 * len(texts) + 65_536
+            return _vectors(self._exchange({"model": self._model, "input": texts}, most=most), len(texts))
         except urllib.error.HTTPError as error:
-            error.close()
             kind = _TooMuch if error.code in _REFUSES_SIZE else EmbeddingUnavailable
             raise kind(self._problem(error)) from None
         except TimeoutError as error:
             if len(texts) > 1:  # it was reached and is slow: less at once next time
                 self._batch = max(self._batch // 2, 1)
             raise EmbeddingUnavailable(self._problem(error)) from error
-        except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
+        except FAILURES as error:
             raise EmbeddingUnavailable(self._problem(error)) from error
-
-    def _headers(self) -> dict[str, str]:
-        """Raises ValueError before anything else can fail on a secret and quote it."""
-        headers = {"Content-Type": "application/json"}
-        if _USER.search(self._url):
-            raise ValueError("the address must not hold a user or a password")
-        if not (self._key.isascii() and self._key.isprintable()):
-            raise ValueError("the key has characters that a header cannot carry")
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
-        return headers
-
-    @functools.cached_property
-    def _opener(self) -> urllib.request.OpenerDirector:
-        """HTTP and nothing else: a redirection would take the key along, a `file:` would read the disk."""
-        opener = urllib.request.OpenerDirector()
-        for handler in (
-            urllib.request.ProxyHandler(),
-            urllib.request.UnknownHandler(),
-            _Http(),
-            _Https(),
-            urllib.request.HTTPDefaultErrorHandler(),
-            urllib.request.HTTPErrorProcessor(),
-        ):
-            opener.add_handler(handler)
-        return opener
 
     def _problem(self, error: Exception) -> str:
         return f"{self.name} does not answer: {shown(said(error))}"
-
-
-class _InTime(http.client.HTTPConnection):
-    """Its time limit is that of the whole exchange: the usual one begins anew with every line received."""
-
-    def __init__(self, host: str, **options: Any) -> None:
-        super().__init__(host, **options)
-        self._deadline = time.monotonic() + (self.timeout or 0.0)
-        self.response_class = self._response  # type: ignore[assignment]  # it is only ever called
-
-    def connect(self) -> None:
-        self.timeout = _left(self._deadline)
-        super().connect()
-
-    def send(self, data: Any) -> None:
-        if self.sock is None:
-            self.connect()
-        self.sock.settimeout(_left(self._deadline))
-        super().send(data)
-
-    def _response(self, sock: socket.socket, *options: Any, **named: Any) -> http.client.HTTPResponse:
-        response = http.client.HTTPResponse(sock, *options, **named)
-        response.fp = io.BufferedReader(_ReadInTime(response.fp.detach(), sock, self._deadline))
-        return response
-
-
-class _SecureInTime(_InTime, http.client.HTTPSConnection):
-    """The same, encrypted."""
-
-
-class _ReadInTime(io.RawIOBase):
-    """What a socket receives until the deadline."""
-
-    def __init__(self, received: io.RawIOBase, sock: socket.socket, deadline: float) -> None:
-        self._received, self._sock, self._deadline = received, sock, deadline
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int | None:
-        self._sock.settimeout(_left(self._deadline))
-        return self._received.readinto(buffer)
-
-    def close(self) -> None:
-        self._received.close()
-        super().close()
-
-
-def _left(deadline: float) -> float:
-    """Raises TimeoutError where nothing is."""
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError("timed out")
-    return left
-
-
-class _Http(urllib.request.HTTPHandler):
-    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(_InTime, req)
-
-
-class _Https(urllib.request.HTTPSHandler):
-    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(_SecureInTime, req)
 
 
 class _TooMuch(EmbeddingUnavailable):
@@ -435,24 +335,6 @@ def unit(vectors: Matrix) -> Matrix:
     lengths = np.sqrt(np.vecdot(exactly, exactly))[:, None]
     scaled: Matrix = (vectors / np.maximum(lengths, 1e-9)).astype(np.float32)
     return scaled
-
-
-def _tellable(url: str) -> str:
-    """An address without what may be secret in it: logs and file names show it."""
-    return _USER.sub("//", re.split("[?#]", url, maxsplit=1)[0])
-
-
-def _whole(answer: Any, most: int, deadline: float) -> bytes:
-    """All that an endpoint sends: not more than `most`, not later than the deadline. Raises OSError."""
-    parts: list[bytes] = []
-    while part := answer.read1(65_536):
-        parts.append(part)
-        most -= len(part)
-        if most < 0:
-            raise OSError("the answer is too long")
-        if time.monotonic() > deadline:
-            raise TimeoutError("timed out")
-    return b"".join(parts)
 
 
 def _vectors(answer: Any, count: int) -> Matrix:
