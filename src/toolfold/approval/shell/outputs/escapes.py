@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import re
 
+from toolfold.approval.shell.grammar import ANSI_NAMED
 from toolfold.approval.shell.outputs.bounds import whole
 from toolfold.approval.shell.words import GAP, LONGEST
 
 __all__ = ["formatted", "hides", "unescaped"]
 
-_SIMPLE = {
-    "a": "\a",
-    "b": "\b",
-    "e": "\033",
-    "E": "\033",
-    "f": "\f",
-    "n": "\n",
-    "r": "\r",
-    "t": "\t",
-    "v": "\v",
-}
 _NUMBERS = r"x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})"
 # echo knows octal numbers only behind a zero, a format takes three digits, %b both. A format has no \\c.
 _ECHO = re.compile(rf"\\(?:{_NUMBERS}|0([0-7]{{0,3}})|(c)|(.))", re.DOTALL)
@@ -52,7 +42,7 @@ def _one(found: re.Match[str]) -> str:
     if short or long:
         number = int(short or long, 16)
         return chr(number) if number < 0x110000 and not 0xD800 <= number < 0xE000 else GAP
-    return _SIMPLE.get(other, "\\" + other if other not in "\\\"'?/" else other)
+    return ANSI_NAMED.get(other, "\\" + other if other not in "\\\"'?/" else other)
 
 
 def formatted(template: str, arguments: list[str]) -> str:
