@@ -230,7 +230,7 @@ class _Legs:
         shown, why = reasons(tool, found=any(tool.name in each for each in self._ranks.values()))
         return Explained(
             name=tool.name,
-            source=tool.source.name or tool.toolset,
+            source=tool.server,
             shown=shown,
             why=why,
             ranks={
