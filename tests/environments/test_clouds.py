@@ -222,5 +222,39 @@ async def test_what_ran_leaves_no_note(name: str, options: Options) -> None:
         await until(tidy)
 
 
+async def test_what_had_to_be_ended_by_force_leaves_no_note(name: str, options: Options, token: str) -> None:
+    async with Environment(make(name, options)) as environment:
+        running = await environment.start(f"trap '' TERM; export MARK={token}; while :; do sleep 86400; done")
+        await asleep_somewhere(token)
+        await environment.finish(running)
+        assert len(_found(options, "pipes.*")) <= 1
+        await gone_everywhere(token)
+
+
+@pytest.mark.parametrize("name", ["daytona"])  # the other one has none for a command this short
+async def test_a_killed_client_leaves_no_note(name: str, options: Options) -> None:
+    wanted = {**options, **SHORT_LEASE}
+    program = (
+        "import asyncio\n"
+        "from tests.environments.clouds import MAKERS\n"
+        "from toolfold.environments import Environment\n"
+        f"environment = Environment(MAKERS[{name!r}]({wanted!r}))\n"
+        "said = lambda text: print(text, end='', flush=True)\n"
+        f"asyncio.run(environment.run('echo up; {FOREVER}', listener=said))\n"
+    )
+    client = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", program), stdout=asyncio.subprocess.PIPE
+    )
+    assert client.stdout is not None
+    assert await client.stdout.readline() == b"up\n"
+    client.kill()
+    await client.wait()
+
+    async def tidy() -> bool:
+        return not _found(options, "pipes.*")
+
+    await until(tidy)
+
+
 def _found(options: Options, pattern: str) -> list[Path]:
     return list(Path(options["notes"]).glob(pattern))

@@ -17,7 +17,7 @@ from tests.environments.places import traces
 from toolfold.environments import Bounds, Environment, Process, Running, Size
 from toolfold.errors import CallError, EnvironmentFailed
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 FOREVER = "sleep 86400"
 # Without its environment, in a session of its own, and its parent is gone.
 SHAKEN_OFF = (

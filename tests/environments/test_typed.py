@@ -1,15 +1,23 @@
-"""Words between the bytes of a program, in whatever pieces they come."""
+"""Words between the bytes of a program, in whatever pieces they come, and a program behind a terminal."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolfold.environments.typed import Words
+from toolfold.environments import Size
+from toolfold.environments.client import Client
+from toolfold.environments.typed import Typed, Words
 
 MARK = "unguessable"
+PATIENCE = 60.0
 _BYTES = st.one_of(
     st.binary(max_size=20), st.sampled_from([b"\x1e", b"\x1eungues", b"\x1eunguessable", b"\x1e\x1e"])
 )
@@ -39,3 +47,89 @@ def test_a_byte_that_begins_no_word_waits_for_the_next_one_only() -> None:
     words = Words(MARK)
     assert words.split(b"before \x1e") == [b"before "]
     assert words.split(b"after") == [b"\x1eafter"]
+
+
+class Here:
+    """A terminal on this machine."""
+
+    def __init__(self, path: str = os.environ["PATH"]) -> None:
+        self._client = Client.start(["sh"], env={"PATH": path}, pty=Size(), cwd="/")
+        self.shown = b""
+
+    async def show(self, typed: Typed) -> None:
+        while data := await self._client.read():
+            self.shown += data
+            await typed.arrived(data)
+
+    async def send(self, data: bytes) -> None:
+        await self._client.write(data)
+
+    async def closed(self) -> tuple[int | None, str]:
+        return await self._client.wait(), ""
+
+    async def resize(self, size: Size) -> None:
+        self._client.resize(size)
+
+    async def hang_up(self) -> None:
+        """As far away, where the terminal stays."""
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+class Lost(Here):
+    """One on which our last words do not arrive."""
+
+    async def send(self, data: bytes) -> None:
+        if data not in (b"e\n", b"q\n"):
+            await super().send(data)
+
+
+@asynccontextmanager
+async def typed(line: Here, folder: Path, *argv: str, lease: int = 60) -> AsyncIterator[Typed]:
+    """A program that is reached through a terminal."""
+    channel = Typed(terminal=False, lease=lease)
+    showing = asyncio.create_task(line.show(channel))
+    try:
+        await channel.begin(line, str(folder), argv)
+        yield channel
+    finally:
+        await channel.close()
+        await line.close()
+        await showing
+
+
+def left(folder: Path) -> list[Path]:
+    return list(folder.glob("pipes.*"))
+
+
+async def test_how_a_program_ended_is_heard_after_all_that_it_wrote(tmp_path: Path) -> None:
+    late = tmp_path / "dd"  # passes nothing on before there is no more to come
+    late.write_text(
+        f"#!/bin/sh\nPATH={os.environ['PATH']}\n"
+        'case $* in *bs=16384*) cat >"$0.held"; exec dd "$@" <"$0.held" ;; esac\nexec dd "$@"\n'
+    )
+    late.chmod(0o700)
+    line = Here(f"{tmp_path}:{os.environ['PATH']}")
+    async with typed(line, tmp_path, "sh", "-c", "echo written; exit 7") as channel:
+        assert await channel.wait() == 7
+        assert line.shown.index(b"written\n") < line.shown.index(b" x 7 ")
+        assert await channel.read() == b"written\n"
+
+
+async def test_what_nobody_reads_is_not_waited_for_after_goodbye(tmp_path: Path) -> None:
+    line = Here()
+    async with typed(line, tmp_path, "head", "-c", "30000000", "/dev/zero") as channel:
+        await channel.read()
+        await channel.close()
+        async with asyncio.timeout(PATIENCE):
+            await line.closed()
+    assert left(tmp_path) == []
+
+
+async def test_a_program_that_ended_leaves_nothing_although_nobody_says_goodbye(tmp_path: Path) -> None:
+    line = Lost()
+    async with typed(line, tmp_path, "true", lease=1):
+        async with asyncio.timeout(PATIENCE):
+            await line.closed()
+    assert left(tmp_path) == []

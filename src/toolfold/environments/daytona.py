@@ -37,7 +37,11 @@ IDLE_MINUTES_WITHOUT_OWNER = 5
 
 _INSTALL = "Install it: pip install 'toolfold[daytona]'."
 _KEY = "Set DAYTONA_API_KEY; Daytona's dashboard makes one."
-_TIDY = "mkdir -p {home} {notes}; find {notes} -maxdepth 1 -name 'pipes.*' -mtime +0 -exec rm -rf {{}} +"
+# A program that is reached through a terminal has a folder with its own number in its name.
+_TIDY = (
+    "mkdir -p {home} {notes}; "
+    'for each in {notes}/pipes.*; do [ -e "/proc/${{each##*.}}" ] || rm -rf "$each"; done'
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +139,7 @@ class Daytona(Backend):
     async def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], pty: Size | None) -> Channel:
         if self._sandbox is None:
             raise EnvironmentFailed("daytona is closed.", advice="Open it again.")
-        typed = Typed(terminal=pty is not None)
+        typed = Typed(terminal=pty is not None, lease=self.lease)
         try:
             line = await within(USE_SECONDS, _Line.open(self._sandbox, typed, env, pty or Size()))
             await typed.begin(line, self.folder, argv)

@@ -77,8 +77,9 @@ class Words:
 class Typed:
     """A program at the other end, as a Channel. Give what the terminal shows to `arrived`."""
 
-    def __init__(self, *, terminal: bool) -> None:
-        self._terminal = terminal
+    def __init__(self, *, terminal: bool, lease: int) -> None:
+        """What makes it a pipe goes so many seconds after the program, where nobody lets it go before."""
+        self._terminal, self._lease = terminal, lease
         self._mark = secrets.token_hex(12)
         self._words = Words(self._mark)
         self._line: Line | None = None
@@ -97,7 +98,7 @@ class Typed:
         """Start the program. Raises EnvironmentFailed."""
         self._line = line
         self._working(self._attend(line))
-        arguments = (self._mark, *argv) if self._terminal else (self._mark, folder, *argv)
+        arguments = (self._mark, *argv) if self._terminal else (self._mark, folder, str(self._lease), *argv)
         text = with_arguments("terminal" if self._terminal else "pipe", *arguments).encode()
         try:
             async with asyncio.timeout(READY_SECONDS):
@@ -132,7 +133,7 @@ class Typed:
                 data = self._shown.popleft()
                 if data is not None:
                     return data
-                await self._say(b"a\n")
+                self._working(self._say(b"a\n"))  # what has arrived need not wait for what goes out
             if self._over:
                 return b""
             self._news.clear()
@@ -205,13 +206,14 @@ class Typed:
 
     def _end(self, code: int, complaint: str) -> None:
         self._over = True
-        if not self._exit.done():
-            self._exited(code, complaint)
+        self._exited(code, complaint)
         if not self._ready.done():
             self._ready.set_result(False)
         self._news.set()
 
     def _exited(self, code: int, complaint: str) -> None:
+        if self._exit.done():  # it may be heard after we have let go of it
+            return
         self._exit.set_result(code)
         self._complaint = complaint
         for _ in range(MOST_PIECES):  # whoever waits to write need not wait any longer

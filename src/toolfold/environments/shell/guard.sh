@@ -104,6 +104,9 @@ end() {
     naps=$((naps + 1))
     [ "$naps" -lt 50 ] || return 1
   done
+  for pid in $known; do
+    [ ! -e "pipes.$pid" ] || rm -rf "pipes.$pid"  # it would have done so itself
+  done
 }
 
 # Its supervisor notes how it ended, unless it had to go the same way.
