@@ -25,6 +25,7 @@ from toolfold.runtime import Runtime, open_runtime
 
 FAULTY = str(Path(__file__).parents[1] / "mcp" / "fault_server.py")
 ERAS = ("legacy", "2026-07-28")
+PATIENCE = 60.0
 
 
 def faulty(*words: str, **settings: Any) -> dict[str, Any]:
@@ -42,7 +43,7 @@ class Served:
     async def client(self, era: str = "legacy", *, token: str = "", **options: Any) -> AsyncIterator[Client]:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=30) as http,
+            httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http,
             Client(streamable_http_client(self.url, http_client=http), mode=era, **options) as client,
         ):
             yield client
@@ -51,7 +52,7 @@ class Served:
 @contextmanager
 def serving(home: Path, servers: dict[str, Any], **overrides: Any) -> Iterator[Served]:
     """A gateway in front of these servers."""
-    settings = {"mcp.servers": servers, "mcp.wait_seconds": 30.0, **overrides}
+    settings = {"mcp.servers": servers, "mcp.wait_seconds": 60.0, **overrides}
     config = load_config(overrides=settings, env={"TOOLFOLD_HOME": str(home), "PATH": "/usr/bin:/bin"})
     tokens = Tokens(home / "tokens.json")
     with open_runtime(config, behind_gateway=True) as runtime, _listening() as listening:
@@ -74,8 +75,8 @@ def _listening() -> Iterator[socket.socket]:
         yield listening
 
 
-def _until(condition: Any, seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
+def _until(condition: Any) -> None:
+    end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, "it did not come to pass"
         time.sleep(0.02)

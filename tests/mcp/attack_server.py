@@ -43,6 +43,9 @@ class Server:
         for line in sys.stdin.buffer:
             message = json.loads(line)
             method, id_ = message.get("method"), message.get("id")
+            if id_ == "later":
+                told = (message.get("result") or {}).get("action")
+                print("was told later:", told, file=sys.stderr, flush=True)
             if method is None or id_ is None:
                 continue
             answer = getattr(self, "on_" + method.replace("/", "_"), None)
@@ -156,7 +159,9 @@ class Server:
             send({"jsonrpc": "2.0", "id": f"q{number}", "method": "elicitation/create", "params": asked})
         yes = 0
         for _ in range(int(rest)):
-            yes += (json.loads(sys.stdin.buffer.readline()).get("result") or {}).get("action") == "accept"
+            said = (json.loads(sys.stdin.buffer.readline()).get("result") or {}).get("action")
+            print("was told at once:", said, file=sys.stderr, flush=True)
+            yes += said == "accept"
         return text(str(yes))
 
     def do_refuse(self, id_: Any, params: Any, rest: str) -> Any:
@@ -200,10 +205,11 @@ class Server:
         send({"jsonrpc": "2.0", "id": id_, "error": {"code": -32000, "message": f"{ESCAPE}failed"}})
 
     def do_later(self, id_: Any, params: Any, rest: str) -> Any:
-        """Ask a person after the call is over."""
+        """Ask a person after the call is over, as soon as a file is there."""
 
         def ask() -> None:
-            time.sleep(0.5)
+            while not os.path.exists(rest):  # noqa: PTH110 - it starts fast
+                time.sleep(0.02)
             asked = {"message": "later", "requestedSchema": {"type": "object", "properties": {}}}
             send({"jsonrpc": "2.0", "id": "later", "method": "elicitation/create", "params": asked})
 
