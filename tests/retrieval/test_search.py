@@ -19,6 +19,7 @@ from toolfold.registry import Registry
 from toolfold.retrieval.embedding import Embedder, Function, Light
 from toolfold.retrieval.index import Index
 from toolfold.retrieval.indexing import Indexer
+from toolfold.retrieval.need import Need
 from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.search import Hit, Mode, Retriever, Searcher
 
@@ -244,6 +245,26 @@ def test_a_model_whose_vectors_changed_their_length_is_left_out_aloud(
     searcher = Searcher(Counting("abc").embedder, None)
     assert [hit.name for hit in searcher.search(index, "weather")] == ["weather_forecast"]
     assert "another length" in caplog.text
+
+
+def test_a_search_asks_nobody_whether_a_tool_is_needed() -> None:
+    def judge() -> Need:
+        pytest.fail("nobody reads what it says")
+
+    model = Counting()
+    searcher = Searcher(model.embedder, None, judge=judge)
+    assert searcher.search(indexed(CATALOG, model.embedder), "weather")
+
+
+def test_what_the_legs_say_is_told_of_the_message_as_a_whole() -> None:
+    model = Counting()
+    index = indexed(CATALOG, model.embedder)
+    model.asked()
+    message = "Tell me the weather in Porto. Then send a mail to Ana about the invoice."
+    assert Searcher(model.embedder, None).search(index, message)
+    assert model.asked() > 1
+    assert Searcher(model.embedder, None).legs(index, message, None)["semantic"]
+    assert model.asked() == 1
 
 
 def test_a_semantic_leg_finds_what_shares_no_word() -> None:
