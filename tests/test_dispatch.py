@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -56,8 +57,8 @@ class Line:
     events: list[tuple[str, Any]] = field(default_factory=list)
     approver: Approver | None = None
     granted: frozenset[str] | None = None
-    timeout: float = 10
-    hook_timeout: float = 10
+    timeout: float = 60
+    hook_timeout: float = 60
     max_parallel: int = 8
     max_chars: int = 50_000
 
@@ -80,7 +81,7 @@ class Line:
         return Dispatch(
             hooks=self.hooks,
             validate=Validation(),
-            approval=Approval(self.approver, self.loops, timeout=10),
+            approval=Approval(self.approver, self.loops, timeout=60),
             loops=self.loops,
             results=Results(self.folder, max_chars=self.max_chars),
             redact=Redaction([SECRET]),
@@ -268,7 +269,7 @@ async def test_a_hanging_hook_before_a_call_refuses_it_and_the_tool_does_not_run
     line = Line(tmp_path, hook_timeout=0.02)
     line.recording()
     go_on = threading.Event()
-    line.hooks.add(PRE, lambda *_: go_on.wait(30))
+    line.hooks.add(PRE, lambda *_: go_on.wait(60))
     assert "did not answer within 0.02 s" in await line.error()
     go_on.set()
     assert line.events == []
@@ -597,18 +598,18 @@ async def test_a_blocking_handler_out_of_time_is_told_and_nobody_waits_for_it(li
     noticed = threading.Event()
 
     def endless(_args: Json, context: CallContext) -> None:
-        if context.cancelled.wait(10):
+        if context.cancelled.wait(60):
             noticed.set()
 
     line.add(endless, timeout=0.02)
     assert await line.error() == "Tool execution failed: Timeout: 'probe' did not end within 0.02 s."
-    assert await asyncio.to_thread(noticed.wait, 10)
+    assert await asyncio.to_thread(noticed.wait, 60)
 
 
 async def test_a_blocking_handler_that_notices_nothing_holds_up_nobody(line: Line) -> None:
     go_on = threading.Event()
-    line.add(lambda args: go_on.wait(30), timeout=0.02)
-    async with asyncio.timeout(10):
+    line.add(lambda args: go_on.wait(180), timeout=0.02)
+    async with asyncio.timeout(60):
         assert "did not end within" in await line.error()
     go_on.set()
 
@@ -624,7 +625,7 @@ async def test_a_handler_that_will_not_be_cancelled_holds_up_nobody(line: Line) 
 
     line.add(endless, timeout=0.02)
     before = asyncio.all_tasks()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert "did not end within 0.02 s" in await line.error()
     assert asyncio.all_tasks() == before
 
@@ -643,7 +644,7 @@ async def test_an_answer_that_comes_too_late_is_not_given(line: Line) -> None:
 
 async def test_a_tool_without_a_limit_of_its_own_has_the_configured_one(line: Line) -> None:
     line.timeout = 0.02
-    line.add(lambda args, context: context.cancelled.wait(10))
+    line.add(lambda args, context: context.cancelled.wait(60))
     assert "did not end within 0.02 s" in await line.error()
 
 
@@ -653,7 +654,7 @@ async def test_a_tool_with_a_longer_limit_of_its_own_has_that(line: Line) -> Non
         return "in time"
 
     line.timeout = 0.01
-    line.add(waits, timeout=10)
+    line.add(waits, timeout=60)
     assert (await line.call()).text == '{"result":"in time"}'
 
 
@@ -673,7 +674,7 @@ async def test_cancelling_a_call_cancels_an_async_handler(line: Line) -> None:
     line.add(endless)
     line.hooks.add(POST, lambda *_: line.events.append(("after", None)))
     task = asyncio.create_task(line.call())
-    await asyncio.wait_for(inside.wait(), 10)
+    await asyncio.wait_for(inside.wait(), 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -685,16 +686,16 @@ async def test_cancelling_a_call_tells_a_blocking_handler(line: Line) -> None:
 
     def endless(_args: Json, context: CallContext) -> None:
         inside.set()
-        if context.cancelled.wait(10):
+        if context.cancelled.wait(60):
             noticed.set()
 
     line.add(endless)
     task = asyncio.create_task(line.call())
-    assert await asyncio.to_thread(inside.wait, 10)
+    assert await asyncio.to_thread(inside.wait, 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert await asyncio.to_thread(noticed.wait, 10)
+    assert await asyncio.to_thread(noticed.wait, 60)
 
 
 async def test_cancelling_while_somebody_is_asked_runs_nothing(line: Line) -> None:
@@ -708,7 +709,7 @@ async def test_cancelling_while_somebody_is_asked_runs_nothing(line: Line) -> No
     line.recording(effects=["destructive"])
     line.approver = think
     task = asyncio.create_task(line.call())
-    await asyncio.wait_for(inside.wait(), 10)
+    await asyncio.wait_for(inside.wait(), 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -731,7 +732,7 @@ async def test_cancelling_a_reply_cancels_all_of_its_calls(line: Line) -> None:
     line.add(endless, parallel=True)
     line.recording("later")
     task = asyncio.create_task(line.all(ToolCall("probe"), ToolCall("probe"), ToolCall("later")))
-    await asyncio.wait_for(both.wait(), 10)
+    await asyncio.wait_for(both.wait(), 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -889,11 +890,11 @@ async def test_parallel_tools_run_side_by_side(line: Line, is_async: bool) -> No
     met = asyncio.Barrier(3)
 
     def meet(_: Json) -> str:
-        together.wait(10)
+        together.wait(60)
         return "met"
 
     async def meet_async(_: Json) -> str:
-        await asyncio.wait_for(met.wait(), 10)
+        await asyncio.wait_for(met.wait(), 60)
         return "met"
 
     line.add(meet_async if is_async else meet, parallel=True)
@@ -957,7 +958,7 @@ async def test_results_stand_in_the_order_of_the_calls_whoever_ends_first(line: 
     gates[3].set()
 
     async def backwards(args: Json) -> int:
-        await asyncio.wait_for(gates[args["n"]].wait(), 10)
+        await asyncio.wait_for(gates[args["n"]].wait(), 60)
         ended.append(args["n"])
         gates[args["n"] - 1].set()
         return int(args["n"])
@@ -984,7 +985,7 @@ async def test_no_more_calls_run_at_once_than_configured(line: Line) -> None:
         peak = max(peak, inside)
         if inside == 3:
             full.set()
-        await asyncio.wait_for(full.wait(), 10)
+        await asyncio.wait_for(full.wait(), 60)
         for _turn in range(10):
             await asyncio.sleep(0)
         inside -= 1
@@ -1007,7 +1008,7 @@ async def test_one_failing_call_does_not_disturb_the_others(line: Line) -> None:
     line.add(failing, "fails", parallel=True)
     line.add(cancels_itself, "cancels", parallel=True)
     line.add(exits, "exits", parallel=True)
-    line.add(lambda args, context: context.cancelled.wait(10), "hangs", parallel=True, timeout=0.02)
+    line.add(lambda args, context: context.cancelled.wait(60), "hangs", parallel=True, timeout=0.02)
     names = ["good", "fails", "good", "cancels", "exits", "hangs", "missing", nothing, "good"]
     results = await line.all(*[ToolCall(name) for name in names])
     assert [result.ok for result in results] == [name == "good" for name in names]
@@ -1029,11 +1030,11 @@ async def test_a_call_out_of_time_does_not_tell_its_neighbours_to_stop(line: Lin
     over = threading.Event()
 
     def patient(_args: Json, context: CallContext) -> None:
-        over.wait(10)
+        over.wait(60)
         seen.append(context.cancelled.is_set())
 
     def endless(_args: Json, context: CallContext) -> None:
-        context.cancelled.wait(10)
+        context.cancelled.wait(60)
         over.set()
 
     line.add(patient, "patient", parallel=True)
@@ -1057,7 +1058,7 @@ def test_a_cached_async_client_lives_on_between_synchronous_calls(opened: Opened
     async def use(_: Json) -> str:
         client = cached.setdefault("client", asyncio.Event())
         asyncio.get_running_loop().call_soon(client.set)
-        await asyncio.wait_for(client.wait(), 10)  # an event of another loop would raise here
+        await asyncio.wait_for(client.wait(), 60)  # an event of another loop would raise here
         client.clear()
         return "used"
 
@@ -1090,7 +1091,7 @@ def test_synchronous_calls_from_many_threads_are_all_answered(opened: Opened) ->
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert answers == {number: number * 2 for number in range(16)}
 
 
@@ -1109,7 +1110,7 @@ def test_ctrl_c_stops_a_running_tool_of_either_kind_and_leaves_nothing_behind(tm
 
         def blocking(args, context):
             print("ready", flush=True)
-            if context.cancelled.wait(30):
+            if context.cancelled.wait(60):
                 told.set()
 
         from toolfold import ToolCall
@@ -1119,10 +1120,10 @@ def test_ctrl_c_stops_a_running_tool_of_either_kind_and_leaves_nothing_behind(tm
             try:
                 runtime.session(["t"]).call_all_sync([ToolCall("endless"), ToolCall("blocking")])
             except KeyboardInterrupt:
-                print("told", told.wait(10), flush=True)
+                print("told", told.wait(60), flush=True)
         for thread in threading.enumerate():
             if thread is not threading.main_thread():
-                thread.join(10)
+                thread.join(60)
         gc.collect()
         print("threads", len(threading.enumerate()), flush=True)
     """
@@ -1137,9 +1138,9 @@ def test_ctrl_c_stops_a_running_tool_of_either_kind_and_leaves_nothing_behind(tm
     )
     assert process.stdout is not None
     try:
-        assert process.stdout.readline() == "ready\n", process.communicate(timeout=30)[1]
+        assert process.stdout.readline() == "ready\n", process.communicate(timeout=60)[1]
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
     finally:
         process.kill()
     assert (process.returncode, err) == (0, "")
@@ -1148,4 +1149,6 @@ def test_ctrl_c_stops_a_running_tool_of_either_kind_and_leaves_nothing_behind(tm
 
 async def test_a_call_says_how_long_it_took(line: Line) -> None:
     line.recording()
-    assert 0 < (await line.call()).milliseconds < 10_000
+    begun = time.monotonic()
+    told = (await line.call()).milliseconds
+    assert 0 < told <= (time.monotonic() - begun) * 1_000

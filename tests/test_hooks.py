@@ -31,7 +31,7 @@ async def loops() -> AsyncIterator[Loops]:
 
 @pytest.fixture
 def hooks(loops: Loops) -> Hooks:
-    return Hooks(loops, timeout=10)
+    return Hooks(loops, timeout=60)
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ async def test_a_blocking_hook_that_hangs_refuses(hasty: Hooks) -> None:
     go_on = threading.Event()
 
     def hang(*_: object) -> None:
-        go_on.wait(30)
+        go_on.wait(60)
 
     hasty.add(PRE, hang)
     assert await refusal(hasty) == (
@@ -159,7 +159,7 @@ async def test_an_async_hook_that_hangs_refuses_though_it_will_not_be_cancelled(
                 continue
 
     hasty.add(PRE, hang)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert "did not answer" in await refusal(hasty)
 
 
@@ -183,7 +183,7 @@ async def test_cancelling_the_caller_is_no_refusal(hooks: Hooks) -> None:
 
     hooks.add(PRE, wait)
     task = asyncio.create_task(hooks.before(TOOL, {}, CONTEXT))
-    await asyncio.wait_for(inside.wait(), 10)
+    await asyncio.wait_for(inside.wait(), 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -230,7 +230,7 @@ async def test_a_hook_after_a_call_that_fails_is_logged_and_the_result_stands(
 
 async def test_a_hook_after_a_call_that_hangs_is_left_behind_and_the_result_stands(hasty: Hooks) -> None:
     go_on = threading.Event()
-    hasty.add(POST, lambda *_: go_on.wait(30))
+    hasty.add(POST, lambda *_: go_on.wait(60))
     assert await after(hasty) is RESULT
     go_on.set()
 

@@ -43,11 +43,11 @@ def open_files() -> int:
 
 def wait_until(condition: Callable[[], bool]) -> None:
     tick = threading.Event()
-    for _ in range(1000):
+    for _ in range(6_000):
         if condition():
             return
         tick.wait(0.01)
-    raise AssertionError("it did not come about in ten seconds")
+    raise AssertionError("it did not come about in a minute")
 
 
 # -- callers from no loop -------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def test_an_async_client_opened_in_one_call_lives_on_in_the_next(loops: Loops, e
             cached.append(await asyncio.open_connection("127.0.0.1", echo))
         reader, writer = cached[0]
         writer.write(word + b"\n")
-        return await asyncio.wait_for(reader.readline(), 10)
+        return await asyncio.wait_for(reader.readline(), 60)
 
     async def hang_up() -> None:
         cached[0][1].close()
@@ -123,7 +123,7 @@ def test_a_subprocess_can_be_awaited_on_the_kept_loop(loops: Loops) -> None:
 
     assert loops.run(shell()) == b"hello\n"
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(loops.run, shell()).result(10) == b"hello\n"
+        assert pool.submit(loops.run, shell()).result(60) == b"hello\n"
 
 
 # -- callers from a running loop ------------------------------------------------------------------------
@@ -172,11 +172,11 @@ def test_every_thread_has_a_loop_of_its_own(loops: Loops) -> None:
     together = threading.Barrier(4)
 
     def work() -> tuple[asyncio.AbstractEventLoop, asyncio.AbstractEventLoop]:
-        together.wait(10)
+        together.wait(60)
         return loops.run(here()), loops.run(here())
 
     with ThreadPoolExecutor(4) as pool:
-        pairs = [future.result(10) for future in [pool.submit(work) for _ in range(4)]]
+        pairs = [future.result(60) for future in [pool.submit(work) for _ in range(4)]]
     assert all(first is second for first, second in pairs)
     assert len({id(first) for first, _ in pairs}) == 4
 
@@ -186,7 +186,7 @@ def test_the_loop_of_a_thread_is_closed_when_the_thread_ends(loops: Loops) -> No
     for _ in range(3):
         thread = threading.Thread(target=lambda: used.append(loops.run(here())))
         thread.start()
-        thread.join(10)
+        thread.join(60)
     wait_until(lambda: all(loop.is_closed() for loop in used))
     assert len(used) == 3
 
@@ -208,7 +208,7 @@ def test_tasks_left_on_a_loop_are_cancelled_when_its_thread_ends(loops: Loops) -
 
     thread = threading.Thread(target=lambda: loops.run(start()))
     thread.start()
-    thread.join(10)
+    thread.join(60)
     wait_until(lambda: ended == ["background"])
 
 
@@ -220,7 +220,7 @@ def test_a_hundred_threads_leave_no_file_descriptors_behind(loops: Loops) -> Non
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
     gc.collect()
     wait_until(lambda: open_files() <= before)
 
@@ -231,7 +231,7 @@ def test_a_hundred_threads_leave_no_file_descriptors_behind(loops: Loops) -> Non
 def test_closing_closes_the_loops_of_threads_that_still_live() -> None:
     loops = Loops()
     with ThreadPoolExecutor(1) as pool:
-        theirs, mine = pool.submit(loops.run, here()).result(10), loops.run(here())
+        theirs, mine = pool.submit(loops.run, here()).result(60), loops.run(here())
         loops.close()
         assert theirs.is_closed()
         assert mine.is_closed()
@@ -250,16 +250,16 @@ def test_closing_in_the_middle_of_a_call_lets_the_call_end_and_then_closes_its_l
 
     async def slow() -> asyncio.AbstractEventLoop:
         inside.set()
-        await asyncio.to_thread(go_on.wait, 10)
+        await asyncio.to_thread(go_on.wait, 60)
         return asyncio.get_running_loop()
 
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(loops.run, slow())
-        assert inside.wait(10)
+        assert inside.wait(60)
         loops.close()
         gc.collect()
         go_on.set()
-        used = call.result(10)
+        used = call.result(60)
         wait_until(used.is_closed)
 
 
@@ -321,7 +321,7 @@ def test_a_task_that_will_not_be_cancelled_cannot_hold_up_the_end() -> None:
     used = loops.run(start())
     ending = threading.Thread(target=loops.close, daemon=True)
     ending.start()
-    ending.join(20)
+    ending.join(60)
     assert not ending.is_alive()
     assert used.is_closed()
 
@@ -341,7 +341,7 @@ async def test_a_task_that_will_not_be_cancelled_cannot_hold_up_a_caller(loops: 
         given.append(loops.run(start()))
 
     call.start()
-    call.join(20)
+    call.join(60)
     assert given == ["done"]
 
 
@@ -370,7 +370,7 @@ def test_an_async_generator_left_open_is_finished_at_the_end() -> None:
 
 async def test_blocking_code_does_not_block_the_loop(loops: Loops) -> None:
     go_on = threading.Event()
-    blocked = asyncio.create_task(loops.call(go_on.wait, 10))
+    blocked = asyncio.create_task(loops.call(go_on.wait, 60))
     await asyncio.sleep(0)
     go_on.set()  # reached only because the loop was free
     assert await blocked is True
@@ -413,7 +413,7 @@ async def test_blocking_code_that_tries_to_end_more_than_itself_only_fails(
 
 async def test_only_so_many_threads_may_hang_at_once(loops: Loops) -> None:
     go_on = threading.Event()
-    hanging = [asyncio.create_task(loops.in_thread(lambda: go_on.wait(30))) for _ in range(MOST_THREADS)]
+    hanging = [asyncio.create_task(loops.in_thread(lambda: go_on.wait(120))) for _ in range(MOST_THREADS)]
     await asyncio.sleep(0)
     with pytest.raises(RuntimeError, match="earlier calls still run"):
         await loops.in_thread(lambda: None)
@@ -424,15 +424,15 @@ async def test_only_so_many_threads_may_hang_at_once(loops: Loops) -> None:
 
 async def test_code_that_never_ends_leaves_threads_to_those_who_judge_and_prepare(loops: Loops) -> None:
     go_on = threading.Event()
-    hanging = [asyncio.create_task(loops.within(30, go_on.wait, 30)) for _ in range(MOST_FOREIGN)]
+    hanging = [asyncio.create_task(loops.within(120, go_on.wait, 120)) for _ in range(MOST_FOREIGN)]
     await asyncio.sleep(0.05)
     with pytest.raises(RuntimeError, match=f"{MOST_FOREIGN} earlier calls still run"):
-        await loops.within(30, lambda: "handler")
-    assert await loops.within(30, lambda: "judged", most=MOST_ASKED) == "judged"
+        await loops.within(60, lambda: "handler")
+    assert await loops.within(60, lambda: "judged", most=MOST_ASKED) == "judged"
     assert await loops.in_thread(lambda: "prepared") == "prepared"
     go_on.set()
     assert all(await asyncio.gather(*hanging))
-    assert await loops.within(30, lambda: "free again") == "free again"
+    assert await loops.within(60, lambda: "free again") == "free again"
 
 
 async def test_an_answer_that_comes_after_its_loop_closed_is_dropped_in_silence(loops: Loops) -> None:
@@ -441,7 +441,7 @@ async def test_an_answer_that_comes_after_its_loop_closed_is_dropped_in_silence(
 
     def late() -> None:
         worker.append(threading.current_thread())
-        go_on.wait(10)
+        go_on.wait(60)
 
     def run() -> None:
         other = asyncio.new_event_loop()
@@ -452,10 +452,11 @@ async def test_an_answer_that_comes_after_its_loop_closed_is_dropped_in_silence(
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert ended.wait(10)
+    assert ended.wait(60)
+    wait_until(lambda: bool(worker))  # it may begin only after nobody waits for it any more
     go_on.set()
-    thread.join(10)
-    worker[0].join(10)
+    thread.join(60)
+    worker[0].join(60)
     assert not worker[0].is_alive()
 
 
@@ -463,8 +464,8 @@ async def test_an_answer_that_comes_after_its_loop_closed_is_dropped_in_silence(
 
 
 async def test_code_that_ends_in_time_gives_its_answer(loops: Loops) -> None:
-    assert await loops.within(10, answer, 5) == 5
-    assert await loops.within(10, lambda: 6) == 6
+    assert await loops.within(60, answer, 5) == 5
+    assert await loops.within(60, lambda: 6) == 6
 
 
 async def test_async_code_out_of_time_is_cancelled(loops: Loops) -> None:
@@ -491,7 +492,7 @@ async def test_blocking_code_out_of_time_is_left_behind(loops: Loops) -> None:
 @pytest.mark.usefixtures("impatient")
 async def test_async_code_that_will_not_be_cancelled_is_ended_by_force(loops: Loops) -> None:
     before = asyncio.all_tasks()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         with pytest.raises(OutOfTime):
             await loops.within(0.01, stubborn)
     assert asyncio.all_tasks() == before
@@ -502,7 +503,7 @@ async def test_code_that_raises_a_timeout_of_its_own_is_not_out_of_time(loops: L
         raise TimeoutError("the database")
 
     with pytest.raises(TimeoutError, match="the database"):
-        await loops.within(10, slow_database)
+        await loops.within(60, slow_database)
 
 
 async def test_cancelling_the_caller_cancels_the_code(loops: Loops) -> None:
@@ -515,8 +516,8 @@ async def test_cancelling_the_caller_cancels_the_code(loops: Loops) -> None:
         finally:
             ended.set()
 
-    task = asyncio.create_task(loops.within(30, endless))
-    await asyncio.wait_for(inside.wait(), 10)
+    task = asyncio.create_task(loops.within(60, endless))
+    await asyncio.wait_for(inside.wait(), 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -529,7 +530,7 @@ async def test_code_that_cancels_itself_does_not_cancel_its_caller(loops: Loops)
         await asyncio.sleep(0)
 
     with pytest.raises(Escaped) as caught:
-        await loops.within(10, give_up)
+        await loops.within(60, give_up)
     assert isinstance(caught.value.original, asyncio.CancelledError)
 
 
@@ -541,7 +542,7 @@ async def test_async_code_that_tries_to_end_more_than_itself_only_fails(
         raise raised
 
     with pytest.raises(Escaped) as caught:
-        await loops.within(10, fail)
+        await loops.within(60, fail)
     assert caught.value.original is raised
 
 
@@ -562,7 +563,7 @@ async def endless():
 def left_behind():
     gc.collect()
     threads = [each.name for each in threading.enumerate() if each is not threading.main_thread()]
-    for _ in range(1000):  # the kernel takes a moment longer to forget a thread
+    for _ in range(6_000):  # the kernel takes a moment longer to forget a thread
         tasks = len(os.listdir("/proc/self/task"))
         if tasks == 1:
             break
@@ -583,7 +584,7 @@ def interrupted(script: str) -> tuple[int, str, str]:
     try:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
     finally:
         process.kill()
     return process.returncode, out, err

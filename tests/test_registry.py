@@ -43,7 +43,7 @@ def in_threads(*works: Callable[[], object]) -> None:
 
     def run(work: Callable[[], object]) -> None:
         try:
-            start.wait(10)
+            start.wait(60)
             work()
         except BaseException as error:
             problems.append(error)
@@ -52,7 +52,7 @@ def in_threads(*works: Callable[[], object]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert not any(thread.is_alive() for thread in threads), "a thread hangs"
     if problems:
         raise problems[0]
@@ -271,11 +271,11 @@ def test_a_slow_source_does_not_keep_others_from_the_registry(registry: Registry
     def source() -> Iterator[Tool]:
         yield tool("a")
         source_is_open.set()
-        assert other_is_done.wait(10), "the registry was locked"
+        assert other_is_done.wait(60), "the registry was locked"
         yield tool("b")
 
     def other() -> None:
-        assert source_is_open.wait(10)
+        assert source_is_open.wait(60)
         registry.add(tool("c"))
         other_is_done.set()
 

@@ -494,7 +494,7 @@ def test_several_may_forget_at_the_same_time(results: Results, folder: Path) -> 
     together = threading.Barrier(4)
 
     def forget(_: int) -> None:
-        together.wait(10)
+        together.wait(60)
         results.prune()
 
     with ThreadPoolExecutor(4) as pool:

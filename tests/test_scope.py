@@ -106,7 +106,7 @@ def test_a_ladder_of_diamonds_does_not_explode() -> None:
     found: list[frozenset[str]] = []
     walker = threading.Thread(target=lambda: found.append(toolsets.resolve("a0")), daemon=True)
     walker.start()
-    walker.join(20)
+    walker.join(60)
     assert found == [{"left", "right"}]
 
 

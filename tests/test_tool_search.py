@@ -183,7 +183,7 @@ def test_a_search_ends_in_its_time(opened: Opened, monkeypatch: pytest.MonkeyPat
     runtime = opened(SETTINGS | {"tools.timeout_seconds": 0.2})
     add(runtime, "hub_go", "mcp-hub", [])
     hanging = threading.Event()
-    monkeypatch.setattr(runtime.retriever, "find", lambda *_, **__: hanging.wait(30))
+    monkeypatch.setattr(runtime.retriever, "find", lambda *_, **__: hanging.wait(60))
     try:
         result = runtime.session().call_sync("tool_search", {"query": "x"})
     finally:

@@ -45,7 +45,7 @@ def refused(tool: Tool, arguments: Any) -> str:
     return str(caught.value)
 
 
-def in_time(call: Callable[[], object], seconds: float = 20) -> None:
+def in_time(call: Callable[[], object], seconds: float = 60) -> None:
     """Fail, instead of hanging the tests, where a call does not end."""
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
@@ -663,12 +663,12 @@ def test_many_threads_may_validate_with_one_validation() -> None:
     barrier = threading.Barrier(8)
 
     def work() -> None:
-        barrier.wait(10)
+        barrier.wait(60)
         read_.append(validate(tool, {"x": "5"}))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert read_ == [{"x": 5}] * 8

@@ -11,7 +11,7 @@ import pytest
 
 from tests.approval.cases import SHELL, finding, verdict_on
 from toolfold.approval.chain import Chain
-from toolfold.approval.queue import ApprovalQueue, StaleQuestion
+from toolfold.approval.queue import ApprovalQueue, Question, StaleQuestion
 from toolfold.approval.station import Approval
 from toolfold.approval.subject import Subjects
 from toolfold.approval.verdict import Verdict
@@ -35,7 +35,7 @@ def flagging(command: str, *, cwd: str | None = None, kept: object = None) -> Ve
 
 
 def approval(approver: Approver | None, loops: Loops, **options: Any) -> Approval:
-    return Approval(approver, loops, subjects=Subjects(flagging), **{"timeout": 10, **options})
+    return Approval(approver, loops, subjects=Subjects(flagging), **{"timeout": 60, **options})
 
 
 async def run(
@@ -50,7 +50,7 @@ async def run(
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110  (it is another loop's or thread's doing)
             await asyncio.sleep(0.002)
 
@@ -269,8 +269,8 @@ class TestTogether:
 
 
 class TestQueue:
-    async def waiting(self, queue: ApprovalQueue, loops: Loops, **options: Any) -> asyncio.Task[bool]:
-        task = asyncio.create_task(run(approval(queue, loops, **options)))
+    async def waiting(self, queue: ApprovalQueue, loops: Loops) -> asyncio.Task[bool]:
+        task = asyncio.create_task(run(approval(queue, loops)))
         await eventually(lambda: len(queue.pending()) == 1)
         return task
 
@@ -299,13 +299,12 @@ class TestQueue:
         assert not await task
 
     async def test_an_answer_after_the_time_limit_is_refused(self, loops: Loops) -> None:
-        queue = ApprovalQueue()
-        task = await self.waiting(queue, loops, timeout=0.2)
-        (question,) = queue.pending()
-        assert not await task
+        seen: list[Question] = []
+        queue = ApprovalQueue(changed=lambda: seen.extend(queue.pending()))
+        assert not await run(approval(queue, loops, timeout=0.05))
         assert queue.pending() == ()
         with pytest.raises(StaleQuestion):
-            queue.answer(question.id, Answer.ONCE)
+            queue.answer(seen[0].id, Answer.ONCE)
 
     async def test_a_cancelled_call_takes_its_question_along(self, loops: Loops) -> None:
         queue = ApprovalQueue()

@@ -128,7 +128,7 @@ class TestWhatIsRecorded:
     ) -> dict[str, Any]:
         loops, log = Loops(), AuditLog(tmp_path)
         subjects = Subjects(lambda command, *, cwd=None, kept=None: verdict)
-        station = Approval(approver, loops, subjects=subjects, audit=log, timeout=0.1, **options)
+        station = Approval(approver, loops, subjects=subjects, audit=log, timeout=60, **options)
         context = CallContext(session_id="session-1", call_id="call-1")
         try:
             await station.require(SHELL, {"command": verdict.command}, context)

@@ -30,12 +30,13 @@ class Terminal:
         *,
         answer: Any = False,
         approver: Approver | None = None,
+        at_once: bool = False,
     ) -> None:
         self.ran: list[str] = []
         self.asked: list[ApprovalRequest] = []
         self.answer = answer
         self.runtime: Runtime = opened(settings, approver=approver or self._person)
-        self.runtime.registry.add(self._tool())
+        self.runtime.registry.add(self._tool(at_once))
         self.session = self.runtime.session()
 
     def run(self, command: str, **args: Any) -> str:
@@ -46,16 +47,19 @@ class Terminal:
         self.asked.append(request)
         return self.answer
 
-    def _tool(self) -> Any:
+    def _tool(self, at_once: bool = False) -> Any:
         def keep(args: Json) -> str:
             self.ran.append(args["command"])
             return "kept"
+
+        async def keep_at_once(args: Json) -> str:  # where time is short, it waits for no thread
+            return keep(args)
 
         return build_tool(
             name="terminal",
             toolset="terminal",
             schema={"properties": {"command": {"type": "string"}, "workdir": {"type": "string"}}},
-            handler=keep,
+            handler=keep_at_once if at_once else keep,
             effects=["execute"],
             judged_as={"command": "command", "workdir": "folder"},
             parallel=True,
@@ -222,7 +226,7 @@ def test_a_rule_that_raises_means_asking(
 class TestNoAnswer:
     def test_a_callback_that_never_answers_means_no(self, opened: Opened) -> None:
         go_on = threading.Event()
-        terminal = Terminal(opened, {"approval.timeout_seconds": 1}, approver=lambda _: go_on.wait(30))
+        terminal = Terminal(opened, {"approval.timeout_seconds": 1}, approver=lambda _: go_on.wait(60))
         assert "nobody answered within 1 s" in terminal.run("rm -rf build")
         go_on.set()
         assert terminal.ran == []
@@ -232,10 +236,10 @@ class TestNoAnswer:
     ) -> None:
         queue = ApprovalQueue()
         settings = {"tools.max_parallel": 1, "tools.timeout_seconds": 0.2}
-        terminal = Terminal(opened, settings, approver=queue)
+        terminal = Terminal(opened, settings, approver=queue, at_once=True)
         calls = [ToolCall("terminal", {"command": each}) for each in ("rm -rf build", "rm -rf dist", "ls")]
         reply = asyncio.create_task(terminal.session.call_all(calls))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(queue.pending()) < 2 or not terminal.ran:  # noqa: ASYNC110  (a thread fills it)
                 await asyncio.sleep(0.005)
         assert terminal.ran == ["ls"]

@@ -95,7 +95,7 @@ def fails(asked: Asked) -> None:
 
 def hang(asked: Asked) -> None:
     """Answers nothing for as long as the test runs."""
-    asked.server.ended.wait(20)
+    asked.server.ended.wait(120)
 
 
 def hang_up(asked: Asked) -> None:

@@ -604,7 +604,7 @@ def test_threads_that_ask_at_once_embed_once() -> None:
     start = threading.Barrier(6)
 
     def ask(_: int) -> Index:
-        start.wait(10)
+        start.wait(60)
         return indexer.index(CATALOG)
 
     with ThreadPoolExecutor(6) as pool:

@@ -41,7 +41,7 @@ class Slow:
 
     def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:
         self.asked.set()
-        assert self._let.acquire(timeout=30)
+        assert self._let.acquire(timeout=60)
         if self._left is not None:
             self._left -= 1
             if self._left < 0:
@@ -62,6 +62,8 @@ def opened() -> Iterator[Callable[..., Indexer]]:
     for model, indexer in every:
         model.let()
         indexer.close()
+    for thread in readers():  # one that has nothing left to do may still be about to end
+        thread.join(60)
 
 
 def readers() -> list[threading.Thread]:
@@ -74,7 +76,7 @@ def finished(indexer: Indexer, tools: Sequence[Tool]) -> Index:
     for _ in range(3):
         index = indexer.index(tools)
         for thread in readers():
-            thread.join(30)
+            thread.join(60)
     return index
 
 
@@ -144,7 +146,7 @@ def test_tools_that_come_meanwhile_are_read_after_the_others(opened: Callable[..
     model = Slow()
     indexer, more = opened(model), (*MANY, *MORE)
     indexer.index(MANY)
-    assert model.asked.wait(30)
+    assert model.asked.wait(60)
     assert indexer.index(more).by_name.keys() == {tool.name for tool in more}
     model.let()
     assert vectors(finished(indexer, more)) == vectors(Indexer(Counting().embedder, None).index(more))
@@ -157,12 +159,12 @@ def test_what_was_read_before_closing_is_not_read_again(
     model = Slow()
     indexer = opened(model, tmp_path)
     indexer.index(MANY)
-    assert model.asked.wait(30)
+    assert model.asked.wait(60)
     model.let(2)
     closing = threading.Thread(target=indexer.close)
     closing.start()
     model.let(1)  # the batch that it may be in
-    closing.join(30)
+    closing.join(60)
     assert not closing.is_alive()
     read = model.counting.asked()
     assert 0 < read < len(MANY)
@@ -230,7 +232,7 @@ def test_threads_that_search_meanwhile_start_one_reading(opened: Callable[..., I
     for each in asking:
         each.start()
     for each in asking:
-        each.join(30)
+        each.join(60)
     model.let()
     finished(indexer, MANY)
     assert model.counting.asked() == len(MANY)
@@ -245,7 +247,7 @@ def test_a_retriever_without_patience_answers_in_both_ways() -> None:
         assert [hit.similarity for hit in early.hits] == [None] * 3
         model.let()
         for thread in readers():
-            thread.join(30)
+            thread.join(60)
         late = retriever.answer(snapshot, "counts stars", mode="hybrid", limit=3)
         assert all(hit.similarity is not None for hit in late.hits)
     finally:
@@ -254,19 +256,24 @@ def test_a_retriever_without_patience_answers_in_both_ways() -> None:
 
 
 ENDING = """
-import sys, time
+import sys, threading, time
 from pathlib import Path
 from tests.retrieval.catalog import Counting
 from tests.retrieval.test_indexing import MANY
 from toolfold.retrieval.indexing import Indexer
 
-class Sleepy(Counting):
+begun = threading.Event()
+
+class Slow(Counting):
     def _count(self, texts):
-        time.sleep(0.5)
+        while begun.is_set() and threading.main_thread().is_alive():
+            time.sleep(0.01)
+        begun.set()
         return super()._count(texts)
 
-indexer = Indexer(Sleepy().embedder, Path(sys.argv[1]), patience=0.7)
+indexer = Indexer(Slow().embedder, Path(sys.argv[1]), patience=0.0)
 assert indexer.index(MANY).vectors is None
+assert begun.wait(60)
 """
 
 

@@ -56,7 +56,7 @@ class Clock:
 
 
 def reranker(server: Server, folder: Path | None, model: str = "m") -> Reranker:
-    return Reranker(Endpoint(server.url, model, timeout=1, clock=Clock()), folder)
+    return Reranker(Endpoint(server.url, model, timeout=60, clock=Clock()), folder)
 
 
 def order(reranker: Reranker, message: str, tools: Sequence[Tool]) -> list[str]:
@@ -170,7 +170,7 @@ def test_many_who_learn_at_once_leave_a_file_that_can_be_read(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def learn(number: int) -> None:
-        second = Reranker(Endpoint(server.url, "m", timeout=20), tmp_path)
+        second = Reranker(Endpoint(server.url, "m", timeout=60), tmp_path)
         for each in range(5):
             second.similarities("a", [made(f"a{number}x{each}")])
 
