@@ -26,6 +26,19 @@ async def grow(context: Context) -> str:
     return "grown"
 
 
+@server.resource("note://{name}")
+def note(name: str) -> str:
+    """A note that can be followed."""
+    return name
+
+
+@server.tool()
+async def touch(context: Context, name: str) -> str:
+    """Says that a note has changed."""
+    await context.notify_resource_updated(f"note://{name}")
+    return "touched"
+
+
 def arrived() -> str:
     """Was not there before."""
     return "here"

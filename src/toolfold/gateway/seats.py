@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,8 @@ class Seat:
         self._runtime, self._addresses = runtime, addresses
         self._turn: Any = None
         self.waiting = WaitingRoom()
-        self.subscribed: set[str] = set()
+        self.followed: Counter[str] = Counter()
+        """The addresses of resources, and by how many of its requests and streams each is followed."""
         self.level = "debug"
         self.connections: list[Any] = []
         """Where it can be told something outside of a call."""

@@ -21,6 +21,7 @@ from toolfold.errors import CallError, OutOfScope, shown
 from toolfold.gateway import asking, foreign
 from toolfold.gateway.addresses import Addresses
 from toolfold.gateway.answers import tool_answer, with_own_state
+from toolfold.gateway.following import Following
 from toolfold.gateway.headers import HeaderCheck
 from toolfold.gateway.seats import Seat
 from toolfold.gateway.tokens import Client
@@ -43,7 +44,7 @@ MOST_SEATS = 1_000
 MOST_SEATS_EACH = 40
 """Each may have a process of every server that keeps a state."""
 MOST_CALLS_EACH = 500
-MOST_SUBSCRIBED = 1_000
+MOST_FOLLOWED = 1_000
 LONGEST_ADDRESS = 4_096
 LARGEST_PAGE = 500_000  # characters of JSON
 TELL_SECONDS = 5.0
@@ -69,6 +70,7 @@ class Gateway:
         self._news: set[tuple[str, str, Any]] = set()
         """What was heard and is not passed on yet."""
         self._under_way: Counter[str] = Counter()
+        self._following = Following(self._seats, self._ask_of_resource)
         runtime.mcp.heard.listen(self._heard)
 
     def server(self) -> Server[Any]:
@@ -293,26 +295,23 @@ class Gateway:
             return await ask(seat)
 
     async def _subscribe(self, context: Any, params: Any) -> Any:
-        return await self._subscription(context, str(params.uri), wanted=True)
-
-    async def _unsubscribe(self, context: Any, params: Any) -> Any:
-        return await self._subscription(context, str(params.uri), wanted=False)
-
-    async def _subscription(self, context: Any, uri: str, *, wanted: bool) -> Any:
         import mcp_types
 
-        seat = self._seat(context)
-        server, own = _found(lambda: seat.resource_owner(uri), uri)
-        if wanted and len(seat.subscribed) >= MOST_SUBSCRIBED and uri not in seat.subscribed:
-            raise _invalid(f"nobody may follow more than {MOST_SUBSCRIBED:,} resources at once")
+        seat, uri = self._seat(context), str(params.uri)
+        if len(seat.followed) >= MOST_FOLLOWED and uri not in seat.followed:
+            raise _invalid(f"nobody may follow more than {MOST_FOLLOWED:,} resources at once")
         if len(uri) > LONGEST_ADDRESS:
             raise _invalid("the address is too long to be followed")
-        seat.subscribed.discard(uri)
-        others = any(uri in each.subscribed for each in self._seats.values())
-        if wanted or not others:  # the server knows one client, us: one that leaves must not take all along
-            await self._asked(seat, server, f"resources/{'' if wanted else 'un'}subscribe", uri=own)
-        if wanted:
-            seat.subscribed.add(uri)
+        with _no_such_instead(uri):
+            await self._following.begin(seat, uri)
+        return mcp_types.EmptyResult()
+
+    async def _unsubscribe(self, context: Any, params: Any) -> Any:
+        import mcp_types
+
+        uri = str(params.uri)
+        with _no_such_instead(uri):
+            await self._following.end(self._seat(context), uri, wholly=True)
         return mcp_types.EmptyResult()
 
     async def _listen(self, context: Any, params: Any) -> Any:
@@ -320,21 +319,27 @@ class Gateway:
         seat = self._seat(context)
         wanted = params.notifications
         asked = [uri for uri in wanted.resource_subscriptions or () if len(uri) <= LONGEST_ADDRESS]
-        readable = [uri for uri in asked[:MOST_SUBSCRIBED] if seat.may_read(uri)]
+        readable = [uri for uri in asked[:MOST_FOLLOWED] if seat.may_read(uri)]
         wanted = wanted.model_copy(update={"resource_subscriptions": readable or None})
-        return await seat.listen(context, params.model_copy(update={"notifications": wanted}))
+        async with self._following.meanwhile(seat, readable):
+            return await seat.listen(context, params.model_copy(update={"notifications": wanted}))
 
     async def _complete(self, context: Any, params: Any) -> Any:
         seat = self._seat(context)
         ref = params.ref
         if ref.type == "ref/prompt":
-            server, own = _found(lambda: seat.prompt_owner(ref.name), ref.name)
+            with _no_such_instead(ref.name):
+                server, own = seat.prompt_owner(ref.name)
             ref = ref.model_copy(update={"name": own})
         else:
-            server, own = _found(lambda: seat.resource_owner(ref.uri), ref.uri)
+            with _no_such_instead(ref.uri):
+                server, own = seat.resource_owner(ref.uri)
             ref = ref.model_copy(update={"uri": own})
         argument = {"name": params.argument.name, "value": params.argument.value}
         return await self._asked(seat, server, "completion/complete", ref=ref, argument=argument)
+
+    async def _ask_of_resource(self, seat: Seat, server: str, method: str, uri: str) -> Any:
+        return await self._asked(seat, server, method, uri=uri)
 
     async def _asked(self, seat: Seat, server: str, method: str, **params: Any) -> Any:
         try:
@@ -439,7 +444,7 @@ class Gateway:
                 await self._send(seat, kind, uri)
 
     async def _send(self, seat: Seat, kind: str, uri: str) -> None:
-        if kind == "update" and uri not in seat.subscribed:
+        if kind == "update" and uri not in seat.followed:
             return
         for connection in seat.connections:
             ways = {
@@ -485,9 +490,11 @@ def _raw(answer: Any, wanted: str) -> Any:
     return answer.raw
 
 
-def _found(look: Callable[[], tuple[str, str]], wanted: str) -> tuple[str, str]:
+@contextlib.contextmanager
+def _no_such_instead(wanted: str) -> Iterator[None]:
+    """What is out of scope is not there, for who asks."""
     try:
-        return look()
+        yield
     except OutOfScope:
         raise _no_such(wanted) from None
 

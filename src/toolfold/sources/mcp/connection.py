@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -30,6 +31,7 @@ from toolfold.sources.mcp.faults import (
     Rejected,
     ServerFailed,
 )
+from toolfold.sources.mcp.news import Followed, News
 from toolfold.sources.mcp.offers import MOST_TOOLS, Listing, read_offers
 from toolfold.sources.mcp.told import (
     ADDRESS,
@@ -49,8 +51,6 @@ CLOSE_SECONDS = 8.0
 SETTLE_SECONDS = 1.0
 END_SECONDS = 2.0
 """How long a process may take to end that has closed its output, until it is told without how it ended."""
-LISTEN_PAUSE = 0.5
-STEADY_SECONDS = 60.0
 PROBE_SECONDS = 3.0
 """How long a server may think about a question from a newer protocol before it is taken for an older one."""
 
@@ -93,8 +93,8 @@ class Connection:
         self._heard = time.monotonic()
         self._waiting = 0
         self._over = asyncio.Event()
-        self._is_told = asyncio.Event()
-        """Set when changes are told of, or known not to be."""
+        self._news: News | None = None
+        self._followed: Followed | None = None
         self._is_listed = False
 
     @property
@@ -187,10 +187,10 @@ class Connection:
 
     async def _let_listen(self) -> None:
         """Be told of changes before anything is listed, where that is soon done: no change is missed then."""
-        if self._is_modern:
-            with contextlib.suppress(TimeoutError):
+        if self._news is not None:
+            with contextlib.suppress(Exception):
                 async with asyncio.timeout(SETTLE_SECONDS):
-                    await self._is_told.wait()
+                    await self._news.settled()
 
     async def _pages(self) -> tuple[list[Json], list[str]]:
         tools: list[Json] = []
@@ -255,8 +255,8 @@ class Connection:
                 cursor=cursor, cache_mode="refresh"
             ),
             "resources/read": lambda: client.read_resource(params["uri"], **inputs),
-            "resources/subscribe": lambda: _subscribe(session, params["uri"], wanted=True),
-            "resources/unsubscribe": lambda: _subscribe(session, params["uri"], wanted=False),
+            "resources/subscribe": lambda: self._follow(params["uri"], wanted=True),
+            "resources/unsubscribe": lambda: self._follow(params["uri"], wanted=False),
             "prompts/list": lambda: self._client.list_prompts(cursor=cursor, cache_mode="refresh"),
             "prompts/get": lambda: client.get_prompt(
                 params["name"], params.get("arguments") or None, **inputs
@@ -264,6 +264,11 @@ class Connection:
             "completion/complete": lambda: self._client.complete(**params),
         }
         return asks[method]()
+
+    def _follow(self, uri: str, *, wanted: bool) -> Any:
+        if self._followed is not None:
+            return self._followed.change(uri, wanted=wanted)
+        return _subscribe(self._client.session, uri, wanted=wanted)
 
     async def sign(self, seconds: float) -> None:
         """A sign of life. Raises where there is none."""
@@ -294,14 +299,20 @@ class Connection:
                 if not self._ready.done():
                     self._ready.set_result(None)
                     self._was_ready = self._is_polite = True
-                watching = asyncio.create_task(self._watch(client)) if self._is_modern else None
+                if self._is_modern:
+                    self._news = self._watch()
+                    self._followed = Followed(client.listen, self._wiring.on_update)
                 try:
                     await self._until_left()
                 finally:
-                    if watching:
-                        watching.cancel()
+                    self._stop_listening()
         finally:
             self._client = None
+
+    def _stop_listening(self) -> None:
+        for each in (self._news, self._followed):
+            if each is not None:
+                each.end()
 
     def _stamp_with_client(self) -> None:
         """Let each request name what the client behind it can be asked, and not what we can.
@@ -342,31 +353,18 @@ class Connection:
             leaving.cancel()
             ending.cancel()
 
-    async def _watch(self, client: Any) -> None:
-        """Listen for changes where the newest revision has a subscription for them, anew where it is cut."""
-        pause, is_offered = LISTEN_PAUSE, False
-        while True:
-            began = time.monotonic()
-            is_offered = await self._listened(client) or is_offered
-            self._is_told.set()
-            if not is_offered:
-                return
-            pause = LISTEN_PAUSE if time.monotonic() - began > STEADY_SECONDS else min(60.0, 2 * pause)
-            await asyncio.sleep(pause)
-
-    async def _listened(self, client: Any) -> bool:
-        """Listen to the end of a subscription. False where there was none: a server need not offer it."""
-        is_there = False
+    def _watch(self) -> News:
+        """Listen for changes of the server's lists."""
         wanted = ("tools_list_changed", "prompts_list_changed", "resources_list_changed")
-        with contextlib.suppress(Exception):  # keepalive and calls find out the rest
-            async with client.listen(**dict.fromkeys(wanted, True)) as events:
-                is_there = True
-                self._is_told.set()
-                if self._is_listed:  # since then nobody told of a change
-                    self._wiring.on_change("tools")
-                async for event in events:
-                    self._wiring.on_change(_what_changed(type(event).__name__))
-        return is_there
+
+        def heard(event: Any) -> None:
+            self._wiring.on_change(_what_changed(type(event).__name__))
+
+        def opened(_again: bool) -> None:
+            if self._is_listed:  # since then nobody told of a change
+                self._wiring.on_change("tools")
+
+        return News(partial(self._client.listen, **dict.fromkeys(wanted, True)), heard, opened)
 
     @asynccontextmanager
     async def _transport(self) -> AsyncIterator[Any]:

@@ -1,0 +1,81 @@
+"""Which resources clients follow, by request or for as long as a stream is open.
+
+A server knows one client, us: it is asked for news whenever somebody begins to follow, and told that they are
+not wanted only when nobody follows any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from toolfold.gateway.seats import Seat
+
+ASK_SECONDS = 5.0
+"""How long a stream waits for servers to say that they will tell. One that hangs must not keep it away."""
+
+Ask = Callable[[Seat, str, str, str], Awaitable[Any]]
+"""Asks a server: the seat, the server, the method, the server's own address of the resource."""
+
+
+class Following:
+    """What the seats of a gateway follow."""
+
+    def __init__(self, seats: Mapping[str, Seat], ask: Ask) -> None:
+        self._seats, self._ask = seats, ask
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def begin(self, seat: Seat, uri: str) -> None:
+        """Ask the server for its news. Raises OutOfScope, or what it refuses to with."""
+        server, own = seat.resource_owner(uri)
+        seat.followed[uri] += 1  # before it is asked, so that nobody who ends meanwhile ends it for all
+        try:
+            await self._ask(seat, server, "resources/subscribe", own)
+        except BaseException:
+            _count_less(seat, uri)
+            raise
+
+    async def end(self, seat: Seat, uri: str, *, wholly: bool = False) -> None:
+        """One who followed does no longer; `wholly` where all of the seat's do not."""
+        server, own = seat.resource_owner(uri)
+        _count_less(seat, uri, wholly=wholly)
+        if not any(uri in each.followed for each in self._seats.values()):
+            await self._ask(seat, server, "resources/unsubscribe", own)
+
+    @asynccontextmanager
+    async def meanwhile(self, seat: Seat, uris: Sequence[str]) -> AsyncIterator[None]:
+        """Follow these for as long as a stream of news is open; what a server refuses is not followed."""
+        begun: list[str] = []
+
+        async def begin(uri: str) -> None:
+            with contextlib.suppress(Exception):
+                await self.begin(seat, uri)
+                begun.append(uri)
+
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ASK_SECONDS):
+                    await asyncio.gather(*map(begin, uris))
+            yield
+        finally:  # beside: the stream ends at once, and it may end by being cut off
+            task = asyncio.create_task(self._end_all(seat, begun))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def _end_all(self, seat: Seat, uris: Collection[str]) -> None:
+        for uri in uris:
+            if self._seats.get(seat.key) is not seat:
+                return  # it has left, and what it alone used is gone
+            with contextlib.suppress(Exception):
+                await self.end(seat, uri)
+
+
+def _count_less(seat: Seat, uri: str, *, wholly: bool = False) -> None:
+    left = 0 if wholly else seat.followed[uri] - 1
+    if left > 0:
+        seat.followed[uri] = left
+    else:
+        seat.followed.pop(uri, None)
