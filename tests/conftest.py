@@ -19,6 +19,14 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def all_tools_are_read() -> Iterator[None]:
+    """A slow machine takes longer to read many tools than a session waits, and would find others."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("toolfold.runtime._PATIENCE", 600.0)
+        yield
+
+
 class Opened(Protocol):
     """Opens runtimes that are closed when the test ends."""
 
