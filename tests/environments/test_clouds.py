@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -109,10 +111,10 @@ async def test_a_silent_server_keeps_nobody_waiting(
 ) -> None:
     limits = {"PROBE_SECONDS", "FIND_SECONDS", "CLOSE_SECONDS", "START_SECONDS", "USE_SECONDS"}
     module = sys.modules[type(make(name, options)).__module__]
-    for limit in limits & vars(module).keys():
-        monkeypatch.setattr(module, limit, 0.3)
     async with Environment(make(name, options)) as environment:
         await environment.run("true")
+        for limit in limits & vars(module).keys():  # not before: whoever is there may need longer
+            monkeypatch.setattr(module, limit, 0.3)
         with CLOUDS.silent(name):
             async with asyncio.timeout(PATIENCE):
                 assert not (await make(name, options).check()).available
@@ -153,6 +155,25 @@ async def test_without_its_package_it_says_what_to_install(
     assert f"pip install 'toolfold[{name}]'" in readiness.advice
     with pytest.raises(EnvironmentFailed, match="is not installed"):
         await Environment(backend).run("true")
+
+
+async def test_a_package_that_takes_its_time_and_fails_to_load_holds_up_nobody_else(
+    name: str, options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = make(name, options)
+    served, others, waits = threading.Event(), list[bool](), ModuleType("waits")
+    waits.__dict__["for_others"] = lambda: others.append(served.wait(PATIENCE))
+    slow = tmp_path / "packages"
+    slow.mkdir()
+    (slow / f"{name}.py").write_text("import waits\nwaits.for_others()\nraise ImportError('it is broken')\n")
+    monkeypatch.setitem(sys.modules, "waits", waits)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.syspath_prepend(slow)
+    asyncio.get_running_loop().call_later(0.01, served.set)
+    readiness = await backend.check()
+    assert others == [True]
+    assert readiness.reason == f"the package `{name}` cannot be imported: it is broken"
+    assert f"pip install 'toolfold[{name}]'" in readiness.advice
 
 
 async def test_without_credentials_it_says_how_to_get_some(name: str, options: Options) -> None:

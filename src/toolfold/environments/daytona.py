@@ -115,6 +115,8 @@ class Daytona(Backend):
             await asyncio.to_thread(importlib.import_module, "daytona")
             client = self._connected()
             await within(PROBE_SECONDS, self._found(client))
+        except ImportError as error:
+            return Readiness(False, f"the package `daytona` cannot be imported: {_said(error)}", _INSTALL)
         except TimeoutError:
             return Readiness(False, "Daytona does not answer", "Is the network there?")
         except Exception as error:

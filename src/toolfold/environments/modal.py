@@ -112,6 +112,8 @@ class Modal(Backend):
             # Beside the loop: it takes a while, and meanwhile the clocks of the other places run.
             await asyncio.to_thread(importlib.import_module, "modal")
             await within(PROBE_SECONDS, _greeted())
+        except ImportError as error:
+            return Readiness(False, f"the package `modal` cannot be imported: {_said(error)}", _INSTALL)
         except TimeoutError:
             return Readiness(False, "Modal does not answer", "Is the network there?")
         except Exception as error:
