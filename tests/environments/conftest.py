@@ -16,10 +16,11 @@ import pytest
 from tests.environments.clouds import CLOUDS
 from tests.environments.places import KINDS, Kind, Options, traces
 from tests.environments.servers import SERVERS
-from toolfold.environments import Backend, Environment
+from toolfold.environments import Backend, Environment, apptainer, daytona, docker, modal, sandbox, ssh
 
 HERE = Path(__file__).parent
 LONGEST_SECONDS = 300
+PROBE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,13 @@ def servers() -> Iterator[None]:
     yield
     SERVERS.close()
     CLOUDS.close()
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person wants to know soon whether a place can be used; a busy machine may need longer to say so."""
+    for module in (apptainer, daytona, docker, modal, sandbox, ssh):
+        monkeypatch.setattr(module, "PROBE_SECONDS", PROBE_SECONDS)
 
 
 @pytest.fixture(params=KINDS, ids=[kind.name for kind in KINDS])

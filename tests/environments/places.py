@@ -76,7 +76,7 @@ def walled(tmp_path: Path) -> Iterator[Options]:
 
 
 class Leased(Local):
-    lease = 2
+    lease = 4
 
 
 def leased(options: Mapping[str, str]) -> Backend:

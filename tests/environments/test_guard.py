@@ -21,6 +21,7 @@ from tests.environments.test_contract import (
     PATIENCE,
     asleep_somewhere,
     gone_everywhere,
+    out_of_time,
     until,
 )
 from toolfold.environments import Channel, Environment, Size
@@ -106,15 +107,20 @@ class Deaf(Local):
         return channel
 
 
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For as long as nobody is there who could answer: whoever is may need longer."""
+    for name in ("ANSWER_SECONDS", "ENDING_SECONDS", "START_SECONDS", "PARTING_SECONDS"):
+        monkeypatch.setattr(f"toolfold.environments.guard.{name}", 0.2)
+
+
 async def test_an_order_that_nobody_takes_is_not_waited_for(
     options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("ANSWER_SECONDS", "ENDING_SECONDS", "START_SECONDS", "PARTING_SECONDS"):
-        monkeypatch.setattr(f"toolfold.environments.guard.{name}", 0.2)
     backend = Deaf(home=Path(options["home"]), notes=Path(options["notes"]), environment=os.environ)
     environment = Environment(backend)
     await environment.open()
     backend.deaf = True
+    impatient(monkeypatch)
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(EnvironmentFailed):
             await environment.processes.all()
@@ -122,16 +128,15 @@ async def test_an_order_that_nobody_takes_is_not_waited_for(
 
 
 async def test_a_command_that_nobody_could_be_told_to_end_is_not_said_to_have_ended(
-    options: dict[str, str], monkeypatch: pytest.MonkeyPatch, token: str
+    options: dict[str, str], token: str
 ) -> None:
-    for name in ("ANSWER_SECONDS", "ENDING_SECONDS", "START_SECONDS", "PARTING_SECONDS"):
-        monkeypatch.setattr(f"toolfold.environments.guard.{name}", 0.2)
     backend = Deaf(home=Path(options["home"]), notes=Path(options["notes"]), environment=os.environ)
     async with Environment(backend) as environment:
-        command = asyncio.create_task(environment.run(f"export MARK={token}; {FOREVER}", seconds=2))
-        await asleep_somewhere(token)
+        await environment.open()
         backend.deaf = True
-        done = await command
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            impatient(monkeypatch)
+            done = await environment.run(f"export MARK={token}; {FOREVER}", seconds=0.5)
         assert (done.timed_out, done.left) == (True, True)
         backend.deaf = False
         done = await environment.run("sleep 86400", seconds=0.1)
@@ -145,7 +150,7 @@ async def test_a_killed_guard_is_replaced(options: dict[str, str], token: str) -
         for each in guards(options):
             with contextlib.suppress(ProcessLookupError):  # one may end with the other
                 os.kill(each, signal.SIGKILL)
-        done = await environment.run(f"pwd; echo $KEPT; export MARK={token}; {FOREVER}", seconds=1)
+        done = await out_of_time(environment, f'echo "$PWD\n$KEPT"; export MARK={token}; {FOREVER}')
         assert done.timed_out
         assert done.output == "/usr\n1\n"
         assert traces(token) == []

@@ -190,9 +190,12 @@ class TestAContainer:
         assert status.splitlines()[-1] == "lo"
 
     async def test_holds_so_many_processes(self, containers: Options) -> None:
-        async with Environment(elsewhere.container(containers)) as environment:
-            await environment.run("n=0; while [ $n -lt 600 ]; do sleep 60 & n=$((n+1)); done", seconds=1)
-            assert (await environment.run("echo on")).output == "on\n"
+        wanted = Container(image=containers["image"], processes=64)
+        environment = {**os.environ, **containers}
+        backend = Docker(wanted, environment=environment, program=containers["program"], kept=False)
+        async with Environment(backend) as place:
+            await place.run("n=0; while [ $n -lt 100 ]; do sleep 600 & n=$((n+1)); done", seconds=1)
+            assert (await place.run("echo on")).output == "on\n"
 
     async def test_writes_a_project_as_its_owner(self, containers: Options, tmp_path: Path) -> None:
         os.chown(tmp_path, 4_321, 4_322)
@@ -257,7 +260,7 @@ class TestAConnection:
     ) -> None:
         before = children()
         backend = elsewhere.machine(machine)
-        backend.lease = 2
+        backend.lease = 4
         async with Environment(backend) as environment:
             await environment.open()
             connection = by_age(children() - before)[0]

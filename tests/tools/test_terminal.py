@@ -16,7 +16,7 @@ from tests.environments.places import traces
 from tests.environments.test_contract import asleep_somewhere, gone_everywhere
 from toolfold import Answer, ApprovalRequest, Runtime, Session
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def answered(session: Session, name: str, **args: Any) -> Any:
@@ -126,9 +126,13 @@ def test_pieces_of_a_line_are_put_together_by_another_runtime_too(
 
 
 def test_a_command_out_of_time_says_so_and_leaves_nothing(session: Session) -> None:
-    answer = answered(session, "terminal", command="echo begun; MARK=slowtoken sleep 86400", timeout=0.3)
+    command = "echo begun; MARK=slowtoken sleep 86400"
+    for seconds in (0.3, 3, 30):  # a busy machine may take its time to start it
+        answer = answered(session, "terminal", command=command, timeout=seconds)
+        if answer["output"]:
+            break
     assert (answer["output"], answer["exit_code"]) == ("begun\n", None)
-    assert "ended after 0.3 s" in answer["note"]
+    assert f"ended after {seconds} s" in answer["note"]
     assert traces("slowtoken") == []
 
 

@@ -23,7 +23,8 @@ from toolfold.environments.scripts import with_arguments
 from toolfold.errors import CallError
 
 TASK = "main"
-LAST_WORDS_SECONDS = 1.0
+LAST_WORDS_SECONDS = 5.0
+"""How long we wait for the output of a command that was ended to come to its end as well."""
 FILE_SECONDS = 120.0
 LONGEST_COMPLAINT = 100_000
 
@@ -213,7 +214,8 @@ class Environment:
     async def _leave(self, running: Running, talking: asyncio.Task[None], *, end: bool) -> None:
         if end:
             running.left = not await self._place.end(running.run)
-            await asyncio.wait({talking}, timeout=LAST_WORDS_SECONDS)
+            if not running.left:
+                await asyncio.wait({talking}, timeout=LAST_WORDS_SECONDS)
         talking.cancel()
         await self._place.finish(running)
 
