@@ -6,7 +6,6 @@ import contextlib
 import logging
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.timing import growth
 from toolfold.authoring import build_tool
 from toolfold.authoring import tool as make_tool
 from toolfold.errors import InvalidTool, NameTaken, RegistryError, ReservedName
@@ -465,23 +465,13 @@ def large() -> Registry:
     return filled(10_000)
 
 
-def seconds(work: Callable[[], object], repetitions: int = 3) -> float:
-    """The processor time of the work, the best of a few."""
-    times = []
-    for _ in range(repetitions):
-        started = time.process_time()
-        work()
-        times.append(time.process_time() - started)
-    return max(min(times), 1e-6)
-
-
 def test_ten_thousand_tools_are_all_there(large: Registry) -> None:
     assert set(large.snapshot()) == {f"tool_{number}" for number in range(10_000)}
 
 
 def test_registrations_grow_in_proportion() -> None:
-    growth = seconds(lambda: filled(4_000)) / seconds(lambda: filled(500))
-    assert growth < 24  # 8 in proportion, 64 where each registration looks at all others
+    grown = growth(lambda: filled(500), lambda: filled(4_000))
+    assert grown < 24  # 8 in proportion, 64 where each registration looks at all others
 
 
 @pytest.mark.parametrize(
@@ -507,8 +497,8 @@ def test_a_look_up_costs_the_same_among_ten_thousand(
         work()  # what a snapshot computes once
         return work
 
-    growth = seconds(many(large)) / seconds(many(small))
-    assert growth < 10  # 1 where it is independent of the size, 100 where it is in proportion
+    grown = growth(many(small), many(large))
+    assert grown < 10  # 1 where it is independent of the size, 100 where it is in proportion
 
 
 def test_the_ten_thousandth_snapshot_of_an_unchanged_registry_is_the_first(large: Registry) -> None:

@@ -26,6 +26,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.timing import in_time
 from toolfold.results import KEPT_SECONDS, Results, render
 
 SESSION = "session-1"
@@ -229,22 +230,11 @@ def test_one_part_that_cannot_be_shown_does_not_take_the_others_with_it() -> Non
     assert answer == {"good": 1, "bad": "… (Unspeakable cannot be shown: RuntimeError)"}
 
 
-def test_a_dense_web_of_objects_ends(in_time: Callable[[Callable[[], object]], None]) -> None:
+def test_a_dense_web_of_objects_ends() -> None:
     web = [Point(None) for _ in range(40)]
     for point in web:
         point.x = list(web)
     in_time(lambda: render(web))
-
-
-@pytest.fixture
-def in_time() -> Callable[[Callable[[], object]], None]:
-    def run(call: Callable[[], object]) -> None:
-        thread = threading.Thread(target=call, daemon=True)
-        thread.start()
-        thread.join(60)
-        assert not thread.is_alive(), "it did not end"
-
-    return run
 
 
 # -- results too large ----------------------------------------------------------------------------------

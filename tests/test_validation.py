@@ -10,7 +10,7 @@ import math
 import threading
 import weakref
 from collections import UserDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.timing import in_time
 from toolfold.authoring import build_tool
 from toolfold.complexity import DEEPEST, Looks
 from toolfold.errors import InvalidArguments
@@ -43,14 +44,6 @@ def refused(tool: Tool, arguments: Any) -> str:
     with pytest.raises(InvalidArguments) as caught:
         Validation()(tool, arguments)
     return str(caught.value)
-
-
-def in_time(call: Callable[[], object], seconds: float = 60) -> None:
-    """Fail, instead of hanging the tests, where a call does not end."""
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    assert not thread.is_alive(), "it did not end"
 
 
 # -- any JSON against any schema ------------------------------------------------------------------------

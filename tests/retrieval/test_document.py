@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.timing import in_time
 from toolfold.retrieval.document import (
     DESCRIPTION_CHARS,
     ENUM_VALUES,
@@ -129,10 +129,8 @@ def test_a_short_chinese_description_is_none_too_short() -> None:
 @pytest.mark.parametrize("part", ["](", "<a", "`", "https://", "<a ](", " ", "\x00", "é"])
 def test_a_hostile_megabyte_is_read_soon(part: str) -> None:
     hostile = part * (1_000_000 // len(part))
-    begun = time.process_time()
-    tool_text("x", hostile, {"properties": {"p": {"description": hostile}}})
-    query_text(hostile)
-    assert time.process_time() - begun < 2
+    in_time(lambda: tool_text("x", hostile, {"properties": {"p": {"description": hostile}}}))
+    in_time(lambda: query_text(hostile))
 
 
 def test_a_short_message_is_read_whole_and_on_one_line() -> None:
