@@ -126,6 +126,21 @@ async def test_one_resource_more_or_less_changes_nothing_for_the_others(served: 
 
 
 @pytest.mark.parametrize("era", ERAS)
+async def test_what_is_followed_is_followed_also_after_the_server_was_opened_anew(
+    served: Served, era: str
+) -> None:
+    uri = f"new+note://lasting-{era}"
+    async with follower(served, era) as one:
+        await one.follow(uri)
+        await asyncio.to_thread(served.runtime.mcp.restart, "new")
+        await came_to_pass(lambda: one.heard)  # it may have changed meanwhile
+        one.heard.clear()
+        await touch(one.client, "new", f"lasting-{era}")
+        await came_to_pass(lambda: one.heard)
+        assert set(one.heard) == {uri}
+
+
+@pytest.mark.parametrize("era", ERAS)
 async def test_a_server_is_asked_no_longer_when_nobody_follows_any_more(tmp_path: Path, era: str) -> None:
     entry = {"command": sys.executable, "args": [str(SERVERS / "attack_server.py"), "--name", "old"]}
     with serving(tmp_path, {"old": entry}) as served:

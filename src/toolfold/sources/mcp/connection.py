@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -264,6 +264,13 @@ class Connection:
             "completion/complete": lambda: self._client.complete(**params),
         }
         return asks[method]()
+
+    async def follow_again(self, uris: Iterable[str], seconds: float) -> None:
+        """Ask for news of resources that were followed before. What became of them meanwhile nobody knows."""
+        for uri in uris:
+            with contextlib.suppress(ServerFailed):
+                await self.ask("resources/subscribe", {"uri": uri}, seconds)
+                self._wiring.on_update(uri)
 
     def _follow(self, uri: str, *, wanted: bool) -> Any:
         if self._followed is not None:

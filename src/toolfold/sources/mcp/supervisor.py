@@ -94,6 +94,8 @@ class Supervised:
         self.listing: Listing | None = None
         """What it offers, as far as anybody knows."""
         self.is_legacy = False
+        self._followed: set[str] = set()
+        """Resources that somebody wants news of, on every connection."""
         self.couriers: list[Courier] = []
         """The ways back to those whose calls are under way."""
 
@@ -150,7 +152,12 @@ class Supervised:
     async def ask(self, method: str, params: Json, courier: Courier | None = None) -> Any:
         """Ask for something else than a tool's work."""
         seconds = self.settings.call_timeout_seconds
-        return await self._asked(lambda it: it.ask(method, params, seconds, courier), courier)
+        answer = await self._asked(lambda it: it.ask(method, params, seconds, courier), courier)
+        if method == "resources/subscribe":
+            self._followed.add(params["uri"])
+        elif method == "resources/unsubscribe":
+            self._followed.discard(params["uri"])
+        return answer
 
     async def refresh(self) -> Listing:
         """Ask for its tools now."""
@@ -214,6 +221,9 @@ class Supervised:
         self._connection, self._next_try, self._error = connection, 0.0, None
         self._go(self._watch(connection))
         await self._take(listing)
+        if self._followed:
+            seconds = self.settings.call_timeout_seconds
+            self._go(connection.follow_again(tuple(self._followed), seconds))
         return connection
 
     async def _opened(self) -> tuple[Connection, Listing]:
