@@ -144,6 +144,43 @@ async def test_a_command_that_nobody_could_be_told_to_end_is_not_said_to_have_en
     await gone_everywhere(token)
 
 
+class Late(Local):
+    """A place that starts a program only once its guard has looked for it, and not below its client."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(home=Path(options["home"]), notes=Path(options["notes"]), environment=os.environ)
+        self.looked = Path(options["home"]) / "looked"
+
+    async def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], pty: Size | None) -> Channel:
+        if not env:  # the guard
+            return await super().spawn(argv, env=env, pty=pty)
+        given = (f"{name}={value}" for name, value in env.items())
+        wait = f'until [ -e {self.looked} ]; do sleep 0.05; done; setsid env "$@" & wait'
+        return await super().spawn(["sh", "-c", wait, "sh", *given, *argv], env={}, pty=pty)
+
+
+@pytest.mark.parametrize("how", ["time", "finish"])
+async def test_a_command_that_begins_after_it_was_to_end_is_ended(
+    options: dict[str, str], token: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, end = Late(options), Guard.end
+
+    async def looked(guard: Guard, run: str) -> bool:
+        ended = await end(guard, run)
+        backend.looked.touch()
+        return ended
+
+    monkeypatch.setattr(Guard, "end", looked)
+    command = f"export MARK={token}; {FOREVER}"
+    async with Environment(backend) as environment:
+        if how == "time":
+            done = await environment.run(command, seconds=0.1)
+            assert (done.timed_out, done.left) == (True, False)
+        else:
+            await environment.finish(await environment.start(command))
+        assert traces(token) == []
+
+
 async def test_a_killed_guard_is_replaced(options: dict[str, str], token: str) -> None:
     async with Environment(local(options)) as environment:
         await environment.run("cd /usr; export KEPT=1")

@@ -192,10 +192,15 @@ class TestAContainer:
     async def test_holds_so_many_processes(self, containers: Options) -> None:
         wanted = Container(image=containers["image"], processes=64)
         environment = {**os.environ, **containers}
-        backend = Docker(wanted, environment=environment, program=containers["program"], kept=False)
-        async with Environment(backend) as place:
-            await place.run("n=0; while [ $n -lt 100 ]; do sleep 600 & n=$((n+1)); done", seconds=1)
-            assert (await place.run("echo on")).output == "on\n"
+        backend = Docker(
+            wanted, environment=environment, program=containers["program"], key=containers["key"]
+        )
+        try:
+            async with Environment(backend) as place:
+                await place.run("n=0; while [ $n -lt 100 ]; do sleep 600 & n=$((n+1)); done", seconds=1)
+                assert (await place.run("echo on")).output == "on\n"
+        finally:
+            await backend.remove()
 
     async def test_writes_a_project_as_its_owner(self, containers: Options, tmp_path: Path) -> None:
         os.chown(tmp_path, 4_321, 4_322)

@@ -213,7 +213,7 @@ class Environment:
 
     async def _leave(self, running: Running, talking: asyncio.Task[None], *, end: bool) -> None:
         if end:
-            running.left = not await self._place.end(running.run)
+            running.left = not await self._place.stop(running)
             if not running.left:
                 await asyncio.wait({talking}, timeout=LAST_WORDS_SECONDS)
         talking.cancel()

@@ -25,6 +25,8 @@ from toolfold.errors import EnvironmentFailed
 T = TypeVar("T")
 
 SPAWN_SECONDS = 60.0
+LOOKS, LOOK_SECONDS = 8, 1.0
+"""How often a command is ended whose client stays, and how long it may take to go."""
 OWN_SECONDS = 30.0
 MOST_COLLECTED = 64_000_000
 """How many bytes a program of ours may write: its tools may have been replaced by those of a command."""
@@ -161,7 +163,7 @@ class Place:
 
         async def finish() -> None:
             if end:
-                await self.end(running.run)
+                await self.stop(running)
             await running.close()
 
         await self.see_to(finish())
@@ -181,6 +183,15 @@ class Place:
             return await self.ask(lambda guard: guard.end(run))
         except EnvironmentFailed:
             return False
+
+    async def stop(self, running: Running) -> bool:
+        """The same for one that may begin only after the guard has looked for it."""
+        for _ in range(LOOKS):
+            if not await self.end(running.run):
+                return False
+            if await running.gone(LOOK_SECONDS):
+                return True
+        return False
 
     async def ask(self, question: Callable[[Guard], Awaitable[T]]) -> T:
         """The guard's answer, or that of another one, which knows as much. Raises EnvironmentFailed."""

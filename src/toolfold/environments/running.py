@@ -74,6 +74,12 @@ class Running:
         await asyncio.wait({self._exit, self._silence}, return_when=asyncio.FIRST_COMPLETED)
         return self._exit.result() if self._exit.done() and not self._exit.cancelled() else LOST
 
+    async def gone(self, seconds: float) -> bool:
+        """Whether its client ends within the time, or nothing is to be expected from it any more."""
+        ends = {self._exit, self._silence}
+        await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        return any(each.done() for each in ends)
+
     def complaint(self) -> str:
         silent = "nothing answers there any more" if self.silent else ""
         return self._channel.complaint() or silent
