@@ -30,7 +30,7 @@ Made = Modal | Daytona
 LEASE = 30
 """Long enough for a busy machine; where a test waits for its end, it asks for a short one."""
 SHORT_LEASE = {"lease": "6"}
-PATIENCE = 30.0
+PATIENCE = 60.0
 TOKENS = {
     "modal": {"MODAL_TOKEN_ID": "ak-test", "MODAL_TOKEN_SECRET": "as-test"},
     "daytona": {"DAYTONA_API_KEY": "dtn-test"},

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 IMAGE = "toolfold-test"
 ROOT = Path(__file__).parents[2]
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"

@@ -15,7 +15,7 @@ from toolfold.environments.ending import Ended, Ending
 
 LINGER_SECONDS = 0.2
 """How long we wait for the client of a shell that has said that it goes."""
-QUIET_SECONDS = 2.0
+QUIET_SECONDS = 5.0
 """After how long without more of it the output of a shell that is gone without a word is taken to be over."""
 LOST = 255
 
