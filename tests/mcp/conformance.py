@@ -8,13 +8,14 @@ which a small machine is too slow. Knows how scenarios are run, not what is in t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import shlex
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.mcp import servers
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/conformance.md"
+DOOR = Path(__file__).with_name("conformance_door.py")
 HEADING = "## As a client"
 PATIENCE = 120.0
 
@@ -110,10 +112,22 @@ class Outcome:
         return not bad and self.checks["SUCCESS"] > 0
 
 
-def run(runner: Sequence[str], revision: str, scenario: str, folder: Path) -> Outcome:
+@contextlib.contextmanager
+def ready_client() -> Iterator[str]:
+    """Our client, loaded once for many scenarios; gives the command that hands it one."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = f"{folder}/door"
+        words = [sys.executable, "-m", "tests.mcp.conformance_client", "--ready", place]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(words, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as client:
+            assert client.stdout is not None
+            assert client.stdout.readline() == "ready\n"
+            # Without `exec` only a shell would end when the time is over.
+            yield f"exec {shlex.join([sys.executable, '-I', '-S', str(DOOR), place])}"
+
+
+def run(runner: Sequence[str], client: str, revision: str, scenario: str, folder: Path) -> Outcome:
     """Run one scenario against our client. Everything that is written goes below the folder."""
-    # Without `exec` only a shell would end when the time is over.
-    client = f"exec {shlex.quote(sys.executable)} -m tests.mcp.conformance_client"
     words = ["--command", client, "--scenario", scenario, "--spec-version", revision, "-o", str(folder)]
     # Extensions are of no revision: without `--force` they would be passed over.
     limits = ["--timeout", str(int(PATIENCE * 1_000)), "--force"]
@@ -151,11 +165,11 @@ def run_all(runner: Sequence[str], at_once: int) -> list[Outcome]:
 
     def one(case: tuple[str, str]) -> Outcome:
         with tempfile.TemporaryDirectory() as folder:
-            outcome = run(runner, *case, Path(folder))
+            outcome = run(runner, client, *case, Path(folder))
         print(f"{'ok ' if outcome.is_good else 'NOT'} {' '.join(case)}", file=sys.stderr)
         return outcome
 
-    with ThreadPoolExecutor(at_once) as pool:
+    with ready_client() as client, ThreadPoolExecutor(at_once) as pool:
         return list(pool.map(one, cases))
 
 

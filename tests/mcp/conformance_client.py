@@ -4,6 +4,9 @@
 goes through a runtime and its dispatch line, as it would for a model. The person whom Toolfold asks says yes
 to every call, fills in forms with what they propose, and logs in when told to. Ends with 0 if all that was
 tried was also done.
+
+`python -m tests.mcp.conformance_client --ready SOCKET` loads everything once and does each scenario in a
+process that is a copy of it, until its standard input ends: to load takes ten times as long as a scenario.
 """
 
 from __future__ import annotations
@@ -11,10 +14,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
+import signal
+import socket
 import sys
 import tempfile
+import threading
+import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +38,20 @@ from toolfold.sources.mcp.questions import Question
 SERVER = "tested"
 DOCUMENT = "https://conformance-test.local/client-metadata.json"
 PATIENCE = 60.0
+LOADED = (
+    "anyio._backends._asyncio",
+    "h11",
+    "jsonschema_rs",
+    "mcp.client.sse",
+    "mcp.client.streamable_http",
+    "toolfold.environments.local",
+    "toolfold.sources.mcp.oauth.provider",
+    "toolfold.sources.mcp.scan.look",
+    "toolfold.sources.mcp.web",
+    "toolfold.tools.agent",
+    "toolfold.tools.file",
+)
+"""What a scenario would load in the end."""
 MOST_LOGINS = 3
 """As often a person would follow the advice to log in, and no more."""
 
@@ -64,6 +87,45 @@ def main() -> int:
             return asyncio.run(_Person(runtime, asked).work())
 
 
+def be_ready(place: str) -> int:
+    """Do what is asked for at the socket, until nobody is left who could ask."""
+    for name in LOADED:
+        import_module(name)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the copies
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(place)
+        door.listen(64)
+        print("ready", flush=True)
+        while door in select.select([door, sys.stdin], [], [])[0]:
+            caller, _ = door.accept()
+            if os.fork() == 0:
+                os._exit(_serve(caller))
+            caller.close()
+    return 0
+
+
+def _serve(caller: socket.socket) -> int:
+    """Be the client that the caller stands for: with its output, in its environment, as long as it lives."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _, outputs, *_ = socket.recv_fds(caller, 1, 2)
+    for own, given in zip((1, 2), outputs, strict=True):
+        os.dup2(given, own)
+    asked = json.loads(caller.makefile().readline())
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    sys.argv[1:] = [asked["url"]]
+    threading.Thread(target=lambda: caller.recv(1) or os._exit(1), daemon=True).start()
+    code = 1
+    try:
+        code = main()
+    except Exception:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    caller.sendall(f"{code}\n".encode())
+    return code
+
+
 def proposed(question: Question) -> Json:
     """What a form proposes, and yes where it proposes nothing."""
     return {
@@ -76,7 +138,7 @@ async def browse(address: str) -> str:
     """A browser whose person is known to the issuer: it is sent on at once, and this is where to."""
     import httpx2
 
-    async with httpx2.AsyncClient(follow_redirects=False) as client:
+    async with httpx2.AsyncClient(follow_redirects=False, timeout=PATIENCE) as client:
         return str((await client.get(address)).headers["location"])
 
 
@@ -185,4 +247,4 @@ _SCENARIOS: Mapping[str, Callable[[_Person], Awaitable[None]]] = {
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(be_ready(sys.argv[2]) if sys.argv[1] == "--ready" else main())

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.mcp import servers
-from tests.mcp.conformance import SCORED, UNSCORED, Outcome, run, section, written
+from tests.mcp.conformance import SCORED, UNSCORED, Outcome, ready_client, run, section, written
 
 CASES = [(revision, scenario) for revision, scenarios in SCORED.items() for scenario in scenarios]
 
 
+@pytest.fixture(scope="module")
+def client() -> Iterator[str]:
+    with ready_client() as command:
+        yield command
+
+
 @pytest.mark.parametrize(("revision", "scenario"), CASES)
-def test_the_client_conforms(revision: str, scenario: str, tmp_path: Path) -> None:
-    outcome = run(servers.conformance(), revision, scenario, tmp_path)
+def test_the_client_conforms(client: str, revision: str, scenario: str, tmp_path: Path) -> None:
+    outcome = run(servers.conformance(), client, revision, scenario, tmp_path)
     assert outcome.is_good, f"{outcome.problems or outcome.ended}\n{outcome.said[-4_000:]}"
 
 
