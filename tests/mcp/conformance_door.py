@@ -1,4 +1,4 @@
-"""What the official conformance runner starts in place of our client, where that is ready: passes scenarios on.
+"""What the official conformance runner starts where our client is ready already: it passes the scenario on.
 
 `python -I -S conformance_door.py SOCKET URL`; ends as the client ends. Standard library only: it starts fast.
 """
