@@ -486,7 +486,7 @@ class TestSyncAndAsync:
     def test_worker_threads_each_have_a_loop_of_their_own(self, where: Runtime) -> None:
         session = where.session(["where"])
         session.assemble()
-        together = threading.Barrier(4, timeout=30)
+        together = threading.Barrier(4, timeout=60)
 
         def work() -> tuple[Any, Any]:
             together.wait()
@@ -495,7 +495,7 @@ class TestSyncAndAsync:
             return first.value, second.value
 
         with ThreadPoolExecutor(4) as pool:
-            pairs = [future.result(timeout=30) for future in [pool.submit(work) for _ in range(4)]]
+            pairs = [future.result(timeout=60) for future in [pool.submit(work) for _ in range(4)]]
         assert all(first == second for first, second in pairs)
         assert len({first["loop"] for first, _ in pairs}) == 4
 
@@ -552,7 +552,7 @@ class TestSyncAndAsync:
             session.call_sync("in_loop")
             session.call_sync("in_thread")
         for thread in set(threading.enumerate()) - before:
-            thread.join(timeout=30)
+            thread.join(timeout=60)
         assert set(threading.enumerate()) <= before
 
 

@@ -380,8 +380,9 @@ class TestTheTurn:
 
     async def test_preparing_a_request_gives_the_same_and_leaves_the_loop_free(self, opened: Opened) -> None:
         loop_went_on = threading.Event()
-        runtime = opened({"tools.selection": "keyword", "tools.rag_placement": "tail"})
-        check = partial(loop_went_on.wait, 3)
+        patient = {"availability.timeout_seconds": 60}
+        runtime = opened({"tools.selection": "keyword", "tools.rag_placement": "tail", **patient})
+        check = partial(loop_went_on.wait, 50)
         runtime.registry.add(recording("book_flight", "office", [], check_fn=check))
         history = [{"role": "user", "content": "book a flight"}]
         asyncio.get_running_loop().call_soon(loop_went_on.set)

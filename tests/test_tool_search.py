@@ -590,7 +590,7 @@ ARGUMENTS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(bridge=st.sampled_from(BRIDGE), arguments=ARGUMENTS)
 def test_whatever_a_model_writes_the_answer_is_json_and_only_right_calls_run(
     bridge: str, arguments: Any, bad: tuple[Session, list[Any]]

@@ -87,7 +87,7 @@ def test_an_answer_is_a_copy_of_the_plan() -> None:
 
 def test_calls_from_several_threads_lose_nothing(hasty_threads: None) -> None:
     plan = TodoList()
-    together = threading.Barrier(8, timeout=30)
+    together = threading.Barrier(8, timeout=60)
 
     def work(worker: int) -> None:
         together.wait()

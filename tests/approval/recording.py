@@ -134,7 +134,7 @@ class Recording:
         assert self._host.stdin is not None
         assert self._host.stdout is not None
         self._host.stdin.close()
-        self._host.wait(timeout=10)
+        self._host.wait(timeout=60)
         self._host.stdout.close()
         shutil.rmtree(self._folder)
 

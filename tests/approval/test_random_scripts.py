@@ -116,10 +116,10 @@ SCRIPTS = st.lists(STATEMENTS, min_size=2, max_size=6).map("\n".join)
     max_examples=200,
     deadline=None,
     derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(script=SCRIPTS)
 def test_what_starts_in_scripts_that_nobody_wrote_was_read(script: str, shell: Recording) -> None:
     reading = read_command(script, home=str(shell.home), cwd=str(shell.work))
-    starts = shell.run(script, seconds=3).starts
+    starts = shell.run(script, seconds=60).starts
     assert unaccounted(starts, reading) == [], shown(reading.runs)
