@@ -610,6 +610,13 @@ class TestItsOwnFolders:
     """With the runtime's settings and state inside the workspace, as with a workspace at home."""
 
     @pytest.fixture
+    def home(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        """In a folder of this test alone: what others leave behind beside theirs may be much."""
+        home = tmp_path_factory.mktemp("around") / "home"
+        home.mkdir()
+        return home
+
+    @pytest.fixture
     def around(self, opened: Opened, home: Path) -> Runtime:
         (home / "config.yaml").write_text("log_level: error\n")
         (home / "notes.txt").write_text("of the person")
@@ -633,9 +640,11 @@ class TestItsOwnFolders:
     ) -> None:
         read = around.handle_function_call("read_file", {"path": str(home / "config.yaml")})
         assert "runtime's own" in json.loads(read)["error"]
+        mine = home.parent / "mine.yaml"
+        mine.write_text("log_level: debug\n")
         search = {"pattern": "log_level", "path": str(home.parent)}
         found = json.loads(around.handle_function_call("search_files", search))["matches"]
-        assert [match for match in found if match["file"].startswith(str(home))] == []
+        assert [match["file"] for match in found] == [str(mine)]
 
     def test_a_link_is_no_way_to_the_runtimes_own_files(
         self, around: Runtime, home: Path, tmp_path: Path
