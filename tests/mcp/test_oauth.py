@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -36,6 +37,7 @@ from toolfold.sources.mcp.oauth.logins import Login, Logins, fresh_until
 from toolfold.sources.mcp.oauth.returning import read_return
 from toolfold.sources.mcp.oauth.traffic import Refusal, require_allowed
 
+PATIENCE = 60.0
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 OPEN = "/.well-known/oauth-authorization-server"
 FIELDS = [each.name for each in fields(Login)]
@@ -66,7 +68,7 @@ class Browser:
 
     def __call__(self, address: str) -> None:
         self.visited.append(address)
-        httpx2.get(address, follow_redirects=True)
+        httpx2.get(address, follow_redirects=True, timeout=PATIENCE)
 
     def asked(self) -> dict[str, str]:
         return {name: values[0] for name, values in parse_qs(urlsplit(self.visited[-1]).query).items()}
@@ -80,7 +82,7 @@ class Notes:
         self.settings: McpServer = usable({"url": there.url, "oauth": oauth})
         self.environment: dict[str, str] = {"THE_SECRET": "kept-in-the-environment"}
 
-    async def log_in(self, visit: Any = None, seconds: float = 20) -> Standing:
+    async def log_in(self, visit: Any = None, seconds: float = PATIENCE) -> Standing:
         return await log_in(
             "notes",
             self.settings,
@@ -99,9 +101,9 @@ class Notes:
             interactive,
             environment=self.environment,
             visit=self.browser,
-            seconds=20,
+            seconds=PATIENCE,
         )
-        async with httpx2.AsyncClient(auth=provider, **options) as client:
+        async with httpx2.AsyncClient(timeout=PATIENCE, auth=provider, **options) as client:
             return (await client.post(self.there.url, json=initialize(), headers=ACCEPT)).status_code
 
     def files(self) -> list[Path]:
@@ -121,7 +123,7 @@ async def test_a_person_logs_in_once_and_tools_are_called_from_then_on(notes: No
     assert (done.issuer, done.scopes, done.is_good) == (notes.there.logins.url, ("notes:read",), True)
     provider = auth("notes", notes.settings, notes.folder, False, environment={})
     async with (
-        httpx2.AsyncClient(auth=provider) as http,
+        httpx2.AsyncClient(timeout=PATIENCE, auth=provider) as http,
         Client(streamable_http_client(notes.there.url, http_client=http), mode="legacy") as client,
     ):
         result = await client.call_tool("add", {"a": 2, "b": 3})
@@ -175,7 +177,7 @@ async def test_where_there_is_no_browser_the_answer_names_the_command(notes: Not
     assert browser({}) is None
     assert browser({"DISPLAY": ":0"}) is not None
     provider = auth("notes", notes.settings, notes.folder, True, environment={})
-    async with httpx2.AsyncClient(auth=provider) as client:
+    async with httpx2.AsyncClient(timeout=PATIENCE, auth=provider) as client:
         with pytest.raises(NeedsLogin, match="toolfold mcp login notes"):
             await client.post(notes.there.url, json=initialize(), headers=ACCEPT)
     assert isinstance(provider.problem, NeedsLogin)
@@ -277,7 +279,7 @@ async def test_a_renewed_token_that_is_refused_is_not_renewed_for_ever(notes: No
     await notes.log_in()
     provider = auth("notes", notes.settings, notes.folder, False, environment={})
     notes.there.server.instead["/mcp"] = lambda seen: PlainTextResponse("no", 401)
-    async with httpx2.AsyncClient(auth=provider) as client:
+    async with httpx2.AsyncClient(timeout=PATIENCE, auth=provider) as client:
         for _ in range(3):
             with pytest.raises(NeedsLogin):
                 await client.post(notes.there.url, json=initialize(), headers=ACCEPT)
@@ -346,9 +348,10 @@ async def test_an_answer_with_another_state_is_answered_and_ignored(notes: Notes
     def attacked(address: str) -> None:
         back = parse_qs(urlsplit(address).query)["redirect_uri"][0]
         queries = ("code=stolen&state=guessed", "code=stolen", "error=access_denied", "", "state=&code=x")
-        answers = [httpx2.get(f"{back}?{query}") for query in queries]
-        answers += [httpx2.post(back), httpx2.get(back.replace("/callback", "/else"))]
-        answers += [httpx2.get(back, headers={"Host": "evil.example"})]
+        with httpx2.Client(timeout=PATIENCE) as client:
+            answers = [client.get(f"{back}?{query}") for query in queries]
+            answers += [client.post(back), client.get(back.replace("/callback", "/else"))]
+            answers += [client.get(back, headers={"Host": "evil.example"})]
         statuses.extend(answer.status_code for answer in answers)
         notes.browser(address)
 
@@ -361,7 +364,7 @@ async def test_an_answer_with_another_state_is_answered_and_ignored(notes: Notes
 async def test_only_another_state_is_no_login(notes: Notes) -> None:
     def lured(address: str) -> None:
         back = parse_qs(urlsplit(address).query)["redirect_uri"][0]
-        httpx2.get(f"{back}?code=stolen&state=guessed")
+        httpx2.get(f"{back}?code=stolen&state=guessed", timeout=PATIENCE)
 
     with pytest.raises(NeedsLogin, match=r"nobody logged in within 0\.3 s"):
         await notes.log_in(lured, seconds=0.3)
@@ -370,7 +373,7 @@ async def test_only_another_state_is_no_login(notes: Notes) -> None:
 
 async def test_the_address_a_browser_elsewhere_came_back_to_can_be_brought(notes: Notes) -> None:
     def pasted(address: str) -> str:
-        return " " + httpx2.get(address).headers["location"] + "\n"
+        return " " + httpx2.get(address, timeout=PATIENCE).headers["location"] + "\n"
 
     await notes.log_in(pasted)
     assert await notes.knock() == 200
@@ -389,19 +392,26 @@ async def test_a_page_that_cannot_be_shown_is_told_without_details(notes: Notes)
 
 async def test_two_processes_that_log_in_at_once_log_in_once(notes: Notes) -> None:
     script = """
-import asyncio, sys, time, urllib.request
+import asyncio, sys, urllib.request
 from pathlib import Path
 from toolfold.config.servers import usable
 from toolfold.sources.mcp.oauth import log_in
 
 def visit(address):
-    time.sleep(1.5)
     urllib.request.urlopen(address).read()
 
 settings = usable({"url": sys.argv[1]})
 done = asyncio.run(log_in("notes", settings, Path(sys.argv[2]), environment={}, visit=visit, seconds=60))
 print(done.is_good)
 """
+    seen = notes.there.server.seen
+
+    def once_both_have_begun(_seen: Any) -> Any:
+        end = time.monotonic() + PATIENCE
+        while sum(b'"ping"' in each.body for each in tuple(seen)) < 2 and time.monotonic() < end:
+            time.sleep(0.02)
+
+    notes.there.logins.instead["/authorize"] = once_both_have_begun
     command = [sys.executable, "-c", script, notes.there.url, str(notes.folder)]
     told = await asyncio.gather(*(asyncio.to_thread(subprocess.check_output, command) for _ in range(2)))
     assert told == [b"True\n", b"True\n"]
@@ -507,7 +517,7 @@ async def test_more_rights_wait_for_a_person_and_are_asked_for_then(notes: Notes
 async def test_rights_that_never_suffice_are_asked_for_once(notes: Notes) -> None:
     provider = auth("notes", notes.settings, notes.folder, True, environment={}, visit=notes.browser)
     refusal = {"WWW-Authenticate": 'Bearer error="insufficient_scope", scope="notes:write"'}
-    async with httpx2.AsyncClient(auth=provider) as client:
+    async with httpx2.AsyncClient(timeout=PATIENCE, auth=provider) as client:
         await client.post(notes.there.url, json=initialize(), headers=ACCEPT)
         notes.there.server.instead["/mcp"] = lambda seen: PlainTextResponse("no", 403, headers=refusal)
         for _ in range(4):
@@ -529,7 +539,7 @@ async def test_a_token_is_never_sent_to_another_origin(notes: Notes) -> None:
     await notes.knock(follow_redirects=True)
     assert len(notes.there.elsewhere.asked("/mcp")) == 1
     provider = auth("notes", notes.settings, notes.folder, False, environment={})
-    async with httpx2.AsyncClient(auth=provider) as client:
+    async with httpx2.AsyncClient(timeout=PATIENCE, auth=provider) as client:
         await client.get(f"{notes.there.elsewhere.url}/other")
     assert all("authorization" not in seen.headers for seen in notes.there.elsewhere.seen)
     no_secret_in(notes, notes.there.elsewhere.everything())
@@ -546,7 +556,9 @@ async def test_a_renewal_goes_to_who_gave_it_and_never_to_the_server(notes: Note
 async def test_a_login_in_the_settings_headers_is_left_alone(notes: Notes) -> None:
     await notes.log_in()
     provider = auth("notes", notes.settings, notes.folder, True, environment={}, visit=notes.browser)
-    async with httpx2.AsyncClient(auth=provider, headers={"Authorization": "Bearer by-hand"}) as client:
+    async with httpx2.AsyncClient(
+        timeout=PATIENCE, auth=provider, headers={"Authorization": "Bearer by-hand"}
+    ) as client:
         response = await client.post(notes.there.url, json=initialize(), headers=ACCEPT)
     assert response.status_code == 401
     assert notes.there.server.seen[-1].headers["authorization"] == "Bearer by-hand"
@@ -659,9 +671,9 @@ async def test_who_waits_too_long_for_anothers_login_is_told(notes: Notes) -> No
 
     async def slow(address: str) -> None:
         shown.set()
-        await asyncio.sleep(30)
+        await asyncio.sleep(600)
 
-    first = asyncio.create_task(notes.log_in(slow, seconds=30))
+    first = asyncio.create_task(notes.log_in(slow, seconds=600))
     await shown.wait()
     with pytest.raises(NeedsLogin, match="another process"):
         await notes.log_in(seconds=0.2)
