@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -275,6 +276,18 @@ async def test_a_killed_client_leaves_no_note(name: str, options: Options) -> No
         return not _found(options, "pipes.*")
 
     await until(tidy)
+
+
+@pytest.mark.parametrize("name", ["daytona"])
+async def test_what_the_dead_left_is_tidied_away_and_nothing_else(name: str, options: Options) -> None:
+    dead, alive = (Path(options["notes"]) / f"pipes.{number}" for number in (2**30, os.getpid()))
+    for folder in (dead, alive):
+        folder.mkdir(parents=True)
+    async with Environment(make(name, options)) as environment:
+        await environment.open()
+        found = _found(options, "pipes.*")
+        assert alive in found
+        assert dead not in found
 
 
 def _found(options: Options, pattern: str) -> list[Path]:
