@@ -452,7 +452,7 @@ async def test_a_failure_that_is_not_the_handlers_says_so(
     line.recording()
 
     class Broken(Validation):
-        def __call__(self, tool: Tool, arguments: Any) -> Json:
+        def check(self, tool: Tool, args: Json) -> Json:
             raise RuntimeError("validator broke")
 
     dispatch = replace(line.dispatch, validate=Broken())

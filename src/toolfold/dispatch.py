@@ -82,7 +82,7 @@ class Dispatch:
         tool = turn.tool(call.name)  # the scope gate
         read = functools.partial(self.validate.read, tool)
         args = await self.hooks.before(tool, read(call.arguments), context, read)  # may refuse, may rewrite
-        args = self.validate(tool, args)
+        args = self.validate.check(tool, args)  # it was read, and read again after each that rewrote it
         await self.approval.require(tool, args, context)  # judges what will run
         async with place:
             result = await self._run(turn, tool, call, args, context)

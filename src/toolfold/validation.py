@@ -42,7 +42,10 @@ class Validation:
 
     def __call__(self, tool: Tool, arguments: Json | str | None) -> Json:
         """The arguments, read and checked. Raises InvalidArguments."""
-        args = self.read(tool, arguments)
+        return self.check(tool, self.read(tool, arguments))
+
+    def check(self, tool: Tool, args: Json) -> Json:
+        """The arguments, which were read before, if they fit. Raises InvalidArguments."""
         looks, validator = self._ready(tool)
         _require_checkable(tool, looks, args)  # text that was read may be deeper than it seemed
         if validator is not None and not _is_valid(tool, validator, args):
@@ -55,6 +58,8 @@ class Validation:
         looks, validator = self._ready(tool)
         _require_checkable(tool, looks, given)
         fits = validator is not None and _is_valid(tool, validator, given)
+        if fits and not _has_floats(given):
+            return given  # there is nothing that could be read in another way
         args: Json = Coercion(tool, reads_text=not fits)(given, [tool.parameters])
         return args
 
@@ -114,6 +119,12 @@ def _as_json(tool: Tool, value: Any, path: _Path = None, depth: int = 0) -> Any:
     if isinstance(value, str) and encodable(value) == value:
         return value
     raise _invalid(tool, f"at {_written(path)}: {_kind_in_words(value)} is not JSON")
+
+
+def _has_floats(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_floats, value.values()))
+    return any(map(_has_floats, value)) if isinstance(value, list) else isinstance(value, float)
 
 
 def _written(path: _Path) -> str:
