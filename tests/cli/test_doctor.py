@@ -16,6 +16,7 @@ from tests.cli.test_mcp import TOKEN, Small, a_tool
 from toolfold.cli import doctor
 from toolfold.config import load, set_value, trust
 
+PATIENTLY = ("--seconds", "120")
 MUTE = {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]}
 
 
@@ -34,6 +35,12 @@ def person(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     bubblewrap(tmp_path, monkeypatch, works=False)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No server is slow because the machine is."""
+    monkeypatch.setattr(doctor, "SLOW_SECONDS", 600.0)
 
 
 def bubblewrap(folder: Path, monkeypatch: pytest.MonkeyPatch, *, works: bool) -> None:
@@ -59,12 +66,12 @@ def found(done: Done, about: str, mark: str) -> list[str]:
 
 def test_a_server_that_answers_is_told_of(small: Small, toolfold: Toolfold) -> None:
     toolfold("mcp", "add", "small", "--yes", *small.command)
-    done = toolfold("doctor")
+    done = toolfold("doctor", *PATIENTLY)
     assert done.code == 0
     assert "small is up after" in done.out
     assert "2 tools, protocol 2025-06-18" in done.out
     assert "0 failed" in done.out
-    (server,) = toolfold("doctor", "--json").json["servers"]
+    (server,) = toolfold("doctor", "--json", *PATIENTLY).json["servers"]
     assert (server["name"], server["state"], server["tools"], server["held"]) == ("small", "up", 2, 0)
 
 
@@ -86,7 +93,7 @@ def test_one_that_fails_and_one_that_hangs_hide_no_other(small: Small, toolfold:
     setting("mcp.servers.gone", {"command": "/there/is/no/such/program"})
     setting("mcp.servers.mute", {**MUTE, "connect_timeout_seconds": 1})
     setting("mcp.servers.off", {"command": "x", "enabled": False})
-    done = toolfold("doctor", "--seconds", "60", "--json")
+    done = toolfold("doctor", "--json", *PATIENTLY)
     assert [each.split()[0] for each in found(done, "servers", "fail")] == ["gone", "mute"]
     assert "small is up" in found(done, "servers", "ok")[0]
 
@@ -100,13 +107,13 @@ def test_nobody_is_waited_for_longer_than_was_said(toolfold: Toolfold) -> None:
 def test_a_slow_server_is_told_of(small: Small, toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch) -> None:
     toolfold("mcp", "add", "small", "--yes", *small.command)
     monkeypatch.setattr(doctor, "SLOW_SECONDS", 0.0)
-    assert "That is slow" in found(toolfold("doctor", "--json"), "servers", "warn")[0]
+    assert "That is slow" in found(toolfold("doctor", "--json", *PATIENTLY), "servers", "warn")[0]
 
 
 def test_held_tools_are_told_of(small: Small, toolfold: Toolfold) -> None:
     toolfold("mcp", "add", "small", "--yes", *small.command)
     small.offers(a_tool("read", "Another thing."), a_tool("write"))
-    done = toolfold("doctor", "--json")
+    done = toolfold("doctor", "--json", *PATIENTLY)
     assert "toolfold mcp review small" in found(done, "review", "warn")[0]
     assert done.json["servers"][0]["held"] == 1
 
@@ -118,7 +125,7 @@ def test_what_is_odd_about_a_server_is_a_line_like_any_other(
     other = Small(tmp_path / "other")
     setting("mcp.servers.one", {"command": small.command[0], "args": small.command[1:]})
     setting("mcp.servers.two", {"command": other.command[0], "args": other.command[1:]})
-    done = toolfold("doctor", "--json")
+    done = toolfold("doctor", "--json", *PATIENTLY)
     assert "it has the name of 'read'" in found(done, "log", "warn")[0]
     assert done.err == ""
 

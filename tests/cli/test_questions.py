@@ -20,7 +20,8 @@ def asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     monkeypatch.setenv("TOOLFOLD_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     servers = {"nosy": {"command": sys.executable, "args": [FAULTY, "--fault", "asks-back"]}}
-    return "--set", f"mcp.servers={json.dumps(servers)}", "call", "mcp_nosy_echo", '{"text": "now"}'
+    settings = "--set", f"mcp.servers={json.dumps(servers)}", "--set", "mcp.wait_seconds=60"
+    return *settings, "call", "mcp_nosy_echo", '{"text": "now"}'
 
 
 def test_the_answer_of_a_person_reaches_the_server(asks: tuple[str, ...]) -> None:

@@ -21,7 +21,9 @@ from typing import Literal, TypeVar
 
 import pytest
 
-PATIENCE = 30.0
+PATIENCE = 60.0
+GRACE = 3.0
+"""How long a server may take to end that is asked to."""
 _INSTALLED = Path(sys.prefix, "test_tools/mcp")
 _SCOPE = "@modelcontextprotocol"
 _ATTEMPTS = 3  # at a port, which somebody else may take before the server does
@@ -249,7 +251,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, sign)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(PATIENCE / 10)
+            process.wait(GRACE)
 
 
 def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:

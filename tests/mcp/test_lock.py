@@ -187,7 +187,7 @@ def test_processes_that_accept_at_once_lose_nothing(lock: Lock) -> None:
     for each in workers:
         each.start()
     for each in workers:
-        each.join(30)
+        each.join(120)
     assert sorted(lock.pins("files") or ()) == names
 
 

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import mcp_types
@@ -46,7 +46,10 @@ async def told(people: People, tool: str, settings: Mapping[str, Any] | None = N
 
 
 async def all_told(
-    people: People, calls: list[tuple[str, dict[str, Any]]], settings: Mapping[str, Any] | None = None
+    people: People,
+    calls: list[tuple[str, dict[str, Any]]],
+    settings: Mapping[str, Any] | None = None,
+    after_each: Callable[[], None] = lambda: None,
 ) -> list[Any]:
     voice = people.voice("notes", usable({"command": "x", **(settings or {})}))
     client = Client(
@@ -55,8 +58,14 @@ async def all_told(
         elicitation_callback=voice.elicitation,
         sampling_callback=voice.sampling,
     )
+
+    async def call(tool: str, args: dict[str, Any]) -> Any:
+        result = await client.call_tool(tool, args)
+        after_each()
+        return result
+
     async with client:
-        results = await asyncio.gather(*(client.call_tool(tool, args) for tool, args in calls))
+        results = await asyncio.gather(*(call(tool, args) for tool, args in calls))
         assert not voice.waiting
     return [result.structured_content for result in results]
 
@@ -165,10 +174,10 @@ async def test_nobody_answering_in_time_is_a_cancel_and_the_question_is_withdraw
 
     def person(question: Question) -> Any:
         asked.append(question)
-        over.wait(30)
+        over.wait(60)
         return {"name": "late"}
 
-    answer = await told(People(elicit=person, seconds=0.1), "ask", schema=NAME)
+    answer = await told(People(elicit=person, seconds=1.0), "ask", schema=NAME)
     assert answer == {"action": "cancel"}
     assert asked[0].withdrawn.is_set()
     over.set()
@@ -406,17 +415,26 @@ def test_any_address_is_shown_with_its_host_or_refused(url: str) -> None:
 
 
 async def test_a_servers_questions_are_asked_one_after_the_other_and_a_flood_is_declined() -> None:
-    now, most = 0, 0
+    now, most, told_already = 0, 0, threading.Semaphore(0)
 
     def person(question: Question) -> dict[str, str]:
         nonlocal now, most
         now += 1
         most = max(most, now)
+        if not asked:
+            for _ in range(3):  # a flood is declined while the first question is still read
+                told_already.acquire(timeout=60)
+        asked.append(question)
         time.sleep(0.05)
         now -= 1
         return {"name": "Ada"}
 
-    answers = await all_told(People(elicit=person), [("ask", {"schema": NAME})] * (MOST_WAITING + 3))
+    asked: list[Question] = []
+    answers = await all_told(
+        People(elicit=person),
+        [("ask", {"schema": NAME})] * (MOST_WAITING + 3),
+        after_each=told_already.release,
+    )
     actions = sorted(answer["action"] for answer in answers)
     assert actions == ["accept"] * MOST_WAITING + ["decline"] * 3
     assert most == 1

@@ -125,7 +125,7 @@ def test_arguments_that_everything_would_refuse_do_not_reach_it(everything: Sess
 
 def test_a_long_operation_of_everything_is_cancelled_and_the_next_call_served(everything: Session) -> None:
     async def cancelled() -> ToolResult:
-        asked = {"duration": PATIENCE, "steps": 600}
+        asked = {"duration": 10 * PATIENCE, "steps": 600}
         work = everything.call("mcp_it_trigger-long-running-operation", asked)
         call = asyncio.create_task(work)
         await asyncio.sleep(0.5)
@@ -134,7 +134,7 @@ def test_a_long_operation_of_everything_is_cancelled_and_the_next_call_served(ev
         return await everything.call("mcp_it_echo", {"message": "hello"})
 
     async def bounded() -> ToolResult:
-        async with asyncio.timeout(PATIENCE / 2):
+        async with asyncio.timeout(PATIENCE):
             return await cancelled()
 
     assert value(asyncio.run(bounded())) == "Echo: hello"
@@ -148,16 +148,18 @@ def test_progress_of_everything_is_told_and_gives_a_call_more_time(tmp_path: Pat
 
     async def call(runtime: Runtime) -> Any:
         context = CallContext(session_id="s", surface=Courier(client="", progress=progress))
-        asked = {"duration": 4, "steps": 8}
+        asked = {"duration": 5, "steps": 10}
         answer = await runtime.mcp.call("it", "trigger-long-running-operation", asked, context)
-        await asyncio.sleep(0.1)
+        async with asyncio.timeout(PATIENCE):
+            while (10, 10) not in heard:  # noqa: ASYNC110 - it is told on another way than the answer
+                await asyncio.sleep(0.02)
         return answer
 
     entry = servers.stdio("everything", tmp_path).entry
-    with opened(tmp_path, {"it": {**entry, "call_timeout_seconds": 3}}) as runtime:
+    with opened(tmp_path, {"it": {**entry, "call_timeout_seconds": 4}}) as runtime:
         answer = asyncio.run(call(runtime))
     assert "completed" in answer.content[0].text
-    assert heard[-1] == (8, 8)
+    assert heard == sorted(heard)
 
 
 def test_files_are_written_and_read_through_the_filesystem_server(tmp_path: Path) -> None:

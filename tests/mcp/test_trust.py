@@ -190,7 +190,7 @@ def test_servers_are_pinned_each_for_itself(trust: Trust) -> None:
 def test_of_two_servers_that_come_at_once_one_is_seen_to_have_the_names_of_the_other(
     trust: Trust, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both_scan = threading.Barrier(2, timeout=30)
+    both_scan = threading.Barrier(2, timeout=60)
 
     def scan(*args: Any) -> Any:
         both_scan.wait()
