@@ -162,7 +162,7 @@ def call_at_a_terminal(typed: bytes) -> tuple[str, str]:
         while b"Your answer" not in shown:
             shown += os.read(screen, 4_096)
         os.write(screen, typed)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=240)
     finally:
         os.close(screen)
     return out.decode(), shown.decode()

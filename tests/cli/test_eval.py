@@ -247,7 +247,7 @@ def test_eval_in_a_process_of_its_own_writes_lines_whatever_the_encoding(
         ],
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
         capture_output=True,
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.decode("ascii").splitlines()]
@@ -448,7 +448,7 @@ def test_a_bar_is_drawn_for_a_person_and_never_among_the_lines(
         env={**os.environ, "TERM": "xterm"},
         stdout=subprocess.PIPE,
         stderr=terminal,
-        timeout=60,
+        timeout=240,
     )
     os.close(terminal)
     drawn = os.read(screen, 100_000).decode()

@@ -116,7 +116,7 @@ def at_a_terminal(*arguments: str, typed: bytes | Callable[[str], bytes], after:
                 os.write(screen, typed(shown.decode()) if callable(typed) else typed)
                 answered = True
     finally:
-        process.wait(60)
+        process.wait(240)
         os.close(screen)
     return shown.decode()
 
@@ -124,7 +124,7 @@ def at_a_terminal(*arguments: str, typed: bytes | Callable[[str], bytes], after:
 def ended_at(shown: str) -> bytes:
     """Where a browser ends that goes to the address on the screen, and cannot reach this machine."""
     (address,) = re.findall(r"https?://\S+", shown)
-    reply = httpx2.get(address, follow_redirects=False, timeout=60)
+    reply = httpx2.get(address, follow_redirects=False, timeout=240)
     return f"{reply.headers['location']}\n".encode()
 
 

@@ -48,7 +48,7 @@ def test_completion_works_in_a_real_shell(shell: str, script: str, environment: 
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert "plugins" in done.stdout or "_toolfold_completion" in done.stdout, done
@@ -57,7 +57,7 @@ def test_completion_works_in_a_real_shell(shell: str, script: str, environment: 
 def test_a_reader_that_goes_away_is_no_error_anyone_sees(environment: dict[str, str]) -> None:
     command = f"{TOOLFOLD} config schema --json | head -n 1"
     done = subprocess.run(
-        ["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.stdout == "{\n"
     assert "Traceback" not in done.stderr
@@ -90,11 +90,11 @@ def test_ctrl_c_ends_a_running_call_with_130_and_leaves_nothing_behind(
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not started.exists() and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=240)
     assert process.returncode == 130, errors
     assert ended.exists()
     assert "Traceback" not in errors
@@ -108,7 +108,7 @@ def test_ctrl_c_is_how_the_gateway_is_ended_and_no_error(environment: dict[str, 
     shown = [process.stderr.readline(), process.stderr.readline()]
     assert shown[1] == "Ctrl-C ends it.\n", shown
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=240)
     assert (process.returncode, errors.strip()) == (0, "")
 
 
@@ -123,7 +123,7 @@ def test_a_gateway_for_a_toolset_that_is_not_there_does_not_start(
         capture_output=True,
         stdin=subprocess.DEVNULL,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 4

@@ -46,7 +46,7 @@ def test_without_a_terminal_nobody_is_asked(asks: tuple[str, ...]) -> None:
         capture_output=True,
         text=True,
         env=os.environ,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert "accept" not in done.stdout

@@ -51,7 +51,7 @@ def settings(tmp_path: Path) -> dict[str, str]:
 def settings_for(home: Path, server: dict[str, Any]) -> dict[str, str]:
     home.mkdir()
     file = home / "settings.yaml"
-    file.write_text(json.dumps({"mcp": {"servers": {"a": server}, "wait_seconds": 30}}))
+    file.write_text(json.dumps({"mcp": {"servers": {"a": server}, "wait_seconds": 60}}))
     return {"TOOLFOLD_HOME": str(home), "TOOLFOLD_CONFIG": str(file)}
 
 
@@ -151,7 +151,7 @@ def test_lines_that_are_no_messages_end_nothing_and_the_end_of_input_does(settin
         gateway.write(b"\xff\xfe{}")
         gateway.write(b"[" * 50_000)
         assert len(gateway.ask(2, "tools/list", {})["result"]["tools"]) == 2
-        out, _ = gateway.process.communicate(timeout=30)
+        out, _ = gateway.process.communicate(timeout=240)
         assert gateway.process.returncode == 0
         assert b"a_echo" not in out
 
@@ -172,6 +172,6 @@ def test_what_a_plugin_prints_or_reads_never_meets_the_messages(
         gateway.ask(1, "initialize", HELLO)
         answer = gateway.ask(2, "tools/call", {"name": "shout", "arguments": {"text": "hello"}})
         assert answer["result"]["content"][0]["text"] == "''", answer
-        _, errors = gateway.process.communicate(timeout=30)
+        _, errors = gateway.process.communicate(timeout=240)
         assert b"hello" in errors
         assert b"and again" in errors
