@@ -1149,6 +1149,6 @@ def test_ctrl_c_stops_a_running_tool_of_either_kind_and_leaves_nothing_behind(tm
 
 async def test_a_call_says_how_long_it_took(line: Line) -> None:
     line.recording()
-    begun = time.monotonic()
+    begun = time.perf_counter()
     told = (await line.call()).milliseconds
-    assert 0 < told <= (time.monotonic() - begun) * 1_000
+    assert 0 < told <= (time.perf_counter() - begun) * 1_000

@@ -54,8 +54,13 @@ def shell() -> Iterator[Recording]:
 
 
 @pytest.fixture(scope="module")
-def judge() -> Judge:
-    return Judge(Rules.shipped(), Places(home="/home/someone", cwd="/home/someone/project"))
+def rules() -> Rules:
+    return Rules.shipped()
+
+
+@pytest.fixture(scope="module")
+def judge(rules: Rules) -> Judge:
+    return Judge(rules, Places(home="/home/someone", cwd="/home/someone/project"))
 
 
 def spellings(batch: int) -> Iterator[tuple[Plain, Spelling]]:
@@ -66,9 +71,9 @@ def spellings(batch: int) -> Iterator[tuple[Plain, Spelling]]:
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_what_runs_is_what_was_judged(batch: int, shell: Recording) -> None:
+def test_what_runs_is_what_was_judged(batch: int, shell: Recording, rules: Rules) -> None:
     ran = 0
-    judge = Judge(Rules.shipped(), Places(home=str(shell.home), cwd=str(shell.work)))
+    judge = Judge(rules, Places(home=str(shell.home), cwd=str(shell.work)))
     for plain, spelling in spellings(batch):
         wanted = shell.run(plain.script, recorded=plain.program).starts
         starts = shell.run(spelling.script, recorded=plain.program).starts
@@ -82,8 +87,8 @@ def test_what_runs_is_what_was_judged(batch: int, shell: Recording) -> None:
     assert ran > CASES // BATCHES * 0.8
 
 
-def test_what_is_blocked_stays_blocked_where_every_word_is_known(shell: Recording) -> None:
-    judge = Judge(Rules.shipped(), Places(home=str(shell.home), cwd=str(shell.work)))
+def test_what_is_blocked_stays_blocked_where_every_word_is_known(shell: Recording, rules: Rules) -> None:
+    judge = Judge(rules, Places(home=str(shell.home), cwd=str(shell.work)))
     stayed, asked = 0, []
     for plain, spelling in (each for batch in range(BATCHES) for each in spellings(batch)):
         if not judge(plain.script).blocked:
