@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import sys
@@ -41,11 +42,21 @@ class Served:
 
     @asynccontextmanager
     async def client(self, era: str = "legacy", *, token: str = "", **options: Any) -> AsyncIterator[Client]:
+        """One that hears whatever it is told: an older one is given when its stream of news is there."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
+        listens = asyncio.Event()
+
+        async def look(response: httpx2.Response) -> None:
+            if response.request.method == "GET":
+                listens.set()
+
+        hooks: dict[str, list[Any]] = {"response": [look]}
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http,
+            httpx2.AsyncClient(headers=headers, timeout=PATIENCE, event_hooks=hooks) as http,
             Client(streamable_http_client(self.url, http_client=http), mode=era, **options) as client,
         ):
+            if era == "legacy":
+                await listens.wait()
             yield client
 
 
