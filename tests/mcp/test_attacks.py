@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from pathlib import Path
@@ -22,6 +23,7 @@ from toolfold.sources.mcp.naming import Names
 from toolfold.sources.mcp.offers import read_offer
 from toolfold.sources.mcp.pool import PIECE, mark
 from toolfold.sources.mcp.sieve import MOST_NOTICES, Sieve
+from toolfold.sources.mcp.supervisor import LONGEST_SETTLE, SETTLE_SECONDS
 from toolfold.sources.mcp.trust import Trust
 
 ATTACKER = str(Path(__file__).parent / "attack_server.py")
@@ -173,7 +175,9 @@ def test_lists_that_change_without_end_are_asked_for_less_and_less(tmp_path: Pat
         session.call_sync("evil_echo", {"text": "churn 400"})
         seconds = time.monotonic() - began
         assert seconds > 1.0
-        assert runtime.registry.snapshot().generation - before <= 8
+        # Each time it is left alone twice as long as the time before.
+        most = 2 + math.log2(1 + seconds / SETTLE_SECONDS) + seconds / LONGEST_SETTLE
+        assert runtime.registry.snapshot().generation - before <= most
 
 
 def test_what_a_server_is_called_and_says_moves_no_cursor(
