@@ -252,7 +252,7 @@ class Expansion:
         if part.index is not None:
             value = self._indexed(part, value)
         if part.prefix == "#":
-            return Word(len(value)) if value is not None else gap()
+            return self._length(part, value)
         if part.operator in (":-", "-", ":=", "=", ":+", "+", ":?", "?"):
             return self._conditional(part, value)
         if value is None:
@@ -262,6 +262,19 @@ class Expansion:
         if isinstance(value, tuple) and part.index is None and part.name not in "@*":
             value = value[0] if value else EMPTY
         return self._operated(part, value) if part.operator else value
+
+    def _length(self, part: Variable, value: Value | None) -> Value:
+        """How many there are where all of a list are meant, else how many letters the first one has."""
+        if value is None:
+            return gap()
+        items = value if isinstance(value, tuple) else (value,)
+        every = part.name in ("@", "*") or (
+            part.index is not None and self.text(part.index, tilde=False) in ("@", "*")
+        )
+        counted = tuple(each for each in items if each is not UNSET) if every else items[:1]
+        if not all(each.known for each in counted):
+            return gap()
+        return Word(len(counted)) if every else Word(len(counted[0]) if counted else 0)
 
     def _indirect(self, part: Variable) -> Value:
         name = self._state.value(part.name)
