@@ -14,8 +14,9 @@ from toolfold import CallContext, Runtime, Tool, build_tool, open_runtime
 from toolfold.config import load
 from toolfold.model import Approver, Json
 
-# How long an example takes says more about the machine than about what is tested. Examples are the same in
-# every run, so that what passed passes again; `--hypothesis-profile=explore` looks for others.
+# How long an example takes says more about the machine than about what is tested. Examples depend on no seed,
+# so that what passed mostly passes again: they still vary with the modules that a worker happens to have
+# imported, whose constants are tried. `--hypothesis-profile=explore` looks for others.
 for name, same in (("any machine", True), ("explore", False)):
     settings.register_profile(
         name, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=same
