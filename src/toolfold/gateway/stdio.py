@@ -1,8 +1,8 @@
 """The gateway for one client that started us: over standard input and output.
 
 Both are read and written by the loop itself where they are pipes, which they are for every client; the SDK
-would send each line through a thread. While we serve, nobody else has them: what a plugin prints goes to
-standard error, and what it reads is empty.
+would send each line through a thread and two tasks. While we serve, nobody else has them: what a plugin
+prints goes to standard error, and what it reads is empty.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import stat
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from toolfold.gateway.server import Gateway
 from toolfold.gateway.tokens import Client
+from toolfold.sources.mcp.streams import Stream
 
 if TYPE_CHECKING:
     from toolfold.runtime import Runtime
@@ -27,12 +28,10 @@ _INPUT, _OUTPUT, _ERRORS = 0, 1, 2
 
 async def serve(runtime: Runtime, *, toolsets: tuple[str, ...] | None = None) -> None:
     """Serve until the client closes its end."""
-    from mcp.server.stdio import stdio_server
-
     gateway = Gateway(runtime, everybody=Client("stdio", toolsets))
     server = gateway.server()
     try:
-        async with _streams() as (stdin, stdout), stdio_server(stdin, stdout) as (reading, writing):
+        async with _streams() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
     finally:
         gateway.close()
@@ -41,9 +40,12 @@ async def serve(runtime: Runtime, *, toolsets: tuple[str, ...] | None = None) ->
 
 @asynccontextmanager
 async def _streams() -> AsyncIterator[tuple[Any, Any]]:
-    """The client's lines; None for both where they are no pipes, and the SDK sees to them."""
+    """The client's messages and ours, as the SDK takes streams; its own where they are no pipes."""
     if not _are_pipes():
-        yield None, None
+        from mcp.server.stdio import stdio_server
+
+        async with stdio_server() as streams:
+            yield streams
         return
     loop = asyncio.get_running_loop()
     with _claimed() as (input_, output):
@@ -55,7 +57,7 @@ async def _streams() -> AsyncIterator[tuple[Any, Any]]:
             asyncio.streams.FlowControlMixin, os.fdopen(output, "wb", buffering=0, closefd=False)
         )
         try:
-            yield _Lines(lines), _Words(asyncio.StreamWriter(writing, protocol, None, loop))
+            yield _Heard(lines), _Said(asyncio.StreamWriter(writing, protocol, None, loop))
         finally:
             reading.close()
             writing.close()
@@ -90,16 +92,34 @@ def _claimed() -> Iterator[tuple[int, int]]:
             os.close(own)
 
 
-class _Lines:
-    """What the client says, line by line."""
+class _Heard(Stream):
+    """What the client says: each line a message, or the error that it is none."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
 
-    def __aiter__(self) -> _Lines:
+    def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> str:
+    async def __anext__(self) -> Any:
+        from mcp.shared.message import SessionMessage
+        from mcp_types import jsonrpc_message_adapter
+
+        line = await self._line()
+        try:
+            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+        except Exception as error:
+            return error
+
+    async def receive(self) -> Any:
+        import anyio
+
+        try:
+            return await anext(self)
+        except StopAsyncIteration:
+            raise anyio.EndOfStream from None
+
+    async def _line(self) -> str:
         try:
             line = await self._reader.readline()
         except ValueError:
@@ -109,18 +129,16 @@ class _Lines:
         return line.decode("utf-8", "replace")
 
 
-class _Words:
+class _Said(Stream):
     """What we say to the client."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
 
-    async def write(self, text: str) -> None:
-        self._writer.write(text.encode())
-
-    async def flush(self) -> None:
+    async def send(self, item: Any) -> None:
         import anyio
 
+        self._writer.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
         try:
             await self._writer.drain()
         except ConnectionError:  # the client is gone; its input will say so too

@@ -13,13 +13,14 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Any
 
 from toolfold.sources.mcp.child import Child, is_unread
 from toolfold.sources.mcp.sieve import Sieve
+from toolfold.sources.mcp.streams import Stream
 
 LARGEST_MESSAGE = 10_000_000
 GRACE_SECONDS = 0.8
@@ -59,29 +60,25 @@ class Wire:
         import anyio
 
         heard, reading = anyio.create_memory_object_stream[Any](16)
-        writing, said = anyio.create_memory_object_stream[Any](0)
         self._heard = heard
-        tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._write(said))]
+        task = asyncio.create_task(self._read())
         try:
-            yield reading, writing
+            yield reading, _Said(self._write)
         finally:
             if self._suspicion:
                 self._suspicion.cancel()
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks, timeout=1.0)
-            for stream in (heard, reading, writing, said):
+            task.cancel()
+            await asyncio.wait({task}, timeout=1.0)
+            for stream in (heard, reading):
                 stream.close()
 
-    async def _write(self, said: Any) -> None:
-        """Pass messages on. A server that no longer reads ends the connection."""
+    async def _write(self, message: Any) -> None:
+        """Pass a message on. A server that no longer reads ends the connection."""
         stdin = self._child.stdin
         try:
-            async for each in said:
-                self._remember(each.message)
-                text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
-                stdin.write(text.encode() + b"\n")
-                await stdin.drain()
+            self._remember(message)
+            stdin.write(message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+            await stdin.drain()
         except (OSError, RuntimeError):
             self._end()
 
@@ -195,6 +192,16 @@ class Wire:
 
         with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._heard.send(SessionMessage(message))
+
+
+class _Said(Stream):
+    """What the client says, on its way to the server."""
+
+    def __init__(self, write: Callable[[Any], Awaitable[None]]) -> None:
+        self._write = write
+
+    async def send(self, item: Any) -> None:
+        await self._write(item.message)
 
 
 class _Oversized:
