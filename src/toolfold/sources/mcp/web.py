@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import re
 from collections import deque
@@ -50,13 +51,15 @@ async def web_transport(
     from mcp.client.sse import sse_client
     from mcp.client.streamable_http import streamable_http_client
 
+    from toolfold.sources.mcp.direct import Direct
+
     # How long an answer may take is decided above; a stream of events may be silent for ever.
     limits = httpx2.Timeout(settings.connect_timeout_seconds, read=None)
     waiting = _Waiting(Sieve(wiring.log.note))
 
     def http_client(*_: object, **__: object) -> httpx2.AsyncClient:
         return _client(is_ready, waiting if settings.way == "sse" else None)(
-            transport=_guarded(httpx2.AsyncHTTPTransport(), waiting.sieve, settings.way != "sse"),
+            transport=_guarded(Direct(), waiting.sieve, settings.way != "sse"),
             # What is packed could be of any size when it is unpacked.
             headers={**settings.headers, "accept-encoding": "identity"},
             timeout=limits,
@@ -157,17 +160,23 @@ def _client(is_ready: Callable[[], bool], waiting: _Waiting | None) -> type[http
     """`waiting` is given where answers come over another stream than the request went."""
     import httpx2
 
+    read = functools.lru_cache(maxsize=8)(httpx2.URL)  # it is the same for every message
+
     class Client(httpx2.AsyncClient):
         """Above the login: answers a message itself that could not be sent for want of one."""
+
+        def build_request(self, method: str, url: httpx2.URL | str, **options: Any) -> httpx2.Request:
+            return super().build_request(method, read(url), **options)
 
         async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
             if request.method != "POST" or not _is_message(request):
                 return await super().send(request, **options)
-            id_ = _id(request)
-            if waiting is not None and id_ is not None:
+            if waiting is None:
+                return await self._sent(request, options)
+            if (id_ := _id(request)) is not None:
                 waiting.add(id_)
             response = await self._sent(request, options)
-            if waiting is None or id_ is None or response.status_code < 400:
+            if id_ is None or response.status_code < 400:
                 return response
             await response.aread()
             waiting.refuse(response)
