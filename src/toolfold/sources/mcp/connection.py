@@ -87,7 +87,7 @@ class Connection:
         self._child: children.Child | None = None
         loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = loop.create_future()
-        self._was_ready = self._is_polite = False
+        self._was_ready = self._is_polite = self._is_cut = False
         self._leave = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._heard = time.monotonic()
@@ -153,7 +153,9 @@ class Connection:
         is_polite = self._client is not None and self._is_polite
         _, pending = await asyncio.wait({self._task}, timeout=CLOSE_SECONDS if is_polite else 0.05)
         if pending:
-            self._task.cancel()
+            if not self._is_cut:  # once: a second time would cut short how it lets go of its sockets
+                self._is_cut = True
+                self._task.cancel()
             await asyncio.wait({self._task}, timeout=CLOSE_SECONDS)
         if self._child is not None:
             await self._child.close(0.0)

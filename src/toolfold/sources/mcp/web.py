@@ -182,6 +182,13 @@ def _client(is_ready: Callable[[], bool], waiting: _Waiting | None) -> type[http
             waiting.refuse(response)
             return httpx2.Response(202, request=request)
 
+        async def __aexit__(self, *error: Any) -> None:
+            closing = asyncio.ensure_future(super().__aexit__(*error))
+            try:
+                await asyncio.shield(closing)
+            finally:
+                await asyncio.wait({closing})  # also when nobody waits any longer: it holds sockets
+
         async def _sent(self, request: httpx2.Request, options: Any) -> httpx2.Response:
             try:
                 return await super().send(request, **options)
