@@ -82,7 +82,8 @@ def _listening(host: str, port: int) -> socket.socket:
     """The port, taken before any server is started: whoever cannot have it need not wait."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, kind)
+        # Without its name the loop does not know TCP, and lets small answers wait for each other's receipt.
+        listening = socket.socket(family, kind, socket.IPPROTO_TCP)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
