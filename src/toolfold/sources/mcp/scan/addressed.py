@@ -10,15 +10,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from toolfold.sources.mcp.scan.judged import Look, joined_places, judge, places
+from toolfold.sources.mcp.scan.judged import Look, joined_places, judge, meant, places
 from toolfold.sources.mcp.scan.reading import Sentence, read, sentences
 
 HEAVY = 0.8
-LEANING = 0.2  # above it lie five in a thousand of the real tools
+LEANING = 0.3  # above it lie fourteen in a thousand of the real tools
+DOUBTED = -3.0  # what leans as little by its words is not flagged for its signs alone
+UNLIKELY = -2.5  # what leans less by its words is not asked for its meaning
 LONGEST_PAIR = 60  # words
+LONGEST_MEANT = 20_000  # characters of a text whose meaning is asked for: some milliseconds a sentence
 
 _FORGED = re.compile(
     r"<\|?(?:im_start|im_end|system|assistant|user|eot_id|endoftext|start_header_id)\|?>|</?(?:system"
@@ -94,11 +97,13 @@ _CARRIES = re.compile(
     r"|secret|prompt|xxx|\.\.\.)"
     r"|\?\w{1,20}=$"
 )
+_LADEN = re.compile(r"[?&][^#]*(?:conversation|history|prompt|context|secret|password|token|message|user)")
 _PICTURE = re.compile(r"!\[[^\]\n]{0,200}\]\(\s*https?://[^)\s]{1,500}[?&=][^)\s]{0,500}\)")
 _CONCEALED = re.compile(
     r"<!--(?P<a>.{8,2000}?)-->|<(?P<tag>span|div|p|font|small|b|i|a|td"
     r"|section)\b[^>]{0,300}(?:display\s*:\s*none|font-size\s*:\s*[01](?:px|pt|em|%)?\b"
-    r"|visibility\s*:\s*hidden|opacity\s*:\s*0|color\s*[:=]\s*[\"']?(?:#fff|white|transparent)"
+    r"|visibility\s*:\s*hidden|opacity\s*:\s*0|(?:left|top|text-indent)\s*:\s*-\d{3,}"
+    r"|\b(?:max-)?(?:height|width)\s*:\s*0(?![.\d])|color\s*[:=]\s*[\"']?(?:#fff|white|transparent)"
     r"|hidden)[^>]{0,200}>(?P<b>.{4,2000}?)</(?P=tag)>"
     r"|\[//\]: ?#? ?[(\"'](?P<c>[^\n]{8,1000})|\[(?:white|hidden|invisible|tiny) text\](?P<d>[^\n]{4,1000})"
     r"|\[comment\]: ?<> ?\((?P<e>[^\n]{8,1000})|<details>(?P<f>.{8,2000}?)</details>",
@@ -174,7 +179,18 @@ _CERTAINLY = re.compile(
 )
 _HEAD = re.compile(r"([^:：,，!！\n]{2,60})[:：,，!！]")
 _FIELDS_OFTEN = frozenset({"model", "models", "agent", "agents", "bot", "machine", "machines", "assistant"})
-_ASKS_FOR = re.compile(r"\b(?:never|not|n't) asks? (?:you |them |the user |users |anyone )?for\b")
+_ASKS_FOR = re.compile(
+    r"\b(?:never|not|n't) asks? (?:you |them |the user |users |anyone )?for\b"
+    r"(?! (?:their |any |your |the )?(?:permission|confirmation|approval|consent|authori[sz]ation))"
+)
+_EXCLUDES = re.compile(
+    r"\b(?:instead of|in place of|rather than|avoid using|stop using|no longer us\w+"
+    r"|(?:not|n't|never) (?:use|call|invoke|rely on))\b"
+)
+_HUSHED = re.compile(
+    r"\b(?:not|never|n't|without) (?:ever )?(?:mention|disclos|reveal|acknowledg|report|discuss|describ)\w*"
+    r" (?:\w+ )?(?:this|these|that you)\b"
+)
 _QUIET_BY_ITSELF = re.compile(r"\b(?:silently|quietly)\s+\w+(?:ed|s)\b")
 
 
@@ -186,6 +202,8 @@ class Setting:
     """What a tool answered, rather than what a server says of the tool."""
     value: bool = False
     """The words on one parameter."""
+    hasty: bool = False
+    """Judged by words alone, for somebody waits or there is much of it."""
     topic: frozenset[str] = frozenset()
     """The words of the tool's own name: what it may speak of."""
     fields: frozenset[str] = frozenset()
@@ -239,6 +257,8 @@ _Sign = Callable[[Sentence, Setting, _Scale], None]
 
 def addressed(text: str, setting: Setting) -> Iterator[Passage]:
     """The passages that are heavy enough, in order."""
+    if setting.result or len(text) > LONGEST_MEANT:
+        setting = replace(setting, hasty=True)
     said = [_window(each) for each in sentences(text)]
     heavy = False
     for window in said:
@@ -252,7 +272,8 @@ def addressed(text: str, setting: Setting) -> Iterator[Passage]:
 
 def weight(text: str, setting: Setting) -> float:
     """How heavy the heaviest sentence is; one that leans far enough is heavy."""
-    passages = [_weighed(_window(each), setting) for each in sentences(text)]
+    hasty = replace(setting, hasty=True)  # what was hidden or encoded needs no more than plain words
+    passages = [_weighed(_window(each), hasty) for each in sentences(text)]
     return max((max(each.weight, HEAVY * each.heavy) for each in passages), default=0.0)
 
 
@@ -303,11 +324,15 @@ def _joined(one: Sentence, other: Sentence) -> Sentence:
 def _weighed(window: _Window, setting: Setting) -> Passage:
     sentence = window.sentence
     scale, signs = _signs(sentence, setting)
-    leaning = -math.inf
+    weight, leaning = scale.weight, -math.inf
     if _is_worth_judging(sentence):
         leaning = judge().leaning(_look(window, setting, signs))
+        if leaning < DOUBTED:
+            weight = min(weight, HEAVY - 0.1)
+        if leaning > UNLIKELY and not setting.hasty:
+            leaning += meant(sentence.text)
     reasons = tuple(scale.reasons) or ("its wording is that of orders to the model",)
-    return Passage(sentence.start, sentence.end, scale.weight, leaning, reasons)
+    return Passage(sentence.start, sentence.end, weight, leaning, reasons)
 
 
 def _is_worth_judging(sentence: Sentence) -> bool:
@@ -337,7 +362,8 @@ def _look(window: _Window, setting: Setting, signs: Sequence[float]) -> Look:
         float(setting.result),
         min(it.length, 60) / 60,
     )
-    return Look(joined_places(map(places, window.texts)), it.said, signs, facts)
+    said = it.said.keys() - {"guarded"} if _is_negated(it, "guarded") else it.said
+    return Look(joined_places(map(places, window.texts)), said, signs, facts)
 
 
 def _sets_rules_aside(it: Sentence, at: Setting, scale: _Scale) -> None:
@@ -362,11 +388,11 @@ def _keeps_quiet(it: Sentence, _: Setting, scale: _Scale) -> None:
     hushed = it.near("not", "tell", 5, back=2) and not _SAID_NOTHING.search(it.text)
     if it.near("not", "seen", 6):
         scale.add(1.0, "something is to be kept from the user")
-    if hushed and it.has("user") and not it.has("guarded"):
+    if hushed and it.has("user") and not _is_guarded(it):
         scale.add(1.0, "something is to be kept from the user")
-    elif hushed and it.has("model"):
-        scale.add(0.5, "something is not to be told")
-    if it.near("hide", "user", 10, back=8) and not it.has("guarded") and not _is_negated(it, "hide"):
+    elif hushed and (it.has("model") or _HUSHED.search(it.text)):
+        scale.add(0.5 + 0.3 * it.any("answer", "user"), "something is not to be told")
+    if it.near("hide", "user", 10, back=8) and not _is_guarded(it) and not _is_negated(it, "hide"):
         scale.add(0.9, "something is to be kept from the user")
     if it.has("kept"):
         scale.add(0.8, "something is to be kept from the user")
@@ -388,9 +414,11 @@ def _keeps_quiet(it: Sentence, _: Setting, scale: _Scale) -> None:
 def _asks_nobody(it: Sentence, _: Setting, scale: _Scale) -> None:
     if it.has("optout") and not it.has("place"):
         scale.add(0.7 + 0.3 * it.any("user", "doing", "always", "must", "hand"), "nobody is to be asked")
-    if it.has("guarded") or it.has("place") or _is_careful(it):
+    if _is_guarded(it) or it.has("place") or _is_careful(it):
         return
-    if it.near("not", "consent", 4) or it.near("skip", "consent", 5, back=6):
+    turned = 0 if it.text.isascii() else 5  # in some languages the refusal comes last
+    asked = it.near("not", "ask", 2) and it.near("ask", "consent", 6)
+    if asked or it.near("not", "consent", 4, back=turned) or it.near("skip", "consent", 5, back=6):
         scale.add(1.0, "nobody is to be asked")
     elif (it.near("not", "ask", 2) and not _ASKS_FOR.search(it.text)) or it.near("skip", "ask", 3, back=4):
         scale.add(0.5, "nobody is to be asked")
@@ -401,7 +429,7 @@ def _asks_nobody(it: Sentence, _: Setting, scale: _Scale) -> None:
 
 def _hands_over(it: Sentence, at: Setting, scale: _Scale) -> None:
     grave, talk = it.has("grave_secret"), it.has("talk")
-    if not (grave or talk or it.any("secret", "private")) or _is_negated(it, "hand") or it.has("guarded"):
+    if not (grave or talk or it.any("secret", "private")) or _is_negated(it, "hand") or _is_guarded(it):
         return
     value = (at.value and not at.result) or _is_on_a_field(it, at)
     how = 0.8 if grave else 0.6 if talk else 0.4 if it.has("secret") else 0.3
@@ -423,13 +451,21 @@ def _hands_over(it: Sentence, at: Setting, scale: _Scale) -> None:
     scale.add(max(0.0, how), "it reaches for what is not the tool's business")
 
 
+def _asks_for_the_prompt(it: Sentence, _: Setting, scale: _Scale) -> None:
+    if it.near("utter", "prompt", 6, back=0 if it.text.isascii() else 6) and not _is_negated(it, "utter"):
+        scale.add(0.8, "it wants the model's own instructions")
+    if it.has("steal") and it.any("secret", "talk", "private", "user") and not _is_negated(it, "steal"):
+        scale.add(0.4, "it reaches for what is not the tool's business")
+
+
 def _steers(it: Sentence, at: Setting, scale: _Scale) -> None:
     if it.names & at.foreign or any(each in it.text for each in at.spoken):
         scale.add(0.6, "it speaks of another server's tool")
         scale.add(0.3 * it.any("always", "first", "not", "must") + 0.2 * it.any("calling", "hand", "doing"))
     if it.has("others") and it.any("always", "first", "not", "must", "hand"):
         scale.add(0.5 + 0.2 * it.has("hand"), "it says how other tools are to be used")
-        scale.add(0.3 * it.has("always") + 0.3 * it.has("first") + 0.2 * it.has("model"))
+        scale.add(0.3 * it.has("always") + 0.2 * it.has("first") + 0.2 * it.has("model"))
+        scale.add(0.15 * bool(_EXCLUDES.search(it.text)))
     if it.has("whatever") and it.any("hand", "doing", "must"):
         scale.add(0.6, "what the user wants is not to count")
         scale.add(0.4 * it.has("user") + 0.3 * bool(it.mails or it.urls))
@@ -484,9 +520,10 @@ def _forges(it: Sentence, _: Setting, scale: _Scale) -> None:
 
 def _carries(it: Sentence, _: Setting, scale: _Scale) -> None:
     loaded = any(_CARRIES.search(url) for url in it.urls)
-    if (loaded or ("![" in it.text and _PICTURE.search(it.text))) and it.any(
-        "hand", "talk", "secret", "user"
-    ):
+    picture = "![" in it.text and _PICTURE.search(it.text) is not None
+    if picture and any(_LADEN.search(url) for url in it.urls):
+        scale.add(0.8, "an address is to carry data away")
+    elif (loaded or picture) and it.any("hand", "talk", "secret", "user"):
         scale.add(0.5, "an address is to carry data away")
         scale.add(
             0.3 * it.any("talk", "secret", "grave_secret") + 0.2 * it.has("user") + 0.2 * it.has("always")
@@ -503,6 +540,7 @@ _SIGNS: tuple[_Sign, ...] = (
     _keeps_quiet,
     _asks_nobody,
     _hands_over,
+    _asks_for_the_prompt,
     _steers,
     _runs,
     _speaks_to_the_model,
@@ -526,6 +564,11 @@ def _is_negated(it: Sentence, group: str) -> bool:
     nots = it.said.get("not", ())
     places = it.said.get(group, ())
     return bool(nots and places) and all(any(0 < place - each <= 2 for each in nots) for place in places)
+
+
+def _is_guarded(it: Sentence) -> bool:
+    """Whether the user is to be asked or told: "tell the user", and not "never tell the user"."""
+    return it.has("guarded") and not _is_negated(it, "guarded")
 
 
 def _fills(it: Sentence, at: Setting) -> bool:

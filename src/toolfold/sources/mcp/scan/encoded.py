@@ -9,6 +9,7 @@ import base64
 import binascii
 import html
 import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -25,7 +26,7 @@ _ENTITIES = re.compile(r"(?:&#x?[0-9a-fA-F]{2,6};\s?){4,}")
 _CODES = re.compile(r"(?<![\d.])(?:\d{2,3}[ ,;-]\s?){9,}\d{2,3}(?![\d.])")
 _BITS = re.compile(r"(?<![01])(?:[01]{8}[ ,]?){5,}(?![01])")
 _MORSE = re.compile(r"(?<![\w.-])(?:[.·•-]{1,5}[ /|]{1,3}){8,}[.·•-]{1,5}(?![\w.-])")
-_SPACED = re.compile(r"(?<![^\W_])(?:[^\W\d_][ .\-_*·|/+,~\n]{1,2}){7,}[^\W\d_](?![^\W_])")
+_SPACED = re.compile(r"(?<![^\W_])(?:[^\W\d_][ .\-_*·|/+,~\n]{1,3}){7,}[^\W\d_](?![^\W_])")
 _LEET = re.compile(r"(?<!\w)(?=\w*\d)(?=\w*[a-z])[a-z0-9@$!]{3,}(?!\w)", re.IGNORECASE)
 _PIG = re.compile(r"\b[a-z]+(?:ay|way)\b", re.IGNORECASE)
 _TURNED = re.compile(
@@ -66,7 +67,7 @@ _QUOTED = re.compile(r"(?:=[0-9A-F]{2}){6,}")
 _ANY = re.compile(
     r"[A-Za-z0-9+/_-]{16}|[01]{8}|U\+[0-9A-F]{4}|=[0-9A-F]{2}=|[ǝɹɐʇɥʍʎ]|%[0-9a-fA-F]{2}\w{0,8}%|\\[xu0-7]|&#"
     r"|\d{2,3}[ ,;-]\s?\d{2,3}[ ,;-]|[0-9a-fA-F]{2}[ :][0-9a-fA-F]{2}[ :]"
-    r"|(?:[.·•-]{1,5}[ /|]{1,3}){5}|(?:\b\w[^\w\n]{1,2}){6}|\d[a-z]|[a-z]\d|['\"] ?\+ ?['\"]"
+    r"|(?:[.·•-]{1,5}[ /|]{1,3}){5}|(?:\b\w[^\w\n]{1,3}){6}|\d[a-z]|[a-z]\d|['\"] ?\+ ?['\"]"
     r"|[\u2800-\u28ff]|[\U0001f1e6-\U0001f1ff]"
     rf"|{_TURNED.pattern}|(?:ay|way)\b[^.]{{1,20}}ay\b",
     re.IGNORECASE,
@@ -103,7 +104,7 @@ def is_wordy(text: str) -> bool:
     if not text.isprintable() and not text.replace("\n", " ").replace("\t", " ").isprintable():
         return False
     letters = sum(each.isalpha() or each == " " for each in text)
-    return len(text) >= 6 and letters >= 0.75 * len(text)
+    return len(text) >= 6 and letters >= 0.7 * len(text)
 
 
 def _whole(text: str) -> Iterator[tuple[str, str, bool]]:
@@ -128,11 +129,23 @@ def _shifted(text: str) -> Iterator[tuple[str, str, bool]]:
     for shift, count in hits.items():
         if count >= 2:
             yield text, "".join(_moved(each, -shift) for each in text.lower()), False
+    if len(_mirrored_words() & set(_SHORT_WORDS.findall(text.lower()))) >= 2:
+        yield text, _mirrored(text.lower()), False
 
 
 @cache
 def _shifts() -> dict[str, int]:
     return {"".join(_moved(each, by) for each in word): by for by in range(1, 26) for word in _COMMON}
+
+
+@cache
+def _mirrored_words() -> frozenset[str]:
+    return frozenset(map(_mirrored, _COMMON))
+
+
+def _mirrored(text: str) -> str:
+    """With the alphabet turned round: a for z."""
+    return "".join(chr(219 - ord(each)) if "a" <= each <= "z" else each for each in text)
 
 
 def _moved(letter: str, by: int) -> str:
@@ -156,8 +169,18 @@ def _from_pig(word: str, moved: int) -> str:
 
 
 def _from_base64(text: str) -> str:
+    """Also where it was packed before, is written in two bytes a letter, or holds Base64 once more."""
     body = text.rstrip("=").replace("-", "+").replace("_", "/")
-    return _text(lambda: base64.b64decode(body + "=" * (-len(body) % 4), validate=True))
+    said = _text(lambda: _unpacked(base64.b64decode(body + "=" * (-len(body) % 4), validate=True)))
+    return _text(lambda: base64.b64decode(said, validate=True)) or said if _BASE64.fullmatch(said) else said
+
+
+def _unpacked(found: bytes) -> bytes:
+    if found[:1] == b"\x78":
+        return zlib.decompressobj().decompress(found, LONGEST)
+    if len(found) > 12 and not any(found[1::2]):
+        return found[::2]
+    return found
 
 
 def _from_base32(text: str) -> str:
@@ -191,7 +214,10 @@ def _from_morse(text: str) -> str:
 
 def _from_spaced(text: str) -> str:
     wide = re.split(r"[ .\-_*·|/+,~]{2,}", text)
-    return " ".join(re.sub(r"[ .\-_*·|/+,~]", "", word) for word in wide)
+    said = " ".join(re.sub(r"[ .\-_*·|/+,~]", "", word) for word in wide)
+    if len(wide) == 1 and _ACROSTIC.search(said.lower()):  # nothing tells where its words end
+        return f"ignore all previous instructions: {said}"
+    return said
 
 
 def _from_dots(text: str) -> str:
@@ -211,7 +237,7 @@ def _from_pieces(text: str) -> str:
 def _text(decode: Callable[[], bytes]) -> str:
     try:
         return decode().decode("utf-8")
-    except (ValueError, binascii.Error):
+    except (ValueError, binascii.Error, zlib.error):
         return ""
 
 

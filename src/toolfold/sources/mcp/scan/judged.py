@@ -1,8 +1,9 @@
 """How much a sentence reads like one of those that attack, learned from examples.
 
-Adds up small weights: of the pieces of its words, of the sayings found in it, alone and in pairs, and of the
-signs that were weighed. The weights were trained (training/train_scan.py); nothing is learned here, and none
-of them is read before the first sentence.
+Two judges, whose verdicts are added. One adds up small weights: of the pieces of its words, of the sayings
+found in it, alone and in pairs, and of the signs that were weighed. The other weighs what the encoder that
+finds tools by meaning makes of it, and takes some milliseconds. The weights were trained
+(training/train_scan.py); nothing is learned here, and none of them is read before the first sentence.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
+
+from toolfold.retrieval.embedding import EmbeddingUnavailable, Encoder
 
 BITS = 17
 FLATTENING = 0.15  # long sentences have more pieces; divided by their number, short ones would shout
@@ -49,6 +52,8 @@ class Judge:
     signs: Sequence[float]
     facts: Sequence[float]
     bias: float
+    meaning: np.ndarray[Any, np.dtype[np.float32]]
+    meaning_bias: float
 
     def leaning(self, look: Look) -> float:
         """Above zero for what reads like an attack."""
@@ -62,6 +67,31 @@ class Judge:
         if len(look.places):
             total += float(self.pieces[look.places].sum()) * len(look.places) ** -FLATTENING
         return total
+
+
+@lru_cache(maxsize=4096)  # tools of one server say the same of the same parameters
+def meant(folded: str) -> float:
+    """What is added for what the sentence means; nothing where the encoder cannot run."""
+    try:
+        weighed = float(meaning(folded) @ judge().meaning)
+    except EmbeddingUnavailable:
+        return 0.0
+    return weighed + judge().meaning_bias
+
+
+def meaning(folded: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """The encoder's vector of a sentence, and mean and peaks of what its lowest layers make of the words.
+
+    The vector tells what is spoken of, the lower layers how it is said. Raises EmbeddingUnavailable.
+    """
+    read = _encoder().read([folded])
+    states = read.vectors if read.states is None else read.states
+    return np.concatenate([read.vectors[0], states.mean(0), states.max(0)])
+
+
+@cache
+def _encoder() -> Encoder:
+    return Encoder()
 
 
 @lru_cache(maxsize=64)  # a sentence is judged alone and beside each of its neighbours
@@ -119,4 +149,6 @@ def judge() -> Judge:
             signs=stored["signs"].tolist(),
             facts=stored["facts"].tolist(),
             bias=float(stored["bias"]),
+            meaning=stored["meaning"],
+            meaning_bias=float(stored["meaning_bias"]),
         )

@@ -98,14 +98,14 @@ class _Neighbours:
 def _neighbours(server: str, others: Mapping[str, Sequence[Offer]]) -> _Neighbours:
     foreign = [(other, each.name) for other, offers in others.items() if other != server for each in offers]
     return _Neighbours(
-        siblings=frozenset(each.name.lower() for each in others.get(server, ())),
+        siblings=frozenset(word for each in others.get(server, ()) for word in _own_words(each)),
         foreign=frozenset(name.lower() for _, name in foreign if len(_PARTS.findall(name)) > 1),
         spoken=dict(_spoken(server, others)),
     )
 
 
 def _setting(offer: Offer, neighbours: _Neighbours) -> Setting:
-    siblings = neighbours.siblings | {offer.name.lower()}
+    siblings = neighbours.siblings.union(_own_words(offer))
     properties = offer.input_schema.get("properties")
     fields = properties if isinstance(properties, Mapping) else {}
     return Setting(
@@ -114,6 +114,15 @@ def _setting(offer: Offer, neighbours: _Neighbours) -> Setting:
         foreign=neighbours.foreign - siblings,
         spoken=tuple(phrase for phrase, of in neighbours.spoken.items() if of not in siblings),
     )
+
+
+def _own_words(offer: Offer) -> Iterator[str]:
+    """What a server calls its own: its tool, also without its prefixes, and the words of its parameters."""
+    parts = offer.name.lower().split("_")
+    yield from ("_".join(parts[at:]) for at in range(len(parts)))
+    for _, word, _ in _words("", offer.input_schema):
+        if word.isidentifier():
+            yield word.lower()
 
 
 def _spoken(server: str, others: Mapping[str, Sequence[Offer]]) -> Iterator[tuple[str, str]]:

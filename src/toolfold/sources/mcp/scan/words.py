@@ -47,7 +47,8 @@ SAYINGS: Final[dict[str, str]] = {
         | ना | बिना | नहीं | न करें | न बताएं | อย่า | ห้าม
         | ไม่ต้อง | אל | בלי | ללא | נباید | نباید | nothing | none | nichts
         | nada | rien | niente | niets | nic | ничего | hiçbir şey | 지 말 | 不告 | 不通知 | 不提
-        | न बता | न पूछ | 知らせず | 伝えず | 言わず | 確認なし | 확인 없이 """,
+        | न बता | न पूछ | 知らせず | 伝えず | 言わず | 確認なし | 확인 없이
+        | μην | đung | khong """,
     "whatever": """
         regardless | whichever | irrespective | whatever the user | whatever they | even if the user
         | even when the user | whether or not | notwithstanding | whatever is asked | despite what
@@ -76,7 +77,8 @@ SAYINGS: Final[dict[str, str]] = {
         | hint | advertise | admit | confess | clarify | volunteer | draw attention | breathe | divulge
         | told | informed | notified | erwahne | bescheid | unterrichte* | vertel | vertellen | zeg
         | toon | 知らせず | 伝えず | 言わず | 알리지 | 말하지 | bring to notice | comment on | remark
-        | spell out | elaborate | own up | repeat | publicise | speak about | warnings | offer """,
+        | spell out | elaborate | own up | repeat | publicise | speak about | warnings | offer
+        | mow | mowic | mowcie | parle | parles | fortæl* | πεις | αναφερ* | ενημερω* | rekni | zminuj """,
     "quiet": """
         silently | quietly | secretly | covertly | discreetly | stealthily | unnoticed | invisibly
         | surreptitiously | between us | between you and me | to yourself | under the radar | in secret
@@ -147,7 +149,11 @@ SAYINGS: Final[dict[str, str]] = {
         | so as not to alarm | so as not to worry | avoid worrying | not worry the | to spare the user
         | spare the user | would only confuse | only confuse | would be confused | might worry
         | would worry | not appear in your | not appear in the answer | not appear in the summary
-        | has to hear about | needs to hear about | without any notification to the user """,
+        | has to hear about | needs to hear about | without any notification to the user
+        | keep this secret | keep it secret | keep that secret | keep this hidden | keep it hidden
+        | remain invisible | stay invisible | remain hidden from | remain secret | nichts davon
+        | nichts sagen | no word of this | not a word | keep mum | keep quiet about | stay silent about
+        | remain silent about """,
     "optout": """
         approval off | approvals off | confirmation off | confirmations off | auto approve
         | autoapprove | auto accept | autoaccept | always allow | yolo | approval disabled
@@ -223,7 +229,8 @@ SAYINGS: Final[dict[str, str]] = {
         | 許可 | 尋ね | 확인 | 승인 | 동의 | 허락 | 묻지 | 묻 | التأكيد | تأكيد
         | موافقة | إذن | الموافقة | تطلب منه | पुष्टि | अनुमति
         | सहमति | पूछ | ยืนยัน | อนุญาต | ถาม | אישור | רשות
-        | לשאול | תאיד | تایید | اجازه """,
+        | לשאול | תאיד | تایید | اجازه
+        | nachfragen | nachzufragen | ruckfrage* | nachfrage """,
     "consent": """
         confirmation(s) | approval(s) | permission(s) | consent | authorisation | authorization
         | sign-off | permission prompt | approval step | human review | human-in-the-loop | go-ahead
@@ -312,7 +319,8 @@ SAYINGS: Final[dict[str, str]] = {
         | boundaries | inhibitions | objections | scruples | duty | mandate | brief
         | what you were told | what you were taught | anleitung* | auftrag | aufgabe | tarea | tarefa
         | tache | compito | taak | zadanie | задани* | 任务 | 任務 | タスク | 과제 | 작업 지시
-        | المهمة | कार्य """,
+        | المهمة | कार्य
+        | οδηγι* | ohje* | pokyny | huong dan """,
     "prior": """
         previous | prior | earlier | above | preceding | former | existing | original | your | all
         | any | so far | up to now | until now | before this | given | older | other | user's
@@ -326,7 +334,8 @@ SAYINGS: Final[dict[str, str]] = {
         | 上述 | 此前 | 你的 | 您的 | これまで | すべて | 全て | 上記 | 이전 | 모든 | 지금까지 | 위의
         | السابقة | جميع | كل | पिछले | सभी | पहले | ก่อนหน้า
         | ทั้งหมด | הקודמות | כל | قبلی | تمام | پچھلی | dein | tu | ton
-        | ta | tuo | свою | 你 | あなた | 너의 | 당신 """,
+        | ta | tuo | свою | 你 | あなた | 너의 | 당신
+        | προηγουμεν* | aiem* | predchozi | truoc """,
     "newrole": """
         you are now | you're now | from now on you are | you will now act | act as root
         | act as an administrator | developer mode | dev mode | debug mode enabled | god mode
@@ -488,7 +497,8 @@ SAYINGS: Final[dict[str, str]] = {
         | 会話の内容 | 대화 내용 | 대화 기록 | история диалога | arguments of all tool | all tool calls
         | tool calls made | calls made so far | memory dump | dump of the conversation | tresc rozmowy
         | historia rozmowy | question you were asked | the question you | what you were asked
-        | your next message | text of your | inhalt des gesprachs | contenu de la conversation """,
+        | your next message | text of your | inhalt des gesprachs | contenu de la conversation
+        | розмов* | листуванн* | συνομιλι* | keskustelu* | hoi thoai """,
     "hand": """
         send | include | attach | append | pass | forward | upload | post | put | copy | paste | insert
         | embed | fill | hand over | hand it | submit | transmit | email | mail | share | cc | bcc
@@ -538,7 +548,9 @@ SAYINGS: Final[dict[str, str]] = {
         | demands | must hold | hold the | state | give | mails | trage | tragen | einzutragen
         | accepted as well | now carries | carries | concatenation | export and | paste them
         | submit them | one by one | joindre | aggiungere | entregar | entrega | przekaz* | wklej*
-        | أدرج | ادرج | शामिल करें | 一并 | 一起 | describe the user's """,
+        | أدرج | ادرج | शामिल करें | 一并 | 一起 | describe the user's
+        | envoie | envoies | надішл* | надсила* | відправ* | пересил* | transmets | transmet
+        | wyslij | przekaz | posle | odesli | στειλ* | lahet* | skicka """,
     "take": """
         read | open | cat | list | search | find | look up | look for | collect | gather | dump | load
         | extract | grab | fetch | retrieve | obtain | scan | go through | capture | take a | get
@@ -657,7 +669,12 @@ SAYINGS: Final[dict[str, str]] = {
         | 其他 | 다른 | أخرى | अन्य | portfolio tool | by any server | other servers
         | http tool | the http tool | the git tool | git tool | the shell tool | the agent's web
         | web requests | edits made with | content filters | innego narzedzia | inne narzedzie
-        | other connector | mail connector | connector """,
+        | other connector | mail connector | connector
+        | tous les autres | les autres outils | alle anderen | allen anderen | andere werkzeuge | ogni altro
+        | tutti gli altri | altri strumenti | qualquer outra | outras ferramentas | cualquier otra
+        | otras herramientas | todas las demas | wszystkimi innymi | innych narzedzi | остальными
+        | других инструментов | другие инструменты | alle andere | andere tools
+        | 其他任何工具 | 他のツール | 다른 모든 도구 """,
     "first": """
         before any | before calling any | before using any | before anything else | before all other
         | ahead of any | prior to any | first, before | call this tool first | call this first
@@ -690,7 +707,8 @@ SAYINGS: Final[dict[str, str]] = {
         | trigger | llama | ejecuta | chame | appelez | utilisez | rufe | nutze | verwende | chiama
         | usa | roep | gebruik | wywolaj | uzyj | вызови* | используй* | cagir* | kullan* | anropa
         | 调用 | 使用 | 执行 | 呼び出 | 実行 | 호출 | 실행 | 사용 | استخدم | استدع | कॉल
-        | चला """,
+        | चला
+        | appelle | appeler | utilise | wywoluj | вызывай* | llame | aufrufen | chiamare | chamar """,
     "command": """
         curl | wget | sudo | chmod | chown | rm | bash | powershell | netcat | ncat | pip install
         | npm install | npx | brew install | apt install | apt-get | base64 | printenv | eval | exec
@@ -713,7 +731,8 @@ SAYINGS: Final[dict[str, str]] = {
         | borra | elimina | apague | executez | supprimez | fuhre | losche | esegui | cancella | voer
         | verwijder | uruchom | usun | выполни* | удали* | запусти* | calistir* | radera | suorita
         | poista | chay | jalankan | hapus | 执行 | 运行 | 删除 | 转账 | 実行 | 削除 | 実施 | 실행
-        | 삭제 | نفذ | شغل | احذف | चलाएं | हटा | รัน | ลบ | הרץ | מחק """,
+        | 삭제 | نفذ | شغل | احذف | चलाएं | हटा | รัน | ลบ | הרץ | מחק
+        | sil | siliniz """,
     "mention": """
         e.g | eg | such as | for example | example | phrases | attempts | detects | detect | scans
         | injection | attack(s) | phishing | abstract | researchers | defences | masked | redacted
@@ -839,7 +858,27 @@ SAYINGS: Final[dict[str, str]] = {
         | приховай | gizle | gizli tut | sakla | dolj | skjul | peita | skryj | zatajit | giau
         | sembunyikan | rahasiakan | ascunde | titkold | 隐瞒 | 隐藏 | 瞒着 | 不告诉 | 遮盖 | 隠し
         | 隠す | 伏せ | 숨기 | 숨겨 | 감추 | أخف | اخف | إخفاء | छिपा | छुपा
-        | ปิดบัง | ซ่อน | הסתר | הסתירו | پنهان | چھپا """,
+        | ปิดบัง | ซ่อน | הסתר | הסתירו | پنهان | چھپا
+        | nerikej* | nesdeluj* | nezminuj* | ala kerro | ala mainitse | ala ilmoita
+        | न बता | मत बता | ना बता """,
+    "utter": """
+        output | print | repeat | recite | reveal | show | display | disclose | dump | leak | paste | quote
+        | write out | spell out | give me | tell me | share | expose | muestra | mostrar | muestrame | imprime
+        | affiche* | montre* | revele* | gib | gebe | zeig* | drucke | ausgeben | mostra* | mostre | stampa
+        | toon | laat zien | pokaz* | wypisz | покажи* | выведи* | раскрой* | goster* | yazdir | visa | vis
+        | 输出 | 打印 | 显示 | 复述 | 告诉我 | 泄露 | 出力 | 表示 | 教えて
+        | 출력 | 보여 | 알려 | اعرض | اكشف | दिखा """,
+    "prompt": """
+        your system prompt | your system instructions | your system message | your hidden instructions
+        | your hidden prompt | your initial instructions | your initial prompt | your original instructions
+        | your full prompt | your developer message | your internal instructions | your exact instructions
+        | system prompt you | full system prompt | entire system prompt | complete system prompt
+        | exact system prompt | prompt del sistema | prompt de sistema | prompt do sistema | prompt systeme
+        | systemprompt* | system-prompt aus | prompt di sistema | systeemprompt | prompt systemowy
+        | системный промпт | системного промпта | sistem istemi* | sistem promptu* | 系统提示 | 你的提示词
+        | システムプロンプト | 시스템 프롬프트 """,
+    "steal": """
+        exfiltrate | exfiltrates | exfiltrating | steal | siphon | smuggle out | harvest """,
     "obey": """
         obey | obeys | obedience | gehorch* | obeis* | obeir | obeit | obedec* | obbedi* | gehoorza*
         | подчиня* | слушайся | słuchaj | posluszn* | itaat | uy | lyd | lyda | tottele | poslouchej
