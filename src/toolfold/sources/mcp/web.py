@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import json
 import re
 from collections import deque
@@ -51,15 +50,13 @@ async def web_transport(
     from mcp.client.sse import sse_client
     from mcp.client.streamable_http import streamable_http_client
 
-    from toolfold.sources.mcp.direct import Direct
-
     # How long an answer may take is decided above; a stream of events may be silent for ever.
     limits = httpx2.Timeout(settings.connect_timeout_seconds, read=None)
     waiting = _Waiting(Sieve(wiring.log.note))
 
     def http_client(*_: object, **__: object) -> httpx2.AsyncClient:
         return _client(is_ready, waiting if settings.way == "sse" else None)(
-            transport=_guarded(Direct(), waiting.sieve, settings.way != "sse"),
+            transport=_guarded(httpx2.AsyncHTTPTransport(), waiting.sieve, settings.way != "sse"),
             # What is packed could be of any size when it is unpacked.
             headers={**settings.headers, "accept-encoding": "identity"},
             timeout=limits,
@@ -160,13 +157,8 @@ def _client(is_ready: Callable[[], bool], waiting: _Waiting | None) -> type[http
     """`waiting` is given where answers come over another stream than the request went."""
     import httpx2
 
-    read = functools.lru_cache(maxsize=8)(httpx2.URL)  # it is the same for every message
-
     class Client(httpx2.AsyncClient):
         """Above the login: answers a message itself that could not be sent for want of one."""
-
-        def build_request(self, method: str, url: httpx2.URL | str, **options: Any) -> httpx2.Request:
-            return super().build_request(method, read(url), **options)
 
         async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
             if request.method != "POST" or not _is_message(request):
