@@ -18,7 +18,6 @@ from toolfold.sources.mcp.scan.reading import Sentence, read, sentences
 
 HEAVY = 0.8
 LEANING = 0.3  # above it lie fourteen in a thousand of the real tools
-DOUBTED = -3.0  # what leans as little by its words is not flagged for its signs alone
 UNLIKELY = -2.5  # what leans less by its words is not asked for its meaning
 LONGEST_PAIR = 60  # words
 LONGEST_MEANT = 20_000  # characters of a text whose meaning is asked for: some milliseconds a sentence
@@ -324,15 +323,13 @@ def _joined(one: Sentence, other: Sentence) -> Sentence:
 def _weighed(window: _Window, setting: Setting) -> Passage:
     sentence = window.sentence
     scale, signs = _signs(sentence, setting)
-    weight, leaning = scale.weight, -math.inf
+    leaning = -math.inf
     if _is_worth_judging(sentence):
         leaning = judge().leaning(_look(window, setting, signs))
-        if leaning < DOUBTED:
-            weight = min(weight, HEAVY - 0.1)
         if leaning > UNLIKELY and not setting.hasty:
             leaning += meant(sentence.text)
     reasons = tuple(scale.reasons) or ("its wording is that of orders to the model",)
-    return Passage(sentence.start, sentence.end, weight, leaning, reasons)
+    return Passage(sentence.start, sentence.end, scale.weight, leaning, reasons)
 
 
 def _is_worth_judging(sentence: Sentence) -> bool:
