@@ -70,6 +70,7 @@ DISGUISES = {
     "Base64": base64.b64encode(ORDER.encode()).decode(),
     "Base64 twice": base64.b64encode(base64.b64encode(ORDER.encode())).decode(),
     "Base64 of two bytes a letter": base64.b64encode(ORDER.encode("utf-16-le")).decode(),
+    "Base64 of what begins as if it was packed": base64.b64encode(f"x^ {ORDER}".encode()).decode(),
     "Base64 of what was packed": base64.b64encode(zlib.compress(ORDER.encode())).decode(),
     "letters apart": " ".join(ORDER),
     "the alphabet turned round": "".join(

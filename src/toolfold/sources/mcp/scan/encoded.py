@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import html
 import re
 import zlib
@@ -177,7 +178,8 @@ def _from_base64(text: str) -> str:
 
 def _unpacked(found: bytes) -> bytes:
     if found[:1] == b"\x78":
-        return zlib.decompressobj().decompress(found, LONGEST)
+        with contextlib.suppress(zlib.error):  # it is also the letter x, with which any text may begin
+            return zlib.decompressobj().decompress(found, LONGEST)
     if len(found) > 12 and not any(found[1::2]):
         return found[::2]
     return found
@@ -237,7 +239,7 @@ def _from_pieces(text: str) -> str:
 def _text(decode: Callable[[], bytes]) -> str:
     try:
         return decode().decode("utf-8")
-    except (ValueError, binascii.Error, zlib.error):
+    except (ValueError, binascii.Error):
         return ""
 
 
