@@ -43,6 +43,34 @@ def test_words_and_bytes_are_told_apart_wherever_the_stream_is_cut(
     assert written == b"".join(each + b"." for each in pieces if isinstance(each, bytes))
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 80), st.sampled_from("rg")), max_size=4),
+    st.lists(st.integers(0, 200), max_size=8),
+)
+def test_what_is_said_between_two_parts_is_no_part_of_what_is_said_within_them(
+    between: list[tuple[int, str]], cuts: list[int]
+) -> None:
+    within = f"written\x1e{MARK} x 137 it was killed\x1e".encode()
+    places = sorted((min(place, len(within)), word) for place, word in between)
+    edges = [0, *(place for place, _ in places), len(within)]
+    said = [f"\x1d{MARK} {word}\x1d".encode() for _, word in places]
+    parts = [within[first:last] for first, last in itertools.pairwise(edges)]
+    stream = b"".join(itertools.chain(*itertools.zip_longest(parts, said, fillvalue=b"")))
+    words, found = Words(MARK), list[bytes | str]()
+    for first, last in itertools.pairwise([0, *sorted(cuts), len(stream)]):
+        found += words.split(stream[first:last])
+    assert b"".join(each for each in found if isinstance(each, bytes)) == b"written"
+    heard = [each for each in found if isinstance(each, str)]
+    assert [each for each in heard if each in "rg"] == [word for _, word in places]
+    assert [each for each in heard if each not in "rg"] == ["x 137 it was killed"]
+
+
+def test_a_word_that_never_ends_is_none_of_ours_and_is_not_kept() -> None:
+    words, endless = Words(MARK), b"\x1eunguessable " + b"." * 100_000
+    found = [each for start in range(0, len(endless), 1000) for each in words.split(endless[start:][:1000])]
+    assert b"".join(each for each in found if isinstance(each, bytes)) == endless
+
+
 def test_a_byte_that_begins_no_word_waits_for_the_next_one_only() -> None:
     words = Words(MARK)
     assert words.split(b"before \x1e") == [b"before "]
@@ -115,6 +143,31 @@ async def test_how_a_program_ended_is_heard_after_all_that_it_wrote(tmp_path: Pa
         assert await channel.wait() == 7
         assert line.shown.index(b"written\n") < line.shown.index(b" x 7 ")
         assert await channel.read() == b"written\n"
+
+
+async def test_how_a_program_ended_is_heard_also_where_that_is_sent_in_two_parts(tmp_path: Path) -> None:
+    small = tmp_path / "dd"  # sends parts so small that each word is in several
+    small.write_text(
+        f"#!/bin/sh\nPATH={os.environ['PATH']}\n"
+        'case $* in *bs=16384*) exec dd bs=10 count=1 ;; esac\nexec dd "$@"\n'
+    )
+    small.chmod(0o700)
+    line = Here(f"{tmp_path}:{os.environ['PATH']}")
+    async with typed(line, tmp_path, "sh", "-c", "echo written; exit 7") as channel:
+        async with asyncio.timeout(PATIENCE):
+            assert await channel.read() == b"written\n"
+            assert await channel.read() == b""
+            assert await channel.wait() == 7
+
+
+async def test_a_program_that_says_our_words_does_not_keep_us_from_hearing(tmp_path: Path) -> None:
+    line = Here()
+    forge = "mark=$(tr '\\0' '\\n' </proc/$PPID/cmdline | grep -o '[0-9a-f]\\{24\\}' | head -n 1)"
+    forge += "; printf '\\036%s x many \\036' \"$mark\"; echo written"
+    async with typed(line, tmp_path, "sh", "-c", forge) as channel:
+        async with asyncio.timeout(PATIENCE):
+            assert await channel.read() == b"written\n"
+            assert await channel.wait() == 255
 
 
 async def test_what_nobody_reads_is_not_waited_for_after_goodbye(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Sequence
@@ -24,8 +25,10 @@ PARTING_SECONDS = 5.0
 PIECE = 1 << 15
 MOST_PIECES = 8
 """How many pieces of input may be on their way."""
-_SIGN = b"\x1e"
+_SIGN, _BETWEEN = b"\x1e", b"\x1d"
 _EARLY = 500
+_CODE = re.compile(r"[0-9]{1,3}")
+_LONGEST = 8_000  # bytes of a word; it ends with what a program complained of
 
 
 class Line(Protocol):
@@ -45,33 +48,56 @@ class Line(Protocol):
 
 
 class Words:
-    """Separates what a program wrote from the words between it."""
+    """Separates what a program wrote from the words between it.
+
+    Those between the parts of the output may fall within the one that is said in it, and have another sign.
+    """
 
     def __init__(self, mark: str) -> None:
         self._start = _SIGN + mark.encode() + b" "
-        self._held = b""
+        self._between = tuple(
+            _BETWEEN + mark.encode() + b" " + each + _BETWEEN for each in (b"g", b"r", b"o")
+        )
+        self._any_between = re.compile(b"|".join(map(re.escape, self._between)))
+        self._unsure = self._held = b""
 
     def split(self, data: bytes) -> list[bytes | str]:
         """Bytes of the program and words of ours, in their order; what may be a part of a word waits."""
+        found, at, data = list[bytes | str](), 0, self._unsure + data
+        for match in self._any_between.finditer(data):
+            found += [*self._within(data[at : match.start()]), match[0][-2:-1].decode()]
+            at = match.end()
+        sure = len(data) - _begun(data[at:], _BETWEEN, *self._between)
+        self._unsure = data[sure:]
+        return found + self._within(data[at:sure])
+
+    def _within(self, data: bytes) -> list[bytes | str]:
         data, found = self._held + data, list[bytes | str]()
         while (at := data.find(self._start)) >= 0:
-            end = data.find(_SIGN, at + len(self._start))
+            begin = at + len(self._start)
+            end = data.find(_SIGN, begin)
             if at:
                 found.append(data[:at])
-            if end < 0:
+            if end < 0 and len(data) - begin <= _LONGEST:
                 self._held = data[at:]
                 return found
-            found.append(data[at + len(self._start) : end].decode(errors="replace"))
+            if end < 0:  # none of ours goes on for so long
+                found.append(data[at:begin])
+                data = data[begin:]
+                continue
+            found.append(data[begin:end].decode(errors="replace"))
             data = data[end + 1 :]
-        keep = self._begun(data)
-        self._held = data[len(data) - keep :]
-        if len(data) > keep:
-            found.append(data[: len(data) - keep])
+        sure = len(data) - _begun(data, _SIGN, self._start)
+        self._held = data[sure:]
+        if sure:
+            found.append(data[:sure])
         return found
 
-    def _begun(self, data: bytes) -> int:
-        at = data.rfind(_SIGN, max(0, len(data) - len(self._start) + 1))
-        return len(data) - at if at >= 0 and self._start.startswith(data[at:]) else 0
+
+def _begun(data: bytes, sign: bytes, *words: bytes) -> int:
+    """How many bytes at the end may be the beginning of one of the words."""
+    at = data.rfind(sign)
+    return len(data) - at if at >= 0 and any(each.startswith(data[at:]) for each in words) else 0
 
 
 class Typed:
@@ -194,7 +220,7 @@ class Typed:
             self._over = True
         elif what == "x":
             code, _, complaint = rest.partition(" ")
-            self._exited(int(code), complaint.strip())
+            self._exited(int(code) if _CODE.fullmatch(code) else 255, complaint.strip())
         elif not self._ready.done():
             self._ready.set_result(True)
         if self._over and self._exit.done():

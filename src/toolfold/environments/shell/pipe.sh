@@ -11,7 +11,8 @@ trap : HUP INT QUIT TERM
 exec 3<&0 4<>"$pipes/arrived" 5>&1 6<>"$pipes/pieces" </dev/null
 setsid=$(command -v setsid)
 
-say() { printf '\036%s %s\036' "$mark" "$1"; }
+# What we say between the parts of the output may fall within what is said in it, and is told from it by its sign.
+say() { printf '\035%s %s\035' "$mark" "$1" >&5; }
 
 # Never waits for the program, since what it takes may also be what the program waits for.
 take() {
@@ -38,7 +39,7 @@ deliver() {
   while read -r number <&6 && [ "$number" != end ]; do
     cat "$pipes/$number" 2>/dev/null
     rm -f "$pipes/$number"
-    say g >&5
+    say g
   done
 }
 
@@ -47,7 +48,7 @@ run() {
   trap : HUP INT QUIT TERM
   $setsid "$@" 2>"$pipes/errors" 3<&- 4>&- 5>&- 6>&-
   code=$?
-  say "x $code $(tail -c 1000 "$pipes/errors" | tr '\036\n' '  ')"
+  printf '\036%s x %s %s\036' "$mark" "$code" "$(tail -c 1000 "$pipes/errors" | tr '\036\n' '  ')"
   echo end >&6  # nobody reads what else is delivered
 }
 
@@ -59,11 +60,11 @@ send() {
   while :; do
     count=$(dd bs=16384 count=8 2>&1 >&5) || break
     case $count in 0+0*) break ;; esac
-    say r >&5
+    say r
     parts=$((parts + 1))
     [ "$parts" -lt 4 ] || { read -r gone <&4 && [ -z "$gone" ] && parts=$((parts - 1)); } || break
   done
-  say o >&5
+  say o
 }
 
 take <&3 &
