@@ -158,6 +158,16 @@ async def test_a_server_is_asked_no_longer_when_nobody_follows_any_more(tmp_path
             await came_to_pass(lambda: "unsubscribed note://secret" in log_of(served, "old"))
 
 
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_that_goes_without_a_word_follows_nothing_any_more(tmp_path: Path, era: str) -> None:
+    entry = {"command": sys.executable, "args": [str(SERVERS / "attack_server.py"), "--name", "old"]}
+    with serving(tmp_path, {"old": entry}) as served:
+        async with follower(served, era) as one:
+            await one.follow("old+note://secret")
+            await came_to_pass(lambda: "subscribed note://secret" in log_of(served, "old"))
+        await came_to_pass(lambda: "unsubscribed note://secret" in log_of(served, "old"))
+
+
 async def test_what_is_no_resource_of_anybody_is_followed_by_nobody(served: Served) -> None:
     async with follower(served, "legacy") as one:
         with pytest.raises(MCPError, match="there is no"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -61,16 +61,30 @@ class Following:
                     await asyncio.gather(*map(begin, uris))
             yield
         finally:  # beside: the stream ends at once, and it may end by being cut off
-            task = asyncio.create_task(self._end_all(seat, begun))
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            self._beside(self._end_all(seat, begun))
+
+    def leave(self, seat: Seat) -> None:
+        """A client has left its seat: what it followed is ended where nobody else follows it."""
+        if seat.followed:
+            self._beside(self._end_left(seat, tuple(seat.followed)))
 
     async def _end_all(self, seat: Seat, uris: Collection[str]) -> None:
         for uri in uris:
             if self._seats.get(seat.key) is not seat:
-                return  # it has left, and what it alone used is gone
+                return  # it has left, and all that it followed is ended
             with contextlib.suppress(Exception):
                 await self.end(seat, uri)
+
+    async def _end_left(self, seat: Seat, uris: Collection[str]) -> None:
+        for uri in uris:
+            with contextlib.suppress(Exception):
+                if seat.shares_owner(uri):  # the others were its own, and went with it
+                    await self.end(seat, uri, wholly=True)
+
+    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
 
 def _count_less(seat: Seat, uri: str, *, wholly: bool = False) -> None:

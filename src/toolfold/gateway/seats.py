@@ -126,6 +126,10 @@ class Seat:
         """The server of a resource and its own address for it."""
         return self.owner(self._addresses.own_resource(uri), _RESOURCES, uri)
 
+    def shares_owner(self, uri: str) -> bool:
+        """Whether others use the same server for it."""
+        return self._runtime.mcp.is_shared(self.resource_owner(uri)[0])
+
     def prompt_owner(self, name: str) -> tuple[str, str]:
         """The server of a prompt and its own name for it."""
         return self.owner(self._addresses.own_prompt(name), _PROMPTS, name)

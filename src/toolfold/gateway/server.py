@@ -111,9 +111,9 @@ class Gateway:
         return server
 
     def close(self) -> None:
-        """Everybody leaves."""
-        for key in list(self._seats):
-            self._leave(key)
+        """Everybody leaves, and so do the servers."""
+        while self._seats:
+            self._seats.popitem()[1].close()
 
     def _instructions(self) -> str:
         return (
@@ -193,6 +193,7 @@ class Gateway:
     def _leave(self, key: str) -> None:
         seat = self._seats.pop(key, None)
         if seat is not None:
+            self._following.leave(seat)
             seat.close()
 
     async def _list_tools(self, context: Any, _params: Any) -> Any:

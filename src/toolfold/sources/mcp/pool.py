@@ -158,6 +158,10 @@ class McpServers:
         supervised = self._for(server, context.client if context else "")
         return await self._there(supervised.ask(method, params, _courier(context) if context else None))
 
+    def is_shared(self, server: str) -> bool:
+        """Whether all clients use one and the same."""
+        return not is_per_client(server, self._servers[server].settings, self._servers[server].listing)
+
     def leave(self, client: str) -> None:
         """A client is gone: end the servers that only it used. Does not wait for their end."""
         for key in [key for key in self._own if key[0] == client]:
@@ -167,10 +171,10 @@ class McpServers:
 
     def _for(self, server: str, client: str) -> Supervised:
         """The server as this client sees it: everybody's, or its own."""
-        shared = self._servers[server]
-        if not client or not is_per_client(server, shared.settings, shared.listing):
-            return shared
+        if not client or self.is_shared(server):
+            return self._servers[server]
         if (client, server) not in self._own:
+            shared = self._servers[server]
             own = Supervised(server, shared.settings, wiring=self._wiring, publish=_nowhere)
             own.is_legacy = shared.is_legacy
             self._own[client, server] = own
