@@ -270,6 +270,8 @@ class Connection:
     async def follow_again(self, uris: Iterable[str], seconds: float) -> None:
         """Ask for news of resources that were followed before. What became of them meanwhile nobody knows."""
         for uri in uris:
+            if not self.alive:
+                return  # the next one begins with all of them
             with contextlib.suppress(ServerFailed):
                 await self.ask("resources/subscribe", {"uri": uri}, seconds)
                 self._wiring.on_update(uri)

@@ -152,11 +152,11 @@ class Supervised:
     async def ask(self, method: str, params: Json, courier: Courier | None = None) -> Any:
         """Ask for something else than a tool's work."""
         seconds = self.settings.call_timeout_seconds
+        if method == "resources/unsubscribe":  # also where it does not hear of it: it is not asked again
+            self._followed.discard(params["uri"])
         answer = await self._asked(lambda it: it.ask(method, params, seconds, courier), courier)
         if method == "resources/subscribe":
             self._followed.add(params["uri"])
-        elif method == "resources/unsubscribe":
-            self._followed.discard(params["uri"])
         return answer
 
     async def refresh(self) -> Listing:
