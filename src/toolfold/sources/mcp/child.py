@@ -181,8 +181,10 @@ def is_unread(stream: asyncio.StreamWriter) -> bool:
     import fcntl
     import termios
 
+    if (end := stream.get_extra_info("pipe")) is None:  # not every loop tells
+        return False
     try:
-        pipe = stream.get_extra_info("pipe").fileno()
+        pipe = end.fileno()
         is_socket = stat.S_ISSOCK(os.fstat(pipe).st_mode)
         return any(fcntl.ioctl(pipe, termios.TIOCOUTQ if is_socket else termios.FIONREAD, bytes(4)))
     except (OSError, ValueError):  # it is closed
