@@ -29,7 +29,7 @@ class Exchange:
     """One address, and how it is asked."""
 
     def __init__(self, url: str, *, key: str = "", timeout: float) -> None:
-        self._url, self._key, self._timeout = url, key, timeout
+        self._url, self._key, self._timeout = url, key.strip(), timeout
 
     def __call__(self, asked: Any, *, most: int) -> Any:
         """What the service answers, if that has no more than `most` bytes. Raises FAILURES."""

@@ -202,7 +202,7 @@ async def test_the_command_stands_as_data_between_lines_nobody_can_guess(
 
 async def test_secrets_are_not_sent(server: Server, loops: Loops) -> None:
     server.answering = saying("SAFE")
-    await clears(model(server, key="the-key-of-it"), loops, f"rm {SECRET}", redact=Redaction([SECRET]))
+    await clears(model(server, key="the-key-of-it\n"), loops, f"rm {SECRET}", redact=Redaction([SECRET]))
     ((_, headers, body),) = server.requests
     assert SECRET not in json.dumps(body)
     assert headers["Authorization"] == "Bearer the-key-of-it"

@@ -204,7 +204,7 @@ class Endpoint:
     ) -> None:
         self.name = f"{model} at {tellable(url)}"
         self._model, self._batch = model, batch
-        self._exchange = Exchange(url, key=key.strip(), timeout=timeout)
+        self._exchange = Exchange(url, key=key, timeout=timeout)
         self._patience = _Patience(clock)
 
     def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:
