@@ -9,6 +9,7 @@ caller's to say.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gzip
 import json
 import logging
@@ -140,6 +141,12 @@ class Encoder:
         described = json.loads(self._weights.joinpath("tokenizer.json").read_bytes())
         numbers: dict[str, int] = described["model"]["vocab"]
         return session, WordPiece(sorted(numbers, key=numbers.__getitem__))
+
+
+@functools.cache
+def shipped_encoder() -> Encoder:
+    """The one that search and scan share: each of its own would be 40 MB more."""
+    return Encoder()
 
 
 def _run(session: Any, ids: Sequence[int]) -> tuple[Matrix, Matrix | None]:

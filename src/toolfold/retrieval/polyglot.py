@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from toolfold.retrieval.embedding import Encoder, Kind, Light, Matrix, Reading
+from toolfold.retrieval.embedding import Encoder, Kind, Light, Matrix, Reading, shipped_encoder
 from toolfold.retrieval.language import FOREIGN, foreignness, is_latin
 
 # The encoder's share in a message that is not English. It reads an English vocabulary: of Latin scripts it
@@ -24,7 +24,7 @@ class Polyglot:
     """Both shipped models as one."""
 
     def __init__(self, encoder: Encoder | None = None, light: Light | None = None) -> None:
-        self._encoder, self._light = encoder or Encoder(), light or Light()
+        self._encoder, self._light = encoder or shipped_encoder(), light or Light()
         self.name = f"{self._encoder.name}+{self._light.name}"
 
     def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:

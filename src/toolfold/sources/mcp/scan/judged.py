@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from toolfold.retrieval.embedding import EmbeddingUnavailable, Encoder
+from toolfold.retrieval.embedding import EmbeddingUnavailable, shipped_encoder
 
 BITS = 17
 FLATTENING = 0.15  # long sentences have more pieces; divided by their number, short ones would shout
@@ -84,14 +84,9 @@ def meaning(folded: str) -> np.ndarray[Any, np.dtype[np.float32]]:
 
     The vector tells what is spoken of, the lower layers how it is said. Raises EmbeddingUnavailable.
     """
-    read = _encoder().read([folded])
+    read = shipped_encoder().read([folded])
     states = read.vectors if read.states is None else read.states
     return np.concatenate([read.vectors[0], states.mean(0), states.max(0)])
-
-
-@cache
-def _encoder() -> Encoder:
-    return Encoder()
 
 
 @lru_cache(maxsize=64)  # a sentence is judged alone and beside each of its neighbours
