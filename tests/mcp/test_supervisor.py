@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 
 from tests.mcp.fault_http import serving
 from tests.mcp.faults import LIMIT, at, called, stdio, supervised
+from toolfold.config.servers import McpServer
 from toolfold.sources.mcp import supervisor
 from toolfold.sources.mcp.connection import Wiring
 from toolfold.sources.mcp.courier import Courier
@@ -366,6 +368,61 @@ def running(diary: Path) -> list[str]:
             if str(diary).encode() in file.read_bytes():
                 found.append(file.parent.name)
     return found
+
+
+FOLLOWED = """
+import json, sys
+
+diary = open(sys.argv[1], "a", buffering=1)
+print("start", file=diary)
+for line in sys.stdin:
+    asked = json.loads(line)
+    method, result = asked["method"], {}
+    if method.startswith("resources/"):
+        print(method, asked["params"]["uri"], file=diary)
+        if method == "resources/unsubscribe" or asked["params"]["uri"] == "note://fatal":
+            sys.exit(1)
+    elif method == "initialize":
+        offered = {"tools": {}, "resources": {"subscribe": True}}
+        about = {"name": "notes", "version": "1"}
+        result = {"protocolVersion": "2025-11-25", "capabilities": offered, "serverInfo": about}
+    elif method == "tools/list":
+        result = {"tools": []}
+    if "id" in asked and method != "server/discover":
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+    elif "id" in asked:
+        error = {"code": -32601, "message": "what is that?"}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error}), flush=True)
+"""
+
+
+def followed(tmp_path: Path, diary: Path) -> McpServer:
+    program = tmp_path / "followed.py"
+    program.write_text(FOLLOWED)
+    return McpServer(command=sys.executable, args=[str(program), str(diary)])
+
+
+async def test_news_that_nobody_wants_are_not_asked_for_again_although_it_did_not_hear_so(
+    tmp_path: Path, diary: Path
+) -> None:
+    async with supervised(followed(tmp_path, diary), tmp_path) as server:
+        for uri in ("note://a", "note://b"):
+            await server.ask("resources/subscribe", {"uri": uri})
+        with pytest.raises(ServerFailed):
+            await server.ask("resources/unsubscribe", {"uri": "note://a"})
+        await server.restart()
+        await until(lambda: noted(diary)["note://b"] == 2)
+    assert noted(diary)["note://a"] == 2  # once each way
+
+
+async def test_a_server_that_ends_while_it_is_asked_for_news_again_is_no_fault_of_ours(
+    tmp_path: Path, diary: Path
+) -> None:
+    async with supervised(followed(tmp_path, diary), tmp_path) as server:
+        connection = await server.connection()
+        await connection.follow_again(["note://a", "note://fatal", "note://b"], PATIENCE)
+    assert noted(diary)["note://fatal"] == 1
+    assert noted(diary)["note://b"] == 0
 
 
 async def test_a_login_that_is_missing_is_no_failure_that_counts(tmp_path: Path) -> None:
