@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import mcp_types
 import pytest
 from mcp import Client, MCPError
 
-from tests.gateway.harness import ERAS, Served, serving, until
+from tests.gateway.harness import ERAS, PATIENCE, Served, serving, until, words
 
 SERVERS = Path(__file__).parents[1] / "mcp"
 NEWEST = "2026-07-28"
@@ -166,6 +167,53 @@ async def test_a_client_that_goes_without_a_word_follows_nothing_any_more(tmp_pa
             await one.follow("old+note://secret")
             await came_to_pass(lambda: "subscribed note://secret" in log_of(served, "old"))
         await came_to_pass(lambda: "unsubscribed note://secret" in log_of(served, "old"))
+
+
+async def test_as_many_as_may_be_followed_are_followed_and_none_after_the_stream(tmp_path: Path) -> None:
+    entry = {"command": sys.executable, "args": [str(SERVERS / "attack_server.py"), "--name", "old"]}
+    with serving(tmp_path, {"old": entry}) as served:
+        async with served.client(NEWEST, token=served.tokens.add("one")) as client:
+            wanted = [f"old+note://{place}" for place in range(1_000)]
+            async with client.listen(resource_subscriptions=[*wanted[:-1], wanted[0]]):
+                assert await followed(client) == 999
+                async with client.listen(resource_subscriptions=["old+note://more", *wanted[:2]]):
+                    assert await followed(client) == 1_000
+                    async with client.listen(resource_subscriptions=[wanted[-1], wanted[0]]) as more:
+                        assert more.honored.resource_subscriptions == [wanted[0]]
+            await until_nothing_is_followed(client)
+
+
+async def test_streams_that_are_cut_while_they_begin_leave_nothing_followed(tmp_path: Path) -> None:
+    entry = {"command": sys.executable, "args": [str(SERVERS / "attack_server.py"), "--name", "old"]}
+    with serving(tmp_path, {"old": entry}) as served:
+        async with served.client(NEWEST, token=served.tokens.add("one")) as client:
+            for cut in range(5):
+                wanted = [f"old+note://{cut}-{place}" for place in range(900)]
+                stream = asyncio.create_task(listen(client, wanted))
+                await came_to_pass(partial(is_asked, served, f"note://{cut}-"))
+                stream.cancel()
+                await asyncio.wait({stream})
+                await until_nothing_is_followed(client)
+
+
+async def listen(client: Client, uris: list[str]) -> None:
+    async with client.listen(resource_subscriptions=uris):
+        await asyncio.Event().wait()
+
+
+def is_asked(served: Served, uri: str) -> bool:
+    return f"subscribed {uri}" in log_of(served, "old")
+
+
+async def followed(client: Client) -> int:
+    """How many resources the server believes to be followed."""
+    return int(words(await client.call_tool("old_echo", {"text": "followed"})))
+
+
+async def until_nothing_is_followed(client: Client) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while await followed(client):  # noqa: ASYNC110 - only the server knows
+            await asyncio.sleep(0.05)
 
 
 async def test_what_is_no_resource_of_anybody_is_followed_by_nobody(served: Served) -> None:

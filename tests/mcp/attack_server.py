@@ -38,6 +38,7 @@ class Server:
         self.tools, self.name = tools, name
         self.waiting: list[Any] = []
         self.seen: list[str] = []
+        self.followed: set[str] = set()
 
     def run(self) -> None:
         for line in sys.stdin.buffer:
@@ -89,10 +90,12 @@ class Server:
         return {"contents": [{"uri": params["uri"], "mimeType": "text/plain", "text": words}]}
 
     def on_resources_subscribe(self, id_: Any, params: Any) -> Any:
+        self.followed.add(params["uri"])
         print("subscribed", params["uri"], file=sys.stderr, flush=True)
         return {}
 
     def on_resources_unsubscribe(self, id_: Any, params: Any) -> Any:
+        self.followed.discard(params["uri"])
         print("unsubscribed", params["uri"], file=sys.stderr, flush=True)
         return {}
 
@@ -119,6 +122,9 @@ class Server:
     def do_update(self, id_: Any, params: Any, rest: str) -> Any:
         notice("resources/updated", uri="note://secret")
         return text("updated")
+
+    def do_followed(self, id_: Any, params: Any, rest: str) -> Any:
+        return text(str(len(self.followed)))
 
     def do_changes(self, id_: Any, params: Any, rest: str) -> Any:
         for _ in range(int(rest)):

@@ -8,14 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from typing import Any
 
+from toolfold.errors import OutOfScope
 from toolfold.gateway.seats import Seat
 
 ASK_SECONDS = 5.0
 """How long a stream waits for servers to say that they will tell. One that hangs must not keep it away."""
+AT_ONCE = 10
+"""How many resources a server is asked for side by side: a client has only so many requests under way."""
 
 Ask = Callable[[Seat, str, str, str], Awaitable[Any]]
 """Asks a server: the seat, the server, the method, the server's own address of the resource."""
@@ -30,11 +44,19 @@ class Following:
 
     async def begin(self, seat: Seat, uri: str) -> None:
         """Ask the server for its news. Raises OutOfScope, or what it refuses to with."""
+        try:
+            await self._begin(seat, uri)
+        except asyncio.CancelledError:
+            self._beside(self._end_all(seat, [uri]))
+            raise
+
+    async def _begin(self, seat: Seat, uri: str) -> None:
+        """The same. Where it is cut off it counts until it is ended: the server may have heard of it."""
         server, own = seat.resource_owner(uri)
         seat.followed[uri] += 1  # before it is asked, so that nobody who ends meanwhile ends it for all
         try:
             await self._ask(seat, server, "resources/subscribe", own)
-        except BaseException:
+        except Exception:
             _count_less(seat, uri)
             raise
 
@@ -48,20 +70,25 @@ class Following:
     @asynccontextmanager
     async def meanwhile(self, seat: Seat, uris: Sequence[str]) -> AsyncIterator[None]:
         """Follow these for as long as a stream of news is open; what a server refuses is not followed."""
-        begun: list[str] = []
+        begun: set[str] = set()
 
-        async def begin(uri: str) -> None:
-            with contextlib.suppress(Exception):
-                await self.begin(seat, uri)
-                begun.append(uri)
+        async def begin(left: Iterator[str]) -> None:
+            for uri in left:
+                begun.add(uri)
+                try:
+                    await self._begin(seat, uri)
+                except Exception:
+                    begun.discard(uri)
 
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ASK_SECONDS):
-                    await asyncio.gather(*map(begin, uris))
+                    await asyncio.gather(
+                        *(begin(left) for left in _by_server(seat, uris) for _ in range(AT_ONCE))
+                    )
             yield
         finally:  # beside: the stream ends at once, and it may end by being cut off
-            self._beside(self._end_all(seat, begun))
+            self._beside(self._end_all(seat, tuple(begun)))
 
     def leave(self, seat: Seat) -> None:
         """A client has left its seat: what it followed is ended where nobody else follows it."""
@@ -85,6 +112,15 @@ class Following:
         task = asyncio.create_task(work)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
+
+
+def _by_server(seat: Seat, uris: Sequence[str]) -> Iterable[Iterator[str]]:
+    """Each once, those of every server for themselves: one that hangs keeps no other from being asked."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for uri in dict.fromkeys(uris):
+        with contextlib.suppress(OutOfScope):
+            found[seat.resource_owner(uri)[0]].append(uri)
+    return map(iter, found.values())
 
 
 def _count_less(seat: Seat, uri: str, *, wholly: bool = False) -> None:
