@@ -209,6 +209,8 @@ class Setting:
     """The tool's own parameters."""
     foreign: frozenset[str] = frozenset()
     """Names of other servers' tools."""
+    claimed: frozenset[str] = frozenset()
+    """Those of them that are also words of the server's own: a parameter's, or the end of a longer name."""
     spoken: tuple[str, ...] = ()
     """How other servers, and tools whose names are plain words, are spoken of."""
 
@@ -456,8 +458,9 @@ def _asks_for_the_prompt(it: Sentence, _: Setting, scale: _Scale) -> None:
 
 
 def _steers(it: Sentence, at: Setting, scale: _Scale) -> None:
-    if it.names & at.foreign or any(each in it.text for each in at.spoken):
-        scale.add(0.6, "it speaks of another server's tool")
+    named, spoken = it.names & at.foreign, any(each in it.text for each in at.spoken)
+    if named or spoken:
+        scale.add(0.6 if spoken or named - at.claimed else 0.4, "it speaks of another server's tool")
         scale.add(0.3 * it.any("always", "first", "not", "must") + 0.2 * it.any("calling", "hand", "doing"))
     if it.has("others") and it.any("always", "first", "not", "must", "hand"):
         scale.add(0.5 + 0.2 * it.has("hand"), "it says how other tools are to be used")

@@ -90,6 +90,7 @@ class _Neighbours:
     """What stands beside a server's tools."""
 
     siblings: frozenset[str]
+    own: frozenset[str]
     foreign: frozenset[str]
     spoken: Mapping[str, str]
     """How text speaks of another server or its tool, by what is then spoken of."""
@@ -98,21 +99,24 @@ class _Neighbours:
 def _neighbours(server: str, others: Mapping[str, Sequence[Offer]]) -> _Neighbours:
     foreign = [(other, each.name) for other, offers in others.items() if other != server for each in offers]
     return _Neighbours(
-        siblings=frozenset(word for each in others.get(server, ()) for word in _own_words(each)),
+        siblings=frozenset(each.name.lower() for each in others.get(server, ())),
+        own=frozenset(word for each in others.get(server, ()) for word in _own_words(each)),
         foreign=frozenset(name.lower() for _, name in foreign if len(_PARTS.findall(name)) > 1),
         spoken=dict(_spoken(server, others)),
     )
 
 
 def _setting(offer: Offer, neighbours: _Neighbours) -> Setting:
-    siblings = neighbours.siblings.union(_own_words(offer))
+    own = neighbours.own.union(_own_words(offer))
+    foreign = neighbours.foreign - neighbours.siblings - {offer.name.lower()}
     properties = offer.input_schema.get("properties")
     fields = properties if isinstance(properties, Mapping) else {}
     return Setting(
         topic=frozenset(re.findall(r"[a-z]{3,}", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", offer.name).lower())),
         fields=frozenset(str(name).lower() for name in fields),
-        foreign=neighbours.foreign - siblings,
-        spoken=tuple(phrase for phrase, of in neighbours.spoken.items() if of not in siblings),
+        foreign=foreign,
+        claimed=foreign & own,
+        spoken=tuple(phrase for phrase, of in neighbours.spoken.items() if of not in own),
     )
 
 
