@@ -12,4 +12,4 @@ workers=$((2 * $(getconf _NPROCESSORS_ONLN || echo 1))) # most tests wait for an
 code=$?
 [ "$code" -eq "$some_failed" ] || exit "$code"
 echo "Some tests failed. They run once more, alone; the first that fails again ends it."
-exec "$pytest" --last-failed --last-failed-no-failures none --exitfirst
+exec "$pytest" --last-failed --last-failed-no-failures none --exitfirst --verbose
