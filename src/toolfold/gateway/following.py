@@ -23,7 +23,6 @@ from collections.abc import (
 from contextlib import asynccontextmanager
 from typing import Any
 
-from toolfold.errors import OutOfScope
 from toolfold.gateway.seats import Seat
 
 ASK_SECONDS = 5.0
@@ -117,9 +116,8 @@ class Following:
 def _by_server(seat: Seat, uris: Sequence[str]) -> Iterable[Iterator[str]]:
     """Each once, those of every server for themselves: one that hangs keeps no other from being asked."""
     found: defaultdict[str, list[str]] = defaultdict(list)
-    for uri in dict.fromkeys(uris):
-        with contextlib.suppress(OutOfScope):
-            found[seat.resource_owner(uri)[0]].append(uri)
+    for uri, server in seat.readable(uris).items():
+        found[server].append(uri)
     return map(iter, found.values())
 
 

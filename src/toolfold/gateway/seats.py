@@ -19,6 +19,7 @@ from toolfold.gateway.answers import shown_tool
 from toolfold.gateway.asking import WaitingRoom
 from toolfold.gateway.tokens import Client
 from toolfold.model import MCP_SOURCE, CallContext, Json, Tool, ToolResult
+from toolfold.registry import Snapshot
 from toolfold.session import Session
 from toolfold.sources.mcp.courier import Courier
 from toolfold.sources.mcp.faults import ServerFailed
@@ -48,6 +49,7 @@ class Seat:
         self.key, self.client, self.session = key, client, session
         self._runtime, self._addresses = runtime, addresses
         self._turn: Any = None
+        self._extra_tools: tuple[Snapshot, list[Tool]] | None = None
         self.waiting = WaitingRoom()
         self.followed: Counter[str] = Counter()
         """The addresses of resources, and by how many of its requests and streams each is followed."""
@@ -142,10 +144,14 @@ class Seat:
                 return server, own
         raise OutOfScope(shown(wanted, 200), hint="List what there is.")
 
-    def may_read(self, uri: str) -> bool:
-        """Whether there is a server of this client's that the resource may be read from."""
-        allowed = self._offering(_RESOURCES)
-        return any(server in allowed for server, _ in self._addresses.own_resource(uri))
+    def readable(self, uris: Iterable[str]) -> dict[str, str]:
+        """Those of the resources that this client may read, each once, with the server."""
+        allowed = set(self._offering(_RESOURCES))
+        owners = {
+            uri: next((server for server, _ in self._addresses.own_resource(uri) if server in allowed), None)
+            for uri in uris
+        }
+        return {uri: server for uri, server in owners.items() if server is not None}
 
     def may_use(self, server: str) -> bool:
         """Whether anything of the server is granted to this client."""
@@ -179,11 +185,17 @@ class Seat:
 
     def _extras(self, extra: str) -> dict[str, str]:
         """Server → the name of that tool. By its source: two servers can spell one long name."""
-        granted, snapshot = self.session.granted(), self._runtime.registry.snapshot()
-        tools = (snapshot[name] for name in sorted(granted) if name in snapshot)
-        return {
-            tool.source.name: tool.name for tool in tools if tool.own_name == extra and self._is_extra(tool)
-        }
+        tools = (tool for tool in self._granted_extras() if tool.own_name == extra)
+        return {tool.source.name: tool.name for tool in tools if self._is_extra(tool)}
+
+    def _granted_extras(self) -> list[Tool]:
+        """What may be one, of all that is granted: looked for once, as there may be thousands of tools."""
+        snapshot = self._runtime.registry.snapshot()
+        if self._extra_tools is None or self._extra_tools[0] is not snapshot:
+            granted = self.session.granted()
+            tools = (snapshot[name] for name in sorted(granted) if name in snapshot)
+            self._extra_tools = snapshot, [tool for tool in tools if tool.own_name in EXTRAS]
+        return self._extra_tools[1]
 
     async def ask(self, server: str, method: str, **params: Any) -> Any:
         """Ask a server something: this client's own, where each has one."""

@@ -14,7 +14,7 @@ import itertools
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -321,7 +321,7 @@ class Gateway:
         seat = self._seat(context)
         wanted = params.notifications
         asked = [uri for uri in wanted.resource_subscriptions or () if len(uri) <= LONGEST_ADDRESS]
-        readable = _within_bounds(seat, [uri for uri in asked[:MOST_FOLLOWED] if seat.may_read(uri)])
+        readable = _within_bounds(seat, seat.readable(asked[:MOST_FOLLOWED]))
         wanted = wanted.model_copy(update={"resource_subscriptions": readable or None})
         async with self._following.meanwhile(seat, readable):
             return await seat.listen(context, params.model_copy(update={"notifications": wanted}))
@@ -463,7 +463,7 @@ class Gateway:
                 continue
 
 
-def _within_bounds(seat: Seat, uris: Sequence[str]) -> list[str]:
+def _within_bounds(seat: Seat, uris: Collection[str]) -> list[str]:
     """What the client follows already, and as many others as it may follow beside."""
     room = itertools.islice(
         (uri for uri in uris if uri not in seat.followed), max(0, MOST_FOLLOWED - len(seat.followed))

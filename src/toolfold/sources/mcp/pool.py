@@ -86,6 +86,8 @@ class McpServers:
         """The servers that only one client uses, by client and name."""
         self._leaving: set[concurrent.futures.Future[None]] = set()
         """Those of clients that are gone, until they have ended."""
+        self._shared: dict[str, tuple[Listing | None, bool]] = {}
+        """Whether a server is one for all clients, by what it lists: there may be thousands of names."""
         self.heard = Signal()
         """Tells what servers say outside of any call: `(server, kind, what)`."""
         self._held: dict[str, tuple[Held, ...]] = {}
@@ -160,7 +162,11 @@ class McpServers:
 
     def is_shared(self, server: str) -> bool:
         """Whether all clients use one and the same."""
-        return not is_per_client(server, self._servers[server].settings, self._servers[server].listing)
+        listing = self._servers[server].listing
+        if server not in self._shared or self._shared[server][0] is not listing:
+            is_shared = not is_per_client(server, self._servers[server].settings, listing)
+            self._shared[server] = listing, is_shared
+        return self._shared[server][1]
 
     def leave(self, client: str) -> None:
         """A client is gone: end the servers that only it used. Does not wait for their end."""
