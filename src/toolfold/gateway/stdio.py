@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from toolfold.gateway.server import Gateway
 from toolfold.gateway.tokens import Client
-from toolfold.sources.mcp.streams import Stream
+from toolfold.sources.mcp.streams import Stream, write_message
 
 if TYPE_CHECKING:
     from toolfold.runtime import Runtime
@@ -138,8 +138,7 @@ class _Said(Stream):
     async def send(self, item: Any) -> None:
         import anyio
 
-        self._writer.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
         try:
-            await self._writer.drain()
+            await write_message(self._writer, item.message)
         except ConnectionError:  # the client is gone; its input will say so too
             raise anyio.ClosedResourceError from None

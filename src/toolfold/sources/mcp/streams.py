@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Self
+import asyncio
+from typing import Any, Self
 
 
 class Stream:
@@ -16,3 +17,10 @@ class Stream:
 
     async def aclose(self) -> None:
         return
+
+
+async def write_message(pipe: asyncio.StreamWriter, message: Any) -> None:
+    """Write a line as soon as there is room: who gives up before leaves nothing for a reader that hangs."""
+    await pipe.drain()
+    pipe.write(message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+    await pipe.drain()

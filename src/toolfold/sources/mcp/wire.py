@@ -20,7 +20,7 @@ from typing import Any
 
 from toolfold.sources.mcp.child import Child, is_unread
 from toolfold.sources.mcp.sieve import Sieve
-from toolfold.sources.mcp.streams import Stream
+from toolfold.sources.mcp.streams import Stream, write_message
 
 LARGEST_MESSAGE = 10_000_000
 GRACE_SECONDS = 0.8
@@ -74,11 +74,9 @@ class Wire:
 
     async def _write(self, message: Any) -> None:
         """Pass a message on. A server that no longer reads ends the connection."""
-        stdin = self._child.stdin
         try:
             self._remember(message)
-            stdin.write(message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
-            await stdin.drain()
+            await write_message(self._child.stdin, message)
         except (OSError, RuntimeError):
             self._end()
 
