@@ -75,6 +75,7 @@ class Followed:
         self._uris: frozenset[str] = frozenset()
         self._news: News | None = None
         self._turn = asyncio.Lock()
+        self._is_over = False
 
     async def change(self, uri: str, *, wanted: bool) -> None:
         """Follow a resource, or no longer. Raises what the server refuses it with."""
@@ -83,10 +84,15 @@ class Followed:
             if uris == self._uris:
                 return
             news = await self._opened(uris) if uris else None
-            self.end()
+            if self._news is not None:
+                self._news.end()
             self._uris, self._news = uris, news
+            if self._is_over:  # since it was asked for
+                self.end()
 
     def end(self) -> None:
+        """Listen to nothing any more, neither to what is just being opened."""
+        self._is_over = True
         if self._news is not None:
             self._news.end()
 
