@@ -7,12 +7,14 @@ import pty
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from tests.cli.conftest import Toolfold
 from toolfold.authoring import build_tool
@@ -31,6 +33,12 @@ def wipe(what: str) -> str:
 def register(plugin):
     plugin.add(wipe)
 """
+CTRL_C, CTRL_D = b"\x03", b"\x04"
+OWN_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 WIPE = build_tool(name="wipe", toolset="t", schema={}, handler=lambda args: args, effects=["destructive"])
 
 
@@ -48,30 +56,75 @@ def request(**options: object) -> ApprovalRequest:
     return replace(usual, **options)  # type: ignore[arg-type]
 
 
-def answered(typed: str, asked: ApprovalRequest) -> Answer:
-    with CliRunner().isolation(input=typed):
+@pytest.fixture
+def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[BinaryIO]:
+    """What is written here is typed; closing it ends the input."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as typed, os.fdopen(writing, "wb", buffering=0) as keys:
+        monkeypatch.setattr(sys, "stdin", typed)
+        yield keys
+
+
+Answered = Callable[[str, ApprovalRequest], Answer]
+
+
+@pytest.fixture
+def answered(keyboard: BinaryIO) -> Answered:
+    """The answer that a person types."""
+
+    def answer(typed: str, asked: ApprovalRequest) -> Answer:
+        keyboard.write(typed.encode())
         return Prompt()(asked)
+
+    return answer
 
 
 class TestPrompt:
     @pytest.mark.parametrize("answer", list(Answer))
-    def test_an_answer_is_a_letter_or_a_word(self, answer: Answer) -> None:
+    def test_an_answer_is_a_letter_or_a_word(self, answer: Answer, answered: Answered) -> None:
         assert answered(f"{answer.value[0]}\n", request()) is answer
         assert answered(f" {answer.value.upper()} \n", request()) is answer
 
-    def test_only_an_answer_that_means_yes_is_one(self) -> None:
+    def test_only_an_answer_that_means_yes_is_one(self, answered: Answered) -> None:
         assert answered("\n", request()) is Answer.DENY
-        assert answered("y\nyes\nsure\n", request()) is Answer.DENY
-        assert answered("y\no\n", request()) is Answer.ONCE
+        assert answered("n\nok\nsure\n", request()) is Answer.DENY
+        assert answered("ok\no\n", request()) is Answer.ONCE
 
-    def test_what_is_not_offered_cannot_be_answered(self) -> None:
+    def test_a_plain_yes_is_one_for_this_once(self, answered: Answered) -> None:
+        assert answered("y\n", request()) is Answer.ONCE
+        assert answered("Yes\n", request()) is Answer.ONCE
+        assert answered("y\ny\ny\n", request(answers=(Answer.ALWAYS, Answer.DENY))) is Answer.DENY
+
+    def test_what_is_not_offered_cannot_be_answered(self, answered: Answered) -> None:
         asked = request(answers=(Answer.ONCE, Answer.DENY))
         assert answered("a\ns\nalways\n", asked) is Answer.DENY
         assert "always" not in question(asked)
 
-    def test_the_end_of_input_is_no_answer(self) -> None:
-        with pytest.raises(click.exceptions.Abort):
-            answered("", request())
+    def test_what_was_typed_for_the_next_question_is_left_for_it(self, answered: Answered) -> None:
+        assert answered("o\na\n", request()) is Answer.ONCE
+        assert answered("", request()) is Answer.ALWAYS
+
+    @pytest.mark.parametrize("typed", ["", "o"])
+    def test_the_end_of_input_is_a_no(self, typed: str, keyboard: BinaryIO) -> None:
+        keyboard.write(typed.encode())
+        keyboard.close()
+        assert Prompt()(request()) is Answer.DENY
+
+    def test_bytes_that_are_no_text_are_no_answer(self, keyboard: BinaryIO) -> None:
+        keyboard.write(b"\xff\xfeo\n\n")
+        assert Prompt()(request()) is Answer.DENY
+
+    def test_a_question_that_is_taken_back_is_waited_for_no_longer(
+        self, keyboard: BinaryIO, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        asked, said = request(), list[Answer]()
+        thread = threading.Thread(target=lambda: said.append(Prompt()(asked)), daemon=True)
+        thread.start()
+        while "Your answer" not in capfd.readouterr().err:  # it comes last, in a piece of its own
+            time.sleep(0.01)
+        asked.withdrawn.set()
+        thread.join(240)
+        assert said == [Answer.DENY]
 
     def test_the_whole_question_is_told(self) -> None:
         told = click.unstyle(
@@ -123,23 +176,21 @@ class TestPrompt:
         assert Prompt()(late) is Answer.DENY
         assert capfd.readouterr().err == ""
 
-    def test_questions_come_one_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        prompt, inside, most = Prompt(), list[int](), list[int]()
-
-        def think(*_: object, **__: object) -> str:
-            inside.append(1)
-            most.append(len(inside))
-            threading.Event().wait(0.01)
-            inside.pop()
-            return "d"
-
-        monkeypatch.setattr(click, "prompt", think)
-        threads = [threading.Thread(target=prompt, args=(request(),)) for _ in range(4)]
+    def test_questions_come_one_at_a_time(
+        self, keyboard: BinaryIO, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        prompt, shown = Prompt(), ""
+        threads = [threading.Thread(target=prompt, args=(request(),), daemon=True) for _ in range(4)]
         for thread in threads:
             thread.start()
+        for before in range(4):
+            while shown.count("Your answer") <= before:
+                time.sleep(0.01)
+                shown += capfd.readouterr().err
+            assert shown.count("needs your word") == before + 1
+            keyboard.write(b"d\n")
         for thread in threads:
-            thread.join()
-        assert most == [1, 1, 1, 1]
+            thread.join(240)
 
 
 @pytest.fixture
@@ -151,33 +202,72 @@ def shop(toolfold: Toolfold) -> Path:
     return load().paths.user_file
 
 
-def call_at_a_terminal(typed: bytes) -> tuple[str, str]:
-    """Standard output and what the terminal showed of a call in a process of its own."""
+class Called(NamedTuple):
+    """What a call in a process of its own left behind: its result, what the terminal showed, and its code."""
+
+    out: str
+    shown: str
+    code: int
+
+
+def call_at_a_terminal(typed: bytes) -> Called:
+    """A call whose question is answered; keys such as Ctrl-C do there what they do for a person."""
     screen, terminal = pty.openpty()
     command = [str(Path(sys.executable).with_name("toolfold")), "call", "wipe", '{"what": "all"}']
-    process = subprocess.Popen(command, stdin=terminal, stderr=terminal, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWN_TERMINAL, *command],
+        stdin=terminal,
+        stderr=terminal,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
     os.close(terminal)  # or the end of the process would not be the end of what we read
-    shown = b""
+    shown, answered = b"", False
     try:
-        while b"Your answer" not in shown:
-            shown += os.read(screen, 4_096)
-        os.write(screen, typed)
+        while piece := _read(screen):
+            shown += piece
+            if b"Your answer > " in shown and not answered:
+                os.write(screen, typed)
+                answered = True
         out, _ = process.communicate(timeout=240)
     finally:
         os.close(screen)
-    return out.decode(), shown.decode()
+    return Called(out.decode(), click.unstyle(shown.decode()), process.returncode)
+
+
+def _read(screen: int) -> bytes:
+    try:
+        return os.read(screen, 4_096)
+    except OSError:  # the process has ended
+        return b""
 
 
 class TestAtATerminal:
     def test_a_yes_runs_the_call_once(self, shop: Path, toolfold: Toolfold) -> None:
-        out, shown = call_at_a_terminal(b"o\n")
+        out, shown, code = call_at_a_terminal(b"o\n")
+        assert code == 0
         assert out == '{"result":"wiped all"}\n'
         assert 'wipe {"what": "all"}' in shown
         assert toolfold("call", "wipe", '{"what": "all"}').code == 1  # and there is nobody to ask now
 
     def test_a_no_does_not(self, shop: Path) -> None:
-        out, _ = call_at_a_terminal(b"\n")
+        assert "the person asked said no" in call_at_a_terminal(b"\n").out
+
+    def test_ctrl_d_is_a_no(self, shop: Path) -> None:
+        out, shown, code = call_at_a_terminal(CTRL_D)
         assert "the person asked said no" in out
+        assert "Traceback" not in shown
+        assert code == 1
+
+    @pytest.mark.parametrize(
+        "before", [b"", b"o", b"o" + CTRL_D], ids=["at once", "in a line", "after a part"]
+    )
+    def test_ctrl_c_ends_the_call_and_crashes_nothing(self, before: bytes, shop: Path) -> None:
+        out, shown, code = call_at_a_terminal(before + CTRL_C)
+        assert out == ""
+        assert "error: interrupted\r\n" in shown
+        assert "Fatal" not in shown
+        assert code == 130
 
     def test_always_is_kept_listed_and_taken_back(self, shop: Path, toolfold: Toolfold) -> None:
         entry = 'tool:wipe {"what": "all"}'

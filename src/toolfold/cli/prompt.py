@@ -6,7 +6,11 @@ move the cursor, change colours or pass for our own words. What matters most sta
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import select
+import sys
 import threading
 
 import click
@@ -17,6 +21,7 @@ from toolfold.model import Answer, ApprovalRequest, Meaning
 __all__ = ["Prompt"]
 
 _TRIES = 3
+_LOOK_SECONDS = 0.05
 _MOST_REASONS = 8
 _MEANS = {
     Answer.ONCE: "run it this once",
@@ -41,15 +46,53 @@ class Prompt:
             return self._answer(request)
 
     def _answer(self, request: ApprovalRequest) -> Answer:
-        letters = {answer.value[0]: answer for answer in request.answers}
         for _ in range(_TRIES):
-            said = click.prompt("Your answer", default="d", err=True, prompt_suffix=" > ", show_default=False)
+            click.echo("Your answer > ", nl=False, err=True)
+            said = _line(request.withdrawn)
+            if said is None:
+                _end_line()
+                return Answer.DENY
             word = said.strip().casefold()
+            if not word:
+                return Answer.DENY
             for answer in request.answers:
-                if word in (answer.value, answer.value[0]):
+                if word in _words(answer):
                     return answer
-            click.echo(f"Please answer with one of {', '.join(letters)}.", err=True)
+            letters = ", ".join(answer.value[0] for answer in request.answers)
+            click.echo(f"Please answer with one of {letters}.", err=True)
         return Answer.DENY
+
+
+def _words(answer: Answer) -> tuple[str, ...]:
+    return (answer.value, answer.value[0], *(("y", "yes") if answer is Answer.ONCE else ()))
+
+
+def _line(withdrawn: threading.Event) -> str | None:
+    """The next line of standard input, or None where it ends before one does or nobody waits any more.
+
+    Not read through `sys.stdin`: a thread that waits in there holds a lock which Python wants when it ends,
+    and Ctrl-C would crash it. Byte by byte, since what follows the line is for whoever asks next.
+    """
+    line = bytearray()
+    try:
+        keys = sys.stdin.fileno()
+        while not line.endswith(b"\n"):
+            while not select.select([keys], [], [], _LOOK_SECONDS)[0]:
+                if withdrawn.is_set():
+                    return None
+            byte = os.read(keys, 1)
+            if not byte:
+                return None
+            line += byte
+    except (OSError, ValueError):  # the terminal is gone, or there was none
+        return None
+    return line.decode(errors="replace")
+
+
+def _end_line() -> None:
+    """Let nothing follow the question in its line; without the lock of `sys.stderr`, for the same reason."""
+    with contextlib.suppress(OSError, ValueError):
+        os.write(sys.stderr.fileno(), b"\n")
 
 
 def question(request: ApprovalRequest) -> str:
