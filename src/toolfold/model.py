@@ -200,6 +200,8 @@ class Tool:
     handler: Handler
     original_name: str = ""
     """The name its author gave it, where providers would not accept that one."""
+    listed_name: str = ""
+    """The name by which settings know it, where it is shown under another: a gateway leaves out `mcp_`."""
     title: str = ""
     emoji: str = ""
     synonyms: tuple[str, ...] = ()
@@ -228,6 +230,11 @@ class Tool:
     def server(self) -> str:
         """Who brought it: its source, or the toolset it registered under."""
         return self.source.name or self.toolset.removeprefix(MCP_PREFIX)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name by which settings may mean it."""
+        return tuple(name for name in (self.name, self.listed_name, self.original_name) if name)
 
     @property
     def own_name(self) -> str:

@@ -46,20 +46,20 @@ class Snapshot(Mapping[str, Tool]):
 
     def find(self, name: str) -> Tool | None:
         """By the name providers see, or by the one its author gave it: then the latest of that name."""
-        return self._tools.get(name) or next(reversed(self._by_original.get(name, ())), None)
+        return self._tools.get(name) or next(reversed(self._by_other_name.get(name, ())), None)
 
     def named(self, name: str) -> Sequence[Tool]:
         """All that go by a name: the one that providers see under it, then those whose authors chose it."""
-        others = self._by_original.get(name, ())
+        others = self._by_other_name.get(name, ())
         real = self._tools.get(name)
         return others if real is None else [real, *(tool for tool in others if tool is not real)]
 
     @functools.cached_property
-    def _by_original(self) -> dict[str, list[Tool]]:
+    def _by_other_name(self) -> dict[str, list[Tool]]:
         tools: dict[str, list[Tool]] = {}
         for tool in self._tools.values():
-            if tool.original_name:
-                tools.setdefault(tool.original_name, []).append(tool)
+            for name in tool.names[1:]:
+                tools.setdefault(name, []).append(tool)
         return tools
 
     @functools.cached_property

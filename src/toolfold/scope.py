@@ -241,8 +241,4 @@ def _listed(names: Iterable[str]) -> tuple[str, ...]:
 def _tools_named(snapshot: Snapshot, names: Iterable[str]) -> frozenset[str]:
     """Every tool of these names: two authors may have chosen the same original one."""
     wanted = frozenset(name for name in names if name)
-    return frozenset(tool.name for tool in snapshot.ordered if not wanted.isdisjoint(_names_of(tool)))
-
-
-def _names_of(tool: Tool) -> tuple[str, str]:
-    return tool.name, tool.original_name
+    return frozenset(tool.name for tool in snapshot.ordered if not wanted.isdisjoint(tool.names))

@@ -72,7 +72,7 @@ class Denials:
         """The first entry that forbids the call, or nothing."""
         findings = subject.verdict.findings
         names = {
-            "tool": {subject.tool.name, subject.tool.original_name},
+            "tool": set(subject.tool.names),
             "rule": {finding.rule for finding in findings},
             "category": {finding.category for finding in findings},
         }

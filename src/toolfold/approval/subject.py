@@ -321,7 +321,7 @@ def _keys(tool: Tool, args: Json, meanings: Mapping[str, Meaning], verdict: Verd
     belongs to it: where the same words come to mean something else, somebody is asked again.
     """
     if not _named(meanings, Meaning.COMMAND):
-        spelled = f"{TOOL}{tool.name} {_canonical(args)}"
+        spelled = f"{TOOL}{tool.listed_name or tool.name} {_canonical(args)}"
         return _short(spelled), spelled if len(spelled) <= LONGEST_LISTED else ""
     shape = _shape(verdict)
     if not shape:

@@ -47,4 +47,4 @@ class Synonyms:
 
 
 def _names(tool: Tool) -> tuple[str, ...]:
-    return (tool.name, tool.original_name, tool.toolset, tool.source.name)
+    return (*tool.names, tool.toolset, tool.source.name)

@@ -93,6 +93,6 @@ def _decides(weight: Weight, enough: int) -> bool:
 
 def _named(tool: Tool, names: Collection[str], tools: Collection[str]) -> bool:
     """Whether a list of tools and toolsets means this one. A tool's name is never taken for a toolset's."""
-    if tool.name in names or tool.original_name in names:
+    if any(name in names for name in tool.names):
         return True
     return tool.toolset in names and tool.toolset not in tools

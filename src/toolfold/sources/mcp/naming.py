@@ -33,6 +33,10 @@ class Names:
         is_its_own = is_free and self._is_owner(server, plain)
         return plain if is_its_own else _digested(server, tool), mcp_original(server, tool)
 
+    def listed(self, server: str, tool: str) -> str:
+        """The name that settings have for it, whatever stands in place of `mcp_<server>_` here."""
+        return Names(self._prefixes).name(server, tool)[0]
+
     def _is_owner(self, server: str, plain: str) -> bool:
         """Whether no other server has a better claim: a longer prefix, or the same and a name before this."""
         own = self._prefixes.get(server, "")

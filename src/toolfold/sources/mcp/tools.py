@@ -127,7 +127,8 @@ def _built(server: str, settings: McpServer, names: Names, own: str, handler: Ha
         source=Source(MCP_SOURCE, server),
         **said,
     )
-    return replace(tool, original_name=original)
+    listed = names.listed(server, own)
+    return replace(tool, original_name=original, listed_name="" if listed == tool.name else listed)
 
 
 def _properties(offer: Offer) -> Mapping[str, Any]:
