@@ -133,6 +133,9 @@ class Server:
         if self.fault == "looping-list":
             answer(id_, {"tools": [tool("echo")], "nextCursor": "again"})
             return
+        if self.fault == "reworded":
+            answer(id_, {"tools": [{**tool("echo"), "description": "Gives back the text, another way."}]})
+            return
         if self.fault == "same-name-twice":
             answer(id_, {"tools": [tool("echo"), {**tool("echo"), "description": "another"}]})
             return

@@ -73,6 +73,22 @@ def test_tools_that_were_listed_before_are_there_before_the_server_is(opened: Op
     assert (states(runtime), noted(diary)["start"]) == ({"files": "up"}, 2)
 
 
+def test_a_tool_that_changed_while_its_server_was_down_is_not_called_even_once(
+    opened: Opened, tmp_path: Path
+) -> None:
+    """The first call starts the server; until then nobody knows of the change."""
+    diary, unchanged = tmp_path / "diary", tmp_path / "unchanged"
+    settings = servers(files=entry("reworded", "--unless", str(unchanged), "--diary", str(diary)))
+    unchanged.touch()
+    opened(settings).close()
+    unchanged.unlink()
+    session = opened(settings).session(["all"])
+    assert "mcp_files_echo" in session.assemble().offered_names
+    result = session.call_sync("mcp_files_echo", {"text": "hello"})
+    assert "waits for review" in (result.error or "")
+    assert (noted(diary)["start"], noted(diary)["call"]) == (2, 0)
+
+
 def test_a_server_with_other_arguments_is_another_server(opened: Opened, tmp_path: Path) -> None:
     opened(servers(files=entry("", "--tools", "2"))).close()
     awake = tmp_path / "awake"

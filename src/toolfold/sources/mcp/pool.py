@@ -12,8 +12,9 @@ import concurrent.futures
 import contextlib
 import logging
 import threading
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from toolfold.config import Config
@@ -134,8 +135,7 @@ class McpServers:
 
     def offer(self, server: str, tool: str) -> Offer | None:
         """One of a server's tools, as the server describes it."""
-        listing = self._servers[server].listing if server in self._servers else None
-        return next((each for each in listing.offers if each.name == tool), None) if listing else None
+        return _offer_in(self._servers[server].listing, tool) if server in self._servers else None
 
     def held(self, server: str) -> tuple[Held, ...]:
         """What waits for a person's word."""
@@ -149,9 +149,20 @@ class McpServers:
             for server, each in held
         }
 
-    async def call(self, server: str, tool: str, args: Json, context: CallContext) -> Any:
-        """Call a tool of a server and give its answer as the protocol has it."""
-        return await self._there(self._for(server, context.client).call(tool, args, _courier(context)))
+    async def call(
+        self,
+        server: str,
+        tool: str,
+        args: Json,
+        context: CallContext,
+        require: Callable[[Listing | None], None] | None = None,
+    ) -> Any:
+        """Call a tool of a server and give its answer as the protocol has it.
+
+        `require` is asked before the call is sent, with what the server says then, and may raise.
+        """
+        supervised = self._for(server, context.client)
+        return await self._there(supervised.call(tool, args, _courier(context), require))
 
     async def ask(
         self, server: str, method: str, *, context: CallContext | None = None, **params: Any
@@ -308,9 +319,9 @@ class McpServers:
         settings = self._settings[name]
 
         async def call(offer: Offer, args: Json, context: CallContext) -> Content:
-            self._require_allowed(name, offer)
+            require = partial(self._require_allowed, name, offer)
             try:
-                answer = await self.call(name, offer.name, args, context)
+                answer = await self.call(name, offer.name, args, context, require)
             except Rejected as error:
                 if _courier(context) is None:
                     raise
@@ -327,9 +338,10 @@ class McpServers:
         tools = tools_of(name, settings, accepted, self._names, call)
         return [*tools, *extras_of(name, settings, listing, self._names, ask, mark=mark)]
 
-    def _require_allowed(self, server: str, offer: Offer) -> None:
-        """Once more at the moment of the call: the server may have changed the tool since the turn began."""
-        now = self.offer(server, offer.name) or offer
+    def _require_allowed(self, server: str, offer: Offer, listing: Listing | None) -> None:
+        """Once more at the moment of the call: a server that was just started may offer another tool than
+        it did when the list was kept."""
+        now = _offer_in(listing, offer.name) or offer
         policy = self._settings[server].trust
         for each in (offer, now) if now is not offer else (offer,):
             if held := self.trust.allows(server, policy, each):
@@ -350,6 +362,10 @@ class McpServers:
         except concurrent.futures.TimeoutError:
             future.cancel()
             raise NotStarted(server, f"did not answer within {seconds:g} s.") from None
+
+
+def _offer_in(listing: Listing | None, tool: str) -> Offer | None:
+    return next((each for each in listing.offers if each.name == tool), None) if listing else None
 
 
 class _Loop:

@@ -145,9 +145,24 @@ class Supervised:
             self._opening = self._go(self._open())
         return await asyncio.shield(self._opening)
 
-    async def call(self, tool: str, args: Json, courier: Courier | None = None) -> Any:
-        """Call a tool. Only a call that cannot have run is sent again, once."""
-        return await self._asked(lambda it: it.call(tool, args, courier), courier)
+    async def call(
+        self,
+        tool: str,
+        args: Json,
+        courier: Courier | None = None,
+        require: Callable[[Listing | None], None] | None = None,
+    ) -> Any:
+        """Call a tool. Only a call that cannot have run is sent again, once.
+
+        `require` is asked once there is a connection, and with it a list that is no older.
+        """
+
+        def send(connection: Connection) -> Awaitable[Any]:
+            if require is not None:
+                require(self.listing)
+            return connection.call(tool, args, courier)
+
+        return await self._asked(send, courier)
 
     async def ask(self, method: str, params: Json, courier: Courier | None = None) -> Any:
         """Ask for something else than a tool's work."""
