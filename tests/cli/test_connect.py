@@ -27,12 +27,11 @@ from toolfold.connecting import (
     command_of,
     difference,
     entry_of,
-    is_gateway,
     opened,
     section_of,
 )
 from toolfold.errors import ConfigError
-from toolfold.sources.mcp.importing import CLIENTS, own_file
+from toolfold.sources.mcp.importing import CLIENTS, is_gateway, own_file
 from toolfold.sources.mcp.importing.documents import parse
 from toolfold.sources.mcp.importing.found import Client
 
@@ -258,6 +257,27 @@ class TestEveryProgram:
 
 
 class TestCommand:
+    @pytest.mark.parametrize(
+        ("said", "written"),
+        [
+            ("http://127.0.0.1:8799", "http://127.0.0.1:8799/mcp"),
+            ("http://[::1]:8799/", "http://[::1]:8799/mcp"),
+            ("http://127.0.0.1:8799/tools/mcp", "http://127.0.0.1:8799/tools/mcp"),
+        ],
+    )
+    def test_an_address_without_a_path_means_the_gateways(
+        self, person: Path, toolfold: Toolfold, said: str, written: str
+    ) -> None:
+        assert toolfold("connect", "cursor", "--http", said, "--yes").code == 0
+        assert held(person, "cursor")["toolfold"]["url"] == written
+
+    def test_no_gateway_of_ours_is_moved_behind_itself(self, person: Path, toolfold: Toolfold) -> None:
+        toolfold("connect", "cursor", "--name", "one", "--yes")
+        toolfold("connect", "cursor", "--name", "two", "--http", "http://localhost:8765", "--yes")
+        assert toolfold("connect", "cursor", "--replace", "--yes").code == 0
+        assert set(servers()) == {"git"}
+        assert set(held(person, "cursor")) == {"one", "two", "toolfold"}
+
     def test_a_person_is_asked(self, person: Path) -> None:
         before = everything(person)
         asked = ("connect", "cursor")
@@ -594,8 +614,7 @@ class TestStarting:
         original = Original(client, file, file, None)
         file.write_bytes(changed(original, "it", entry_of(client, "it", WAY), {}))
         (found,) = opened(client, file).answer(tmp_path).found
-        assert is_gateway(found.settings, WAY)
-        assert not is_gateway({"command": "uvx", "args": ["mcp", "serve"]}, WAY)
+        assert is_gateway(found.settings, ())
 
 
 def test_the_usual_file_is_that_of_the_program_that_is_there(tmp_path: Path) -> None:

@@ -243,10 +243,10 @@ def test_a_setting_that_was_clamped_is_told_of_once(toolfold: Toolfold, home: Pa
 
 def test_a_gateway_that_a_program_is_to_reach_must_be_there(toolfold: Toolfold, person: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
-        toolfold("connect", "windsurf", "--http", url, "--yes")
+        port = listening.getsockname()[1]
+        toolfold("connect", "windsurf", "--http", f"http://127.0.0.1:{port}/mcp", "--yes")
         assert "Windsurf uses Toolfold" in found(toolfold("doctor", "--json"), "clients", "ok")[0]
-    assert "toolfold serve" in found(toolfold("doctor", "--json"), "clients", "fail")[0]
+    assert f"toolfold serve --port {port}" in found(toolfold("doctor", "--json"), "clients", "fail")[0]
 
 
 def test_connected_programs_are_looked_at(toolfold: Toolfold, person: Path) -> None:

@@ -240,6 +240,20 @@ class TestAdd:
         assert "toolfold mcp remove x" in done.err
         assert servers() == {"x": {"command": "run"}}
 
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ("uvx", "toolfold", "mcp", "serve"),
+            (sys.executable, "-m", "toolfold", "mcp", "serve"),
+            ("http://localhost:8765/mcp",),
+        ],
+    )
+    def test_our_gateway_is_not_put_behind_itself(self, toolfold: Toolfold, words: tuple[str, ...]) -> None:
+        done = toolfold("mcp", "add", "--no-test", "--yes", "again", *words)
+        assert done.code == 1
+        assert "Toolfold's own gateway" in done.err
+        assert servers() == {}
+
     def test_a_server_that_fails_stays_and_is_told_of(self, toolfold: Toolfold) -> None:
         done = toolfold("mcp", "add", "--yes", "x", "/there/is/no/such/program")
         assert done.code == 1
@@ -468,6 +482,26 @@ class TestImport:
         assert servers() == {"it": {"command": "run"}}
         file.write_text("{")
         assert "cannot be read" in toolfold("mcp", "import", "--file", str(file)).err
+
+    @pytest.mark.parametrize(
+        "options", [(), ("--uvx",), ("--http", "http://127.0.0.1:8765"), ("--http", "http://localhost:1234")]
+    )
+    def test_our_gateway_is_left_out_whoever_has_it(
+        self, person: Path, toolfold: Toolfold, options: tuple[str, ...]
+    ) -> None:
+        assert toolfold("connect", "cursor", "--name", "fold", *options, "--yes").code == 0
+        done = toolfold("mcp", "import", "--from", "cursor", "--yes")
+        assert done.code == 0
+        assert "git" in load().mcp.servers
+        assert "fold" not in load().mcp.servers
+        (line,) = (each for each in done.out.splitlines() if "own gateway" in each)
+        assert "fold" in line
+        assert "Cursor" in line
+        said = json.loads(toolfold("mcp", "import", "--from", "cursor", "--json").out)
+        assert "own gateway" in {each["name"]: each["why"] for each in said["unusable"]}["fold"]
+        named = toolfold("mcp", "import", "fold", "--yes")
+        assert named.code != 0
+        assert "own gateway" in named.err
 
     def test_a_person_chooses_by_number(self, person: Path) -> None:
         shown = at_a_terminal("mcp", "import", typed=b"9\n2\n", after=b"Import which?")

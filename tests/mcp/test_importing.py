@@ -21,6 +21,7 @@ from toolfold.sources.mcp.importing import (
     candidates,
     existing,
     guessed,
+    is_gateway,
     literal_secrets,
     own_name,
     read,
@@ -450,6 +451,64 @@ def test_whose_file_it_is_is_guessed_from_its_name() -> None:
 
 def found_in(client: Client, name: str, **settings: Any) -> Found:
     return Found(name, Place(client, "user", Path(client)), settings)
+
+
+GATEWAYS = (
+    ("/opt/bin/toolfold", "mcp", "serve"),
+    ("toolfold", "--project", "/work", "mcp", "serve", "--toolset", "web"),
+    ("uvx", "toolfold", "mcp", "serve"),
+    ("uvx", "--from", "toolfold[all]", "toolfold", "mcp", "serve"),
+    ("pipx", "run", "toolfold", "mcp", "serve"),
+    ("python3", "-m", "toolfold", "mcp", "serve"),
+    ("python3", "-c", "from toolfold.cli import main; main()", "mcp", "serve"),
+    ("C:\\Program Files\\Toolfold.exe", "mcp", "serve"),
+    ("sh", "-c", "exec '/opt/bin/toolfold' mcp serve; true"),
+    ("npx", "mcp-remote", "http://localhost:8765/mcp"),
+)
+
+
+@pytest.mark.parametrize("words", GATEWAYS)
+def test_a_command_that_starts_or_reaches_our_gateway_is_known(words: tuple[str, ...]) -> None:
+    settings = {"command": words[0], "args": list(words[1:])}
+    assert is_gateway(settings, ["http://127.0.0.1:8765/mcp"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("uvx", "mcp", "serve"),
+        ("other", "mcp", "serve", "/work/toolfold"),
+        ("/opt/bin/toolfold", "mcp", "list"),
+        ("npx", "mcp-remote", "http://localhost:8766/mcp"),
+        (),
+    ],
+)
+def test_another_command_is_no_gateway_of_ours(words: tuple[str, ...]) -> None:
+    settings = {"command": words[0], "args": list(words[1:])} if words else {}
+    assert not is_gateway(settings, ["http://127.0.0.1:8765/mcp"])
+
+
+@pytest.mark.parametrize(
+    ("url", "is_ours"),
+    [
+        ("http://127.0.0.1:8765/mcp", True),
+        ("http://localhost:8765/mcp/", True),
+        ("http://[::1]:8765", True),
+        ("http://127.0.0.1:8766/mcp", False),
+        ("http://127.0.0.1:8765/other", False),
+        ("https://x.example:8765/mcp", False),
+        ("http://[", False),
+        ("http://127.0.0.1:99999/mcp", False),
+    ],
+)
+def test_an_address_is_known_by_whatever_name_this_machine_has(url: str, is_ours: bool) -> None:
+    assert is_gateway({"url": url}, ["http://0.0.0.0:8765/mcp"]) is is_ours
+
+
+@given(st.lists(st.text()), st.text(), st.text())
+def test_any_words_and_addresses_are_looked_at(args: list[str], command: str, url: str) -> None:
+    for settings in ({"command": command, "args": args}, {"url": f"http://{url}"}):
+        assert is_gateway(settings, [f"http://{url}", command]) in (True, False)
 
 
 def test_the_same_server_in_two_programs_is_one() -> None:

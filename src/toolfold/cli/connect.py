@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,6 +97,20 @@ def steps_file(config: Config) -> Path:
     return config.paths.state_dir / "connected.json"
 
 
+def own_addresses(config: Config) -> list[str]:
+    """Where gateways of this machine are: as the settings say, and as programs were told from here."""
+    from toolfold.connecting import Steps, address_in
+    from toolfold.gateway.web import is_loopback
+
+    host = config.gateway.host
+    addresses = [f"http://{f'[{host}]' if ':' in host else host}:{config.gateway.port}/mcp"]
+    with suppress(ConfigError, ValueError):  # a record that cannot be read is for `doctor` to tell of
+        told = [address_in(each.entry) for each in Steps(steps_file(config)).all()]
+        # A gateway of another machine is a server like any other.
+        addresses += [each for each in told if is_loopback(urlsplit(each).hostname or "")]
+    return addresses
+
+
 def home_of(config: Config) -> Path:
     """The folder that the programs' own files lie below."""
     return Path(config.environment.get("HOME") or Path.home())
@@ -174,10 +189,10 @@ def _connect(invocation: Invocation, config: Config, steps: Steps, file: Path, o
 
 
 def _way(invocation: Invocation, config: Config, options: _Options) -> Way:
-    from toolfold.connecting import Way, command_of, here
+    from toolfold.connecting import Way, command_of, here, with_path
 
     if options.url:
-        return Way(url=options.url, token_variable=options.token_variable)
+        return Way(url=with_path(options.url), token_variable=options.token_variable)
     words = command_of(here(config.environment), with_uvx=options.uvx)
     if invocation.project is not None:
         serve = len(words) - 2
@@ -188,18 +203,20 @@ def _way(invocation: Invocation, config: Config, options: _Options) -> Way:
 
 def _moving(config: Config, original: Original, way: Way, options: _Options) -> list[Candidate]:
     """The program's own servers, but for those that cannot be ours and for the gateway itself."""
-    from toolfold.connecting import is_gateway
-    from toolfold.sources.mcp.importing import candidates
+    from toolfold.sources.mcp.importing import candidates, is_gateway
 
     answer = original.answer(home_of(config))
     for unusable in answer.unusable:
         note(f"{plain(visible(unusable.name))} stays where it is: {plain(visible(unusable.why))}")
     for remark in answer.remarks:
         note(plain(visible(remark)))
+    addresses = [*own_addresses(config), way.url]
     own = [
         each
         for each in answer.found
-        if each.name in original.servers and each.name != options.name and not is_gateway(each.settings, way)
+        if each.name in original.servers
+        and each.name != options.name
+        and not is_gateway(each.settings, addresses)
     ]
     return list(candidates(own, config.mcp.servers))
 

@@ -237,7 +237,7 @@ def _clients(config: Config) -> Iterator[Finding]:
 
 
 def _client(config: Config, step: Any) -> Finding:
-    from toolfold.connecting import opened
+    from toolfold.connecting import address_in, opened
 
     title, again = CLIENTS[step.client].title, f"toolfold connect {step.client}"
     try:
@@ -246,14 +246,27 @@ def _client(config: Config, step: Any) -> Finding:
         return Finding("fail", "clients", f"{title}: {error}")
     if not isinstance(entry, dict):
         return Finding("warn", "clients", f"{title} no longer has {step.name!r} in {step.file}", again)
-    url = entry.get("url") or entry.get("serverUrl") or entry.get("uri")
-    if isinstance(url, str) and not _listens(url):
-        advice = "start it: toolfold serve"
-        return Finding("fail", "clients", f"{title} reaches {url}, where nothing listens", advice)
+    url = address_in(entry)
+    if url and not _listens(url):
+        what = f"{title} reaches {url}, where nothing listens"
+        return Finding("fail", "clients", what, _start_of(url))
     program = entry.get("command") or entry.get("cmd")
     if isinstance(program, str) and not shutil.which(program, path=config.environment.get("PATH")):
         return Finding("fail", "clients", f"{title} starts {program}, which cannot be found", again)
     return Finding("ok", "clients", f"{title} uses Toolfold ({step.file})")
+
+
+def _start_of(url: str) -> str:
+    """How to have a gateway there. What stands before one elsewhere, and at which port, is not known."""
+    from toolfold.gateway.web import is_loopback
+
+    try:
+        parts = urlsplit(url)
+        if parts.scheme == "http" and is_loopback(parts.hostname or ""):
+            return f"start it: toolfold serve --port {parts.port or 80}"
+    except ValueError:
+        return "that is no address: connect it again"
+    return "start it there: toolfold serve"
 
 
 def _listens(url: str) -> bool:

@@ -94,6 +94,7 @@ def add(
     settings = _settings(target, how)
     file = settings_file(invocation, in_project)
     _require_free(invocation, name, file)
+    _require_other(invocation, settings)
     describe(name, settings)
     secrets = literal_secrets(settings)
     for key in secrets:
@@ -158,6 +159,17 @@ def _require_free(invocation: Invocation, name: str, file: Path) -> None:
     if name in invocation.config().mcp.servers or written_value(file, key_of(name)) is not None:
         raise click.ClickException(
             f"there is a server {name!r} already. Take another name, or: toolfold mcp remove {name}"
+        )
+
+
+def _require_other(invocation: Invocation, settings: dict[str, Any]) -> None:
+    from toolfold.cli.connect import own_addresses
+    from toolfold.sources.mcp.importing import is_gateway
+
+    if is_gateway(settings, own_addresses(invocation.config())):
+        raise click.ClickException(
+            "that is Toolfold's own gateway, which would stand behind itself and start itself for ever."
+            " `toolfold connect` gives it to other programs."
         )
 
 

@@ -74,7 +74,7 @@ def import_servers(
     config = invocation.config()
     answers = _answers(config, clients, file)
     found = candidates((each for answer in answers for each in answer.found), config.mcp.servers)
-    plans = [_plan(each, no_secrets or in_project) for each in _named(found, names)]
+    plans = [_plan(each, no_secrets or in_project) for each in _named(found, names, answers)]
     new = [each for each in plans if not each.candidate.is_known]
     if not as_json_:
         _show(answers, plans)
@@ -93,7 +93,8 @@ def import_servers(
 
 
 def _answers(config: Config, clients: Sequence[str], file: Path | None) -> list[Answer]:
-    from toolfold.sources.mcp.importing import existing, guessed, read
+    from toolfold.cli.connect import own_addresses
+    from toolfold.sources.mcp.importing import existing, guessed, read, without_gateways
 
     project, environment = config.paths.project_dir, config.environment
     home = Path(environment.get("HOME") or Path.home())
@@ -103,12 +104,16 @@ def _answers(config: Config, clients: Sequence[str], file: Path | None) -> list[
     else:
         places = existing(home=home, project=project, platform=sys.platform, environment=environment)
         places = [each for each in places if not clients or each.client in clients]
-    return [read(each, home=home, project=project) for each in places]
+    addresses = own_addresses(config)
+    return [without_gateways(read(each, home=home, project=project), addresses) for each in places]
 
 
-def _named(found: Sequence[Candidate], names: Sequence[str]) -> list[Candidate]:
+def _named(found: Sequence[Candidate], names: Sequence[str], answers: Sequence[Answer]) -> list[Candidate]:
+    unusable = {each.name: each.why for answer in answers for each in answer.unusable}
     for name in names:
         if not any(name in (each.name, each.found.name) for each in found):
+            if name in unusable:
+                raise click.ClickException(f"{visible(name)} is left out: {visible(unusable[name])}")
             raise NotFound(
                 f"no program has a server {name!r}. `toolfold mcp import --json` shows all of them."
             )

@@ -7,7 +7,7 @@ Asks nobody and prints nothing.
 """
 
 from toolfold.connecting.differences import difference
-from toolfold.connecting.entries import Way, entry_of, is_gateway, section_of
+from toolfold.connecting.entries import Way, address_in, entry_of, section_of, with_path
 from toolfold.connecting.needed import needed_by
 from toolfold.connecting.originals import Original, changed, opened, opened_again
 from toolfold.connecting.starting import Running, command_of, here
@@ -20,14 +20,15 @@ __all__ = [
     "Step",
     "Steps",
     "Way",
+    "address_in",
     "changed",
     "command_of",
     "difference",
     "entry_of",
     "here",
-    "is_gateway",
     "needed_by",
     "opened",
     "opened_again",
     "section_of",
+    "with_path",
 ]

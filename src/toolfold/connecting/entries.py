@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
-from toolfold.connecting.starting import SERVE
 from toolfold.errors import ConfigError
 from toolfold.model import Json
 from toolfold.sources.mcp.importing import CLIENTS
 from toolfold.sources.mcp.importing.found import Client
+from toolfold.sources.mcp.importing.gateways import PATH
 
 # The first start may have to download what is started.
 _STARTING_SECONDS = 60
@@ -49,13 +49,16 @@ def entry_of(client: Client, name: str, way: Way) -> Json:
     return _reached(client, name, way)
 
 
-def is_gateway(settings: Mapping[str, Any], way: Way) -> bool:
-    """Whether a server is a gateway of ours already: behind itself it would start itself for ever."""
-    if settings.get("url"):
-        return bool(settings["url"] == way.url)
-    words = [str(settings.get("command", "")), *map(str, settings.get("args", ()))]
-    serves = any(tuple(words[place : place + 2]) == SERVE for place in range(len(words)))
-    return serves and any("toolfold" in PurePath(each.replace("\\", "/")).name.lower() for each in words)
+def address_in(entry: Mapping[str, Any]) -> str:
+    """The address that an entry names, whatever its program calls it; nothing where it names none."""
+    said = (entry.get(key) for key in ("url", "serverUrl", "uri"))
+    return next((each for each in said if isinstance(each, str) and each), "")
+
+
+def with_path(url: str) -> str:
+    """The address of a gateway: where nobody said a path, with the one it has."""
+    parts = urlsplit(url)
+    return url if parts.path.strip("/") else urlunsplit(parts._replace(path=PATH))
 
 
 def _started(client: Client, name: str, way: Way) -> Json:

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-SERVE = ("mcp", "serve")
+from toolfold.sources.mcp.importing.gateways import SERVE
+
 _NAME = "toolfold"
 _OF_DESKTOPS = {
     "darwin": "/usr/bin:/bin:/usr/sbin:/sbin",
