@@ -183,6 +183,27 @@ async def test_as_many_as_may_be_followed_are_followed_and_none_after_the_stream
             await until_nothing_is_followed(client)
 
 
+async def test_streams_that_begin_at_once_follow_no_more_than_one_after_another(tmp_path: Path) -> None:
+    entry = {"command": sys.executable, "args": [str(SERVERS / "attack_server.py"), "--name", "old"]}
+    with serving(tmp_path, {"old": entry}) as served:
+        async with served.client(NEWEST, token=served.tokens.add("one")) as client:
+            open_ones: list[int] = []
+
+            async def listen(stream: int) -> None:
+                uris = [f"old+note://{stream}-{place}" for place in range(600)]
+                async with client.listen(resource_subscriptions=uris) as events:
+                    open_ones.append(len(events.honored.resource_subscriptions or ()))
+                    await asyncio.Event().wait()
+
+            streams = [asyncio.create_task(listen(each)) for each in range(4)]
+            await came_to_pass(lambda: len(open_ones) == 4)
+            assert sum(open_ones) == await followed(client) == 1_000
+            for stream in streams:
+                stream.cancel()
+            await asyncio.wait(streams)
+            await until_nothing_is_followed(client)
+
+
 async def test_streams_that_are_cut_while_they_begin_leave_nothing_followed(tmp_path: Path) -> None:
     entry = {"command": sys.executable, "args": [str(SERVERS / "attack_server.py"), "--name", "old"]}
     with serving(tmp_path, {"old": entry}) as served:

@@ -15,7 +15,6 @@ from collections.abc import (
     Callable,
     Collection,
     Coroutine,
-    Iterable,
     Iterator,
     Mapping,
     Sequence,
@@ -43,6 +42,8 @@ class Following:
 
     async def begin(self, seat: Seat, uri: str) -> None:
         """Ask the server for its news. Raises OutOfScope, or what it refuses to with."""
+        seat.resource_owner(uri)
+        seat.followed[uri] += 1  # before it is asked, so that nobody who ends meanwhile ends it for all
         try:
             await self._begin(seat, uri)
         except asyncio.CancelledError:
@@ -50,10 +51,9 @@ class Following:
             raise
 
     async def _begin(self, seat: Seat, uri: str) -> None:
-        """The same. Where it is cut off it counts until it is ended: the server may have heard of it."""
-        server, own = seat.resource_owner(uri)
-        seat.followed[uri] += 1  # before it is asked, so that nobody who ends meanwhile ends it for all
+        """Ask for what counts already. Cut off, it counts until it is ended: it may have been heard."""
         try:
+            server, own = seat.resource_owner(uri)
             await self._ask(seat, server, "resources/subscribe", own)
         except Exception:
             _count_less(seat, uri)
@@ -69,10 +69,13 @@ class Following:
     @asynccontextmanager
     async def meanwhile(self, seat: Seat, uris: Sequence[str]) -> AsyncIterator[None]:
         """Follow these for as long as a stream of news is open; what a server refuses is not followed."""
-        begun: set[str] = set()
+        by_server = _by_server(seat, uris)
+        unasked, begun = {uri for each in by_server for uri in each}, set[str]()
+        seat.followed.update(unasked)
 
         async def begin(left: Iterator[str]) -> None:
             for uri in left:
+                unasked.discard(uri)
                 begun.add(uri)
                 try:
                     await self._begin(seat, uri)
@@ -82,11 +85,12 @@ class Following:
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ASK_SECONDS):
-                    await asyncio.gather(
-                        *(begin(left) for left in _by_server(seat, uris) for _ in range(AT_ONCE))
-                    )
+                    servers = map(iter, by_server)
+                    await asyncio.gather(*(begin(left) for left in servers for _ in range(AT_ONCE)))
             yield
         finally:  # beside: the stream ends at once, and it may end by being cut off
+            for uri in unasked:
+                _count_less(seat, uri)
             self._beside(self._end_all(seat, tuple(begun)))
 
     def leave(self, seat: Seat) -> None:
@@ -113,12 +117,12 @@ class Following:
         task.add_done_callback(self._ending.discard)
 
 
-def _by_server(seat: Seat, uris: Sequence[str]) -> Iterable[Iterator[str]]:
+def _by_server(seat: Seat, uris: Sequence[str]) -> Collection[list[str]]:
     """Each once, those of every server for themselves: one that hangs keeps no other from being asked."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for uri, server in seat.readable(uris).items():
         found[server].append(uri)
-    return map(iter, found.values())
+    return found.values()
 
 
 def _count_less(seat: Seat, uri: str, *, wholly: bool = False) -> None:
