@@ -21,6 +21,7 @@ LEANING = 0.3  # above it lie fourteen in a thousand of the real tools
 UNLIKELY = -2.5  # what leans less by its words is not asked for its meaning
 LONGEST_PAIR = 60  # words
 LONGEST_MEANT = 20_000  # characters of a text whose meaning is asked for: some milliseconds a sentence
+MOST_MEANT = 2_000  # sentences of one listing; real servers come to a tenth of it
 
 _FORGED = re.compile(
     r"<\|?(?:im_start|im_end|system|assistant|user|eot_id|endoftext|start_header_id)\|?>|</?(?:system"
@@ -193,6 +194,18 @@ _HUSHED = re.compile(
 _QUIET_BY_ITSELF = re.compile(r"\b(?:silently|quietly)\s+\w+(?:ed|s)\b")
 
 
+class Patience:
+    """How many more sentences may be asked for their meaning; the others are judged by their words."""
+
+    def __init__(self) -> None:
+        self._left = MOST_MEANT
+
+    def take(self) -> bool:
+        """Whether there is any left, and one less from now on."""
+        self._left -= 1
+        return self._left >= 0
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """Where a text stands."""
@@ -203,6 +216,7 @@ class Setting:
     """The words on one parameter."""
     hasty: bool = False
     """Judged by words alone, for somebody waits or there is much of it."""
+    patience: Patience = field(default_factory=Patience)
     topic: frozenset[str] = frozenset()
     """The words of the tool's own name: what it may speak of."""
     fields: frozenset[str] = frozenset()
@@ -328,7 +342,7 @@ def _weighed(window: _Window, setting: Setting) -> Passage:
     leaning = -math.inf
     if _is_worth_judging(sentence):
         leaning = judge().leaning(_look(window, setting, signs))
-        if leaning > UNLIKELY and not setting.hasty:
+        if leaning > UNLIKELY and not setting.hasty and setting.patience.take():
             leaning += meant(sentence.text)
     reasons = tuple(scale.reasons) or ("its wording is that of orders to the model",)
     return Passage(sentence.start, sentence.end, scale.weight, leaning, reasons)

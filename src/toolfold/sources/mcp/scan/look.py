@@ -13,7 +13,7 @@ from typing import Any
 
 from toolfold.errors import shown
 from toolfold.sources.mcp.offers import Offer
-from toolfold.sources.mcp.scan.addressed import HEAVY, Setting, addressed, concealed, weight
+from toolfold.sources.mcp.scan.addressed import HEAVY, Patience, Setting, addressed, concealed, weight
 from toolfold.sources.mcp.scan.encoded import decoded
 from toolfold.sources.mcp.scan.findings import Finding
 from toolfold.sources.mcp.scan.hidden import bare, hidden_runs, legible, padding
@@ -42,8 +42,8 @@ def scan_offers(
     offers: Iterable[Offer], server: str, others: Mapping[str, Sequence[Offer]]
 ) -> list[tuple[Finding, ...]]:
     """The same for many tools of one server: what stands around them is read once."""
-    neighbours = _neighbours(server, others)
-    return [_scanned(offer, server, others, _setting(offer, neighbours)) for offer in offers]
+    neighbours, patience = _neighbours(server, others), Patience()
+    return [_scanned(offer, server, others, _setting(offer, neighbours, patience)) for offer in offers]
 
 
 def _scanned(
@@ -106,12 +106,13 @@ def _neighbours(server: str, others: Mapping[str, Sequence[Offer]]) -> _Neighbou
     )
 
 
-def _setting(offer: Offer, neighbours: _Neighbours) -> Setting:
+def _setting(offer: Offer, neighbours: _Neighbours, patience: Patience) -> Setting:
     own = neighbours.own.union(_own_words(offer))
     foreign = neighbours.foreign - neighbours.siblings - {offer.name.lower()}
     properties = offer.input_schema.get("properties")
     fields = properties if isinstance(properties, Mapping) else {}
     return Setting(
+        patience=patience,
         topic=frozenset(re.findall(r"[a-z]{3,}", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", offer.name).lower())),
         fields=frozenset(str(name).lower() for name in fields),
         foreign=foreign,
