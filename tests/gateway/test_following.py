@@ -15,6 +15,7 @@ import pytest
 from mcp import Client, MCPError
 
 from tests.gateway.harness import ERAS, PATIENCE, Served, serving, until, words
+from toolfold.gateway import following
 
 SERVERS = Path(__file__).parents[1] / "mcp"
 NEWEST = "2026-07-28"
@@ -125,6 +126,19 @@ async def test_one_resource_more_or_less_changes_nothing_for_the_others(served: 
         await came_to_pass(lambda: a in one.heard and b in other.heard)
         assert set(one.heard) == {a}
         assert set(other.heard) == {b}
+
+
+async def test_a_server_that_takes_its_time_is_followed_while_the_stream_is_open(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "ASK_SECONDS", 0.0)
+    async with follower(served, NEWEST) as one:
+        await one.follow("new+note://slow")
+        async with asyncio.timeout(60):
+            while not one.heard:
+                await touch(one.client, "new", "slow")
+                await asyncio.sleep(0.05)
+        assert set(one.heard) == {"new+note://slow"}
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -82,13 +82,13 @@ class Following:
                 except Exception:
                     begun.discard(uri)
 
+        servers = map(iter, by_server)
+        beginning = asyncio.gather(*(begin(left) for left in servers for _ in range(AT_ONCE)))
         try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(ASK_SECONDS):
-                    servers = map(iter, by_server)
-                    await asyncio.gather(*(begin(left) for left in servers for _ in range(AT_ONCE)))
+            await asyncio.wait({beginning}, timeout=ASK_SECONDS)  # the rest is asked while the stream is open
             yield
         finally:  # beside: the stream ends at once, and it may end by being cut off
+            beginning.cancel()
             for uri in unasked:
                 _count_less(seat, uri)
             self._beside(self._end_all(seat, tuple(begun)))
