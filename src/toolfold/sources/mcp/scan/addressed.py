@@ -17,7 +17,7 @@ from toolfold.sources.mcp.scan.judged import Look, joined_places, judge, meant, 
 from toolfold.sources.mcp.scan.reading import Sentence, read, sentences
 
 HEAVY = 0.8
-LEANING = 0.3  # above it lie fourteen in a thousand of the real tools
+LEANING = 0.5  # above it lie a dozen in a thousand of the real tools
 UNLIKELY = -2.5  # what leans less by its words is not asked for its meaning
 LONGEST_PAIR = 60  # words
 LONGEST_MEANT = 20_000  # characters of a text whose meaning is asked for: some milliseconds a sentence
