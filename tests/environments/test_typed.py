@@ -131,14 +131,19 @@ def left(folder: Path) -> list[Path]:
     return list(folder.glob("pipes.*"))
 
 
-async def test_how_a_program_ended_is_heard_after_all_that_it_wrote(tmp_path: Path) -> None:
-    late = tmp_path / "dd"  # passes nothing on before there is no more to come
-    late.write_text(
-        f"#!/bin/sh\nPATH={os.environ['PATH']}\n"
-        'case $* in *bs=16384*) cat >"$0.held"; exec dd "$@" <"$0.held" ;; esac\nexec dd "$@"\n'
+def sending(folder: Path, how: str) -> Here:
+    """A line on which the output is sent in another way; all else is as it was."""
+    other = folder / "dd"
+    other.write_text(
+        f'#!/bin/sh\nPATH={os.environ["PATH"]}\ncase $* in *bs=16384*) {how} ;; esac\nexec dd "$@"\n'
     )
-    late.chmod(0o700)
-    line = Here(f"{tmp_path}:{os.environ['PATH']}")
+    other.chmod(0o700)
+    return Here(f"{folder}:{os.environ['PATH']}")
+
+
+async def test_how_a_program_ended_is_heard_after_all_that_it_wrote(tmp_path: Path) -> None:
+    # Passes nothing on before there is no more to come.
+    line = sending(tmp_path, 'cat >"$0.held"; exec dd "$@" <"$0.held"')
     async with typed(line, tmp_path, "sh", "-c", "echo written; exit 7") as channel:
         assert await channel.wait() == 7
         assert line.shown.index(b"written\n") < line.shown.index(b" x 7 ")
@@ -146,13 +151,7 @@ async def test_how_a_program_ended_is_heard_after_all_that_it_wrote(tmp_path: Pa
 
 
 async def test_how_a_program_ended_is_heard_also_where_that_is_sent_in_two_parts(tmp_path: Path) -> None:
-    small = tmp_path / "dd"  # sends parts so small that each word is in several
-    small.write_text(
-        f"#!/bin/sh\nPATH={os.environ['PATH']}\n"
-        'case $* in *bs=16384*) exec dd bs=10 count=1 ;; esac\nexec dd "$@"\n'
-    )
-    small.chmod(0o700)
-    line = Here(f"{tmp_path}:{os.environ['PATH']}")
+    line = sending(tmp_path, "exec dd bs=10 count=1")  # parts so small that each word is in several
     async with typed(line, tmp_path, "sh", "-c", "echo written; exit 7") as channel:
         async with asyncio.timeout(PATIENCE):
             assert await channel.read() == b"written\n"

@@ -25,6 +25,7 @@ class Names:
         """`prefixes` stand in place of `mcp_<server>_`; `taken` are names that no server may have."""
         self._prefixes = {each: f"mcp_{each}_" for each in servers} | dict(prefixes or {})
         self._taken = frozenset(taken)
+        self._listing = Names(self._prefixes) if prefixes or self._taken else self
 
     def name(self, server: str, tool: str) -> tuple[str, str]:
         """The name that providers see, and `mcp__<server>__<tool>`, which means the tool as well."""
@@ -35,7 +36,7 @@ class Names:
 
     def listed(self, server: str, tool: str) -> str:
         """The name that settings have for it, whatever stands in place of `mcp_<server>_` here."""
-        return Names(self._prefixes).name(server, tool)[0]
+        return self._listing.name(server, tool)[0]
 
     def _is_owner(self, server: str, plain: str) -> bool:
         """Whether no other server has a better claim: a longer prefix, or the same and a name before this."""
