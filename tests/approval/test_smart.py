@@ -15,6 +15,7 @@ import pytest
 from tests.approval.cases import SHELL, finding, subject_of, verdict_on
 from tests.conftest import Opened
 from tests.retrieval.endpoint import (
+    MOST_HEADERS,
     Asked,
     Server,
     hang,
@@ -22,6 +23,7 @@ from tests.retrieval.endpoint import (
     hang_up_halfway,
     serving,
     speak_something_else,
+    trickling_headers,
 )
 from toolfold.approval.allowlist import AllowList
 from toolfold.approval.audit import AuditLog
@@ -133,19 +135,10 @@ def test_a_model_that_answers_a_line_at_a_time_is_not_waited_for_beyond_the_time
     server: Server,
 ) -> None:
     sent: list[int] = []
-
-    def trickle(asked: Asked) -> None:
-        asked.wfile.write(b"HTTP/1.1 200 OK\r\n")
-        for number in range(90):  # there are clients that take no more of them
-            if server.ended.wait(0.2):
-                break
-            asked.wfile.write(b"X-%d: y\r\n" % number)
-            sent.append(number)
-
-    server.answering = trickle
+    server.answering = trickling_headers(sent)
     with pytest.raises(ModelAway, match="timed out"):
         model(server, timeout=0.5)([])
-    assert len(sent) < 90
+    assert len(sent) < MOST_HEADERS
 
 
 async def test_a_model_that_is_not_there_does_not_clear(loops: Loops) -> None:

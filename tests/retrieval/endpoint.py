@@ -11,6 +11,8 @@ from typing import Any
 
 Answering = Callable[["Asked"], None]
 
+MOST_HEADERS = 90  # there are clients that take no more of them
+
 
 class Asked(BaseHTTPRequestHandler):
     """One request; what it is answered is the test's to say."""
@@ -96,6 +98,20 @@ def fails(asked: Asked) -> None:
 def hang(asked: Asked) -> None:
     """Answers nothing for as long as the test runs."""
     asked.server.ended.wait(120)
+
+
+def trickling_headers(sent: list[int]) -> Answering:
+    """Sends one header after the other, and notes how many."""
+
+    def trickle(asked: Asked) -> None:
+        asked.wfile.write(b"HTTP/1.1 200 OK\r\n")
+        for number in range(MOST_HEADERS):
+            if asked.server.ended.wait(0.2):
+                break
+            asked.wfile.write(b"X-%d: y\r\n" % number)
+            sent.append(number)
+
+    return trickle
 
 
 def hang_up(asked: Asked) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.retrieval.endpoint import (
+    MOST_HEADERS,
     Answering,
     Asked,
     Server,
@@ -26,6 +27,7 @@ from tests.retrieval.endpoint import (
     serving,
     speak_something_else,
     taking,
+    trickling_headers,
     well,
 )
 from toolfold.retrieval.embedding import (
@@ -373,19 +375,10 @@ def test_an_endpoint_that_trickles_is_not_waited_for_beyond_the_time_limit(serve
 
 def test_headers_that_trickle_are_not_waited_for_beyond_the_time_limit(server: Server) -> None:
     sent: list[int] = []
-
-    def trickle(asked: Asked) -> None:
-        asked.wfile.write(b"HTTP/1.1 200 OK\r\n")
-        for number in range(90):  # there are clients that take no more of them
-            if server.ended.wait(0.2):
-                break
-            asked.wfile.write(b"X-%d: y\r\n" % number)
-            sent.append(number)
-
-    server.answering = trickle
+    server.answering = trickling_headers(sent)
     with pytest.raises(EmbeddingUnavailable, match="timed out"):
         Endpoint(server.url, "m", timeout=0.5).embed(["x"], "query")
-    assert len(sent) < 90
+    assert len(sent) < MOST_HEADERS
 
 
 def test_an_answer_without_end_is_not_read_to_its_end(server: Server) -> None:
