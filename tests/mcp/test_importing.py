@@ -477,7 +477,7 @@ def test_a_command_that_starts_or_reaches_our_gateway_is_known(words: tuple[str,
     "words",
     [
         ("uvx", "mcp", "serve"),
-        ("other", "mcp", "serve", "/work/toolfold"),
+        ("other", "mcp", "serve", "/srv/toolfold"),
         ("/opt/bin/toolfold", "mcp", "list"),
         ("npx", "mcp-remote", "http://localhost:8766/mcp"),
         (),
