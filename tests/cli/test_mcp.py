@@ -327,6 +327,22 @@ class TestTest:
         assert "needs the program '/there/is/no/such/program', which is not there. Install it" in shown.out
         assert toolfold("mcp", "test", "small").code == 0
 
+    def test_a_dropped_tool_is_named_with_the_reason_in_test_list_and_logs(
+        self, small: Small, toolfold: Toolfold
+    ) -> None:
+        small.offers(a_tool("read"), {"name": "bad", "inputSchema": {"type": "string"}}, {"name": "loose"})
+        toolfold("mcp", "add", "--no-test", "--yes", "small", *small.command)
+        reason = "the tool 'bad' is left out: its inputSchema has the type 'string' instead of 'object'"
+        for words in (("test",), ("test", "small"), ("list",)):
+            shown = toolfold("mcp", *words)
+            assert shown.code == 0
+            assert f"warning: small: {reason}" in shown.err
+        assert toolfold("mcp", "test", "--json").json[0]["problems"] == [reason]
+        assert toolfold("mcp", "test", "--json").json[0]["tools"] == ["read", "loose"]
+        assert toolfold("mcp", "list", "--json").json[0]["problems"] == [reason]
+        assert reason in toolfold("mcp", "logs", "small").out
+        assert reason in toolfold("doctor").out
+
     def test_a_server_that_is_not_there(self, toolfold: Toolfold) -> None:
         toolfold("mcp", "add", "--no-test", "--yes", "small", "run")
         done = toolfold("mcp", "test", "smal")

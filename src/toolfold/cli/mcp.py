@@ -24,6 +24,7 @@ from toolfold.cli.servers import (
     probed,
     project_option,
     settings_file,
+    show_problems,
     show_tools,
     summary,
     told,
@@ -139,6 +140,8 @@ def list_servers(invocation: Invocation, as_json_: bool) -> None:
         names = [row["name"] for row in rows if _file(row["from"]) == file]
         who = "" if len(names) == len(rows) else f": {', '.join(names)}"
         out(f"from {plain(file + who)}")
+    for row in rows:
+        show_problems(row["name"], row["problems"])
     if not config.mcp.enabled:
         warn("mcp.enabled is false: none of them is used")
     if any(row["held"] for row in rows):
@@ -166,6 +169,7 @@ def _row(config: Config, name: str) -> dict[str, Any]:
         "settings": veiled(written(server)),
         "trust": server.trust,
         "tools": len(offers) if found else None,
+        "problems": list(found[0].problems) if found else [],
         "held": sum(trust.allows(name, server.trust, offer) is not None for offer in offers),
         "from": config.origins.get(key_of(name), ""),
     }
@@ -214,6 +218,8 @@ def _show(probes: Sequence[Probe], *, whole: bool) -> None:
             out(f"[red]✗[/red] {plain(told(each.problem))}")
         if each.listing and (whole or each.held):
             show_tools(each)
+        elif each.listing:
+            show_problems(each.name, each.listing.problems)
 
 
 def _as_json(probe: Probe) -> dict[str, Any]:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from toolfold.sources.mcp.trust import Held
 
 MOST_AT_ONCE = 8
+MAX_PROBLEMS_SHOWN = 5
+"""For each server, where several servers are shown."""
 _LONGEST_PROBLEM = 600
 _LONG_PATH = re.compile(r"(?<!\S)(?:/[^/\s]+){3,}((?:/[^/\s]+){3})(?!\S)")
 
@@ -249,12 +251,19 @@ def show_tools(probe: Probe) -> None:
     ]
     if extras:
         out(f"it also has {' and '.join(extras)}.")
-    for problem in listing.problems:
-        warn(visible(problem))
+    show_problems(probe.name, listing.problems, most=len(listing.problems))
     for each in probe.held:
-        warn(f"held: {each}")
+        warn(visible(f"held: {each}"))
     if held:
         out(f"held tools are not used until you have looked at them: toolfold mcp review {plain(probe.name)}")
+
+
+def show_problems(server: str, problems: Sequence[str], *, most: int = MAX_PROBLEMS_SHOWN) -> None:
+    """Warn of what is wrong with a server's list of tools; what is usable of it is used."""
+    for problem in problems[:most]:
+        warn(visible(f"{server}: {problem}"))
+    if len(problems) > most:
+        warn(f"{server}: {len(problems) - most:,} more problems; `toolfold mcp test {server}` shows them")
 
 
 def _first_words(text: str) -> str:

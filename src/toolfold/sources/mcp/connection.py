@@ -31,8 +31,10 @@ from toolfold.sources.mcp.faults import (
     Rejected,
     ServerFailed,
 )
+from toolfold.sources.mcp.list_results import MAX_PROBLEMS, list_problems
 from toolfold.sources.mcp.news import Followed, News
 from toolfold.sources.mcp.offers import MOST_TOOLS, Listing, read_offers
+from toolfold.sources.mcp.sdk_hooks import repair_list_results, stamp_client_capabilities
 from toolfold.sources.mcp.told import (
     ADDRESS,
     UNKNOWN,
@@ -173,6 +175,8 @@ class Connection:
                 self._is_listed = True
                 tools, problems = await self._pages()
         offers, odd = read_offers(tools)
+        for problem in odd[:MAX_PROBLEMS]:
+            self._wiring.log.note(f"({problem})")
         info: Implementation | None = self._client.server_info
         return Listing(
             offers=offers,
@@ -181,7 +185,7 @@ class Connection:
             has_prompts=capabilities.prompts is not None,
             protocol=self.protocol,
             version=shown(f"{info.name} {info.version}", 200) if info else "",
-            problems=(*problems, *odd),
+            problems=(*problems, *odd)[:MAX_PROBLEMS],
         )
 
     def _is_silent_about(self, capabilities: Any) -> bool:
@@ -196,23 +200,25 @@ class Connection:
 
     async def _pages(self) -> tuple[list[Json], list[str]]:
         tools: list[Json] = []
+        problems: list[str] = []
         cursors: set[str] = set()
         cursor: str | None = None
         left = LARGEST_LISTING
         for _ in range(MOST_PAGES):
             page = await self._client.list_tools(cursor=cursor, cache_mode="refresh")
+            problems += list_problems(page)[: max(0, MAX_PROBLEMS - len(problems))]
             new = [each.model_dump(by_alias=True, exclude_none=True, mode="json") for each in page.tools]
             left -= len(json.dumps(new))
             if left < 0:
-                return tools, [f"its list of tools is larger than {LARGEST_LISTING:,} characters"]
+                return tools, [*problems, f"its list of tools is larger than {LARGEST_LISTING:,} characters"]
             tools += new
             cursor = page.next_cursor
             if cursor is None:
-                return tools, []
+                return tools, problems
             if cursor in cursors or len(tools) > MOST_TOOLS:
                 break
             cursors.add(cursor)
-        return tools, ["its list of tools has no end; what came first is used"]
+        return tools, [*problems, "its list of tools has no end; what came first is used"]
 
     async def call(self, tool: str, args: Json, courier: Courier | None = None) -> Any:
         """Call a tool. Progress gives it more time, up to the longest a call may take."""
@@ -306,7 +312,7 @@ class Connection:
         try:
             async with self._transport() as transport, self._client_over(transport) as client:
                 self._client = client
-                self._stamp_with_client()
+                self._change_session()
                 if not self._ready.done():
                     self._ready.set_result(None)
                     self._was_ready = self._is_polite = True
@@ -325,23 +331,17 @@ class Connection:
             if each is not None:
                 each.end()
 
-    def _stamp_with_client(self) -> None:
-        """Let each request name what the client behind it can be asked, and not what we can.
-
-        A server of the newest revision reads this from every request; the SDK writes its own answer.
-        """
+    def _change_session(self) -> None:
         session = self._client.session
-        stamp = getattr(session, "_stamp", None)
-        if not self._is_modern or stamp is None:
-            return
-        from mcp_types import CLIENT_CAPABILITIES_META_KEY
+        repair_list_results(session, lambda: self.protocol, self._wiring.log.note)
+        if self._is_modern:
+            stamp_client_capabilities(session, self._client_capabilities)
 
-        def stamped(data: Json, options: Any) -> None:
-            stamp(data, options)
-            if (courier := _COURIER.get()) is not None and courier.capabilities is not None:
-                data["params"]["_meta"][CLIENT_CAPABILITIES_META_KEY] = self._allowed(courier.capabilities)
-
-        session._stamp = stamped
+    def _client_capabilities(self) -> Json | None:
+        """What the client behind the current request can be asked; None where there is no such client."""
+        courier = _COURIER.get()
+        known = None if courier is None else courier.capabilities
+        return None if known is None else self._allowed(known)
 
     def _allowed(self, capabilities: Json) -> Json:
         refused = {
@@ -483,6 +483,8 @@ class Connection:
         if isinstance(fault, ServerFailed):
             return fault
         known = told(self.server, fault, self._over.is_set(), self._wiring.log.redact)
+        if isinstance(known, Garbled):
+            self._wiring.log.note(f"({known.problem})")
         if known is not None:
             return at_start(known) if otherwise is NotStarted else known
         how = self._wiring.log.redact(await self._how_it_ended(fault))

@@ -50,6 +50,7 @@ class Kept:
             "prompts": listing.has_prompts,
             "protocol": listing.protocol,
             "version": listing.version,
+            "problems": listing.problems,
         }
         with contextlib.suppress(OSError, ToolfoldError):
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -96,4 +97,5 @@ def _listing(found: Json) -> Listing:
         has_prompts=found["prompts"] is True,
         protocol=str(found["protocol"]),
         version=str(found["version"]),
+        problems=tuple(map(str, found.get("problems", ()))),
     )

@@ -88,7 +88,7 @@ def read_offers(tools: Iterable[Mapping[str, Any]]) -> tuple[tuple[Offer, ...], 
         try:
             offer = read_offer(tool)
         except ValueError as error:
-            problems.append(f"tool {place}: {error}")
+            problems.append(f"the tool {place} of its list is left out: {error}")
             continue
         if offer.name in offers:
             problems.append(f"it lists {shown(offer.name, 80)!r} twice; only the first is used")
@@ -104,7 +104,7 @@ def read_offer(tool: Mapping[str, Any]) -> Offer:
         raise ValueError("it has no usable name")
     name = encodable(name)
     said = shown(name, 80)
-    if _deeper_than(tool, DEEPEST):
+    if is_deeper_than(tool, DEEPEST):
         raise ValueError(f"{said!r} is nested deeper than {DEEPEST} levels")
     try:
         size = len(json.dumps(tool))
@@ -144,7 +144,8 @@ def _text(value: Any) -> str:
     return encodable(value) if isinstance(value, str) else ""
 
 
-def _deeper_than(value: Any, most: int) -> bool:
+def is_deeper_than(value: Any, most: int) -> bool:
+    """Whether a JSON value is nested deeper than this."""
     level: list[Any] = [value]
     for _ in range(most):
         level = [

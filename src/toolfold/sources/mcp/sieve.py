@@ -1,7 +1,6 @@
-"""What is kept back between a server and the client: floods of notifications, and tools that are none.
+"""Floods of notifications, kept back between a server and the client.
 
-Both would otherwise cost more than they are worth: a flood the time of every other server, a broken tool all
-the tools that were listed with it. Looks at bytes and plain data; knows no transport.
+A flood would otherwise cost the time of every other server. Looks at bytes; knows no transport.
 """
 
 from __future__ import annotations
@@ -10,9 +9,6 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
-
-from toolfold.errors import shown
 
 MOST_NOTICES = 500
 """How many notifications a second are heard; more are dropped unread."""
@@ -56,23 +52,4 @@ class Sieve:
             self._note(f"(more than {MOST_NOTICES} notifications a second: the rest is dropped)")
         if self._dropped > MOST_DROPPED:
             raise Flooded("a flood of notifications")
-        return True
-
-    def mended(self, message: Any) -> Any:
-        """The message; a list of tools without those that nobody could use."""
-        result = getattr(message, "result", None)
-        if isinstance(result, dict) and isinstance(tools := result.get("tools"), list):
-            result["tools"] = [tool for tool in tools if self._is_tool(tool)]
-        return message
-
-    def _is_tool(self, tool: Any) -> bool:
-        from mcp_types import Tool
-        from pydantic import ValidationError
-
-        try:
-            Tool.model_validate(tool, by_name=False)
-        except ValidationError as error:
-            where = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
-            self._note(f"(a tool of its list is left out, because of its {where}: {shown(str(tool), 200)})")
-            return False
         return True

@@ -50,7 +50,8 @@ def told(server: str, error: BaseException | None, is_over: bool, redact: Redact
     from pydantic import ValidationError
 
     if isinstance(error, ValidationError):
-        return Garbled(server, "sent an answer that does not follow the protocol.", advice=UNKNOWN)
+        where = f"sent an answer that does not follow the protocol: {_first_violation(error)}."
+        return Garbled(server, where, advice=UNKNOWN)
     if isinstance(error, RuntimeError) and "structured content" in said(error):
         return Garbled(server, "answered with what its own output schema does not allow.", advice=UNKNOWN)
     if error is not None and _BOUND in said(error):
@@ -70,6 +71,13 @@ def told(server: str, error: BaseException | None, is_over: bool, redact: Redact
         return Garbled(server, "sent an answer that is not well-formed.", advice=UNKNOWN)
     original = MCPError(error.code, problem, _unless_secret(error.data, redact))
     return Rejected(server, f"answered: {shown(problem, 2_000)}", original=original)
+
+
+def _first_violation(error: Any) -> str:
+    """Where a message departs from the protocol, without its values: they may be secret."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = shown(".".join(map(str, first["loc"])), 120) or "the whole of it"
+    return f"{place}: {shown(first['msg'], 120)}"
 
 
 def _unless_secret(data: Any, redact: Redaction) -> Any:

@@ -79,13 +79,10 @@ async def _watched(opened: Any, over: asyncio.Event, waiting: _Waiting) -> Async
 
     heard, reading = anyio.create_memory_object_stream[Any](16)
     waiting.tell = heard.send_nowait
-    sieve = waiting.sieve
 
     async def pass_on(source: Any) -> None:
         try:
             async for item in source:
-                if hasattr(item, "message"):
-                    sieve.mended(item.message)
                 await heard.send(waiting.heard(item))
         except anyio.BrokenResourceError:
             return

@@ -126,7 +126,7 @@ class Wire:
             return
         is_answer = getattr(message, "id", None) is not None and not hasattr(message, "method")
         if not is_answer or self._answers(message.id):
-            await self._pass(self._sieve.mended(completed(message)))
+            await self._pass(completed(message))
 
     async def _hear_too_much(self, line: _Oversized) -> None:
         """Fail the request as soon as it is clear which one it is; at the end of the line at the latest."""
@@ -236,10 +236,11 @@ def _message(line: bytes) -> Any:
     from mcp_types import jsonrpc_message_adapter
 
     text = line.decode("utf-8", "replace")
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         return jsonrpc_message_adapter.validate_json(text, by_name=False)
-    except (ValueError, RecursionError):
-        return None
+    with contextlib.suppress(ValueError, RecursionError):  # reads what is nested deeper
+        return jsonrpc_message_adapter.validate_python(json.loads(text), by_name=False)
+    return None
 
 
 def _is_text(line: bytes) -> bool:

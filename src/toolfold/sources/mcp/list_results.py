@@ -1,0 +1,273 @@
+"""Repair of list results, entry by entry.
+
+The SDK validates the result of `tools/list`, `resources/list`, `resources/templates/list` and `prompts/list`
+as a whole, so that one malformed entry would cost all the others. Here each entry is validated by itself:
+what is optional and malformed is removed, an entry that cannot be used is dropped, and both are reported.
+Works on plain data; knows no connection.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, get_args
+
+from toolfold.errors import shown
+from toolfold.model import Json
+from toolfold.sources.mcp.offers import DEEPEST, is_deeper_than
+
+PROBLEMS_KEY = "toolfold.problems"
+"""The key of a result's `_meta` that holds what was wrong with it."""
+MAX_PROBLEMS = 100
+_MAX_VALUE_CHARS = 60
+
+
+class UnusableEntry(ValueError):
+    """An entry that has to be dropped, with the reason."""
+
+
+class _Kind(NamedTuple):
+    noun: str
+    key: str
+    """Where the entries are in the result."""
+    identifier: str
+    """The field that an entry cannot do without."""
+    repair: Callable[[Json, str, list[str]], None]
+    """Repair an entry in place, for a protocol revision, and add what was wrong with it."""
+
+
+def repair_list_result(method: str, protocol: str, result: Any) -> Any:
+    """Return the result with usable, valid entries only; the problems are in its `_meta`.
+
+    A result of any other method is returned as it is.
+    """
+    kind = _KINDS.get(method)
+    if kind is None or not isinstance(result, Mapping):
+        return result
+    problems: list[str] = []
+    entries = _read_entries(kind, result.get(kind.key), problems)
+    models = _entry_models(method, protocol, kind.key)
+    usable = list(_repair_entries(kind, entries, protocol, models, problems))
+    return {
+        **result,
+        **_repair_envelope(result, problems),
+        kind.key: usable,
+        "_meta": _meta(result, problems),
+    }
+
+
+def list_problems(page: Any) -> list[str]:
+    """What `repair_list_result` found wrong with a page of a listing."""
+    return list((getattr(page, "meta", None) or {}).get(PROBLEMS_KEY, ()))
+
+
+def _meta(result: Mapping[str, Any], problems: Sequence[str]) -> Json:
+    given = result.get("_meta")
+    found = problems[:MAX_PROBLEMS]
+    if len(problems) > MAX_PROBLEMS:
+        found = [*found, f"and {len(problems) - MAX_PROBLEMS:,} more problems"]
+    return {**(given if isinstance(given, Mapping) else {}), PROBLEMS_KEY: found}
+
+
+def _read_entries(kind: _Kind, value: Any, problems: list[str]) -> Sequence[Any]:
+    if isinstance(value, list):
+        return value
+    if value is not None:  # null is how some languages spell an empty list
+        problems.append(f"its list of {kind.noun}s is {_describe(value)} instead of a list")
+    return ()
+
+
+def _repair_envelope(result: Mapping[str, Any], problems: list[str]) -> Json:
+    """The fields beside the entries, in a form that every protocol revision accepts."""
+    cursor = result.get("nextCursor")
+    if cursor is not None and not isinstance(cursor, str):
+        problems.append(f"its nextCursor is {_describe(cursor)} instead of text; the rest cannot be listed")
+        cursor = None
+    ttl, scope = result.get("ttlMs"), result.get("cacheScope")
+    is_number = isinstance(ttl, int) and not isinstance(ttl, bool)
+    return {
+        "nextCursor": cursor or None,
+        "ttlMs": ttl if is_number else 0,
+        "cacheScope": scope if scope in ("public", "private") else "private",
+    }
+
+
+def _repair_entries(
+    kind: _Kind, entries: Iterable[Any], protocol: str, models: Sequence[type[Any]], problems: list[str]
+) -> Iterable[Json]:
+    for place, entry in enumerate(entries, 1):
+        found: list[str] = []
+        name = _name_of(kind, entry, place)
+        try:
+            yield _repair_entry(kind, entry, protocol, models, found)
+        except UnusableEntry as error:
+            found = [f"is left out: {error}"]
+        problems += [f"{name} {each}" for each in found]
+
+
+def _repair_entry(
+    kind: _Kind, entry: Any, protocol: str, models: Sequence[type[Any]], found: list[str]
+) -> Json:
+    if not isinstance(entry, Mapping):
+        raise UnusableEntry(f"it is {_describe(entry)} instead of an object")
+    identifier = entry.get(kind.identifier)
+    if not isinstance(identifier, str) or not identifier.strip():
+        raise UnusableEntry(f"it has no usable {kind.identifier}")
+    if is_deeper_than(entry, DEEPEST):
+        raise UnusableEntry(f"it is nested deeper than {DEEPEST} levels")
+    repaired = dict(entry)
+    kind.repair(repaired, protocol, found)
+    for model in models:
+        _remove_malformed(repaired, model, found)
+    return repaired
+
+
+def _remove_malformed(entry: Json, model: type[Any], found: list[str]) -> None:
+    """Remove what the model rejects. Raises UnusableEntry where the entry cannot do without it."""
+    from pydantic import ValidationError
+
+    for _ in range(2):  # a second time for what only shows when the first is removed
+        try:
+            model.model_validate(entry, by_name=False)
+            return
+        except ValidationError as error:
+            places = [each["loc"] for each in error.errors(include_url=False, include_input=False)]
+        for key in dict.fromkeys(str(place[0]) for place in places if place):
+            if key not in entry:
+                raise UnusableEntry(f"it has no {key}")
+            _remove_field(entry, key, [place[1] for place in places if place[0] == key and len(place) > 1])
+            found.append(f"has a malformed {key}, which is ignored")
+    raise UnusableEntry("it does not follow the protocol")
+
+
+def _remove_field(entry: Json, key: str, inner: Sequence[Any]) -> None:
+    """Remove the field, or of a list the malformed elements alone."""
+    value = entry[key]
+    if key == "inputSchema":
+        raise UnusableEntry(f"its inputSchema is malformed at {shown(str(inner[0] if inner else ''), 80)!r}")
+    if isinstance(value, list) and inner and all(isinstance(each, int) for each in inner):
+        entry[key] = [each for place, each in enumerate(value) if place not in inner]
+    else:
+        del entry[key]
+
+
+def _repair_tool(tool: Json, protocol: str, found: list[str]) -> None:
+    tool["inputSchema"] = _repair_input_schema(tool.get("inputSchema"), found)
+    _require_valid_headers(tool["inputSchema"], protocol)
+    output = tool.get("outputSchema")
+    if output is None:
+        tool.pop("outputSchema", None)
+    elif not _is_json_schema(output):
+        del tool["outputSchema"]
+        found.append("has a malformed outputSchema, which is ignored")
+
+
+def _require_valid_headers(schema: Json, protocol: str) -> None:
+    """Raise UnusableEntry for a tool that the newest revision tells clients to drop."""
+    from mcp.shared.inbound import find_invalid_x_mcp_header
+    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+    if protocol in MODERN_PROTOCOL_VERSIONS and (reason := find_invalid_x_mcp_header(schema)) is not None:
+        raise UnusableEntry(f"its inputSchema has an invalid x-mcp-header: {shown(str(reason), 120)}")
+
+
+def _repair_input_schema(schema: Any, found: list[str]) -> Json:
+    """The schema of an object. What a server leaves out is allowed, what it contradicts is not."""
+    if schema is None or schema is True or schema == []:  # [] is how PHP spells an empty object
+        schema = {}
+    if not isinstance(schema, Mapping):
+        raise UnusableEntry(f"its inputSchema is {_describe(schema)} instead of an object")
+    repaired = {key: value for key, value in schema.items() if value is not None or key not in _NULLABLE}
+    kind = repaired.get("type", "object")
+    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+        raise UnusableEntry(f"its inputSchema has the type {_describe(kind)} instead of 'object'")
+    repaired["type"] = "object"
+    if "properties" in repaired:
+        repaired["properties"] = _repair_properties(repaired["properties"], found)
+    required = repaired.get("required", [])
+    if not isinstance(required, list) or not all(isinstance(each, str) for each in required):
+        del repaired["required"]
+        found.append("has a malformed inputSchema.required, which is ignored")
+    return repaired
+
+
+def _repair_properties(properties: Any, found: list[str]) -> Json:
+    if properties == []:
+        return {}
+    if not isinstance(properties, Mapping):
+        raise UnusableEntry(f"its inputSchema.properties is {_describe(properties)} instead of an object")
+    odd = [name for name, each in properties.items() if not isinstance(each, (Mapping, bool))]
+    found += [f"has no schema for its parameter {shown(name, 80)!r}, which may be anything" for name in odd]
+    return {**properties, **{name: {} for name in odd}}
+
+
+def _is_json_schema(schema: Any) -> bool:
+    """Whether results can be validated against it."""
+    import jsonschema_rs
+
+    if not isinstance(schema, Mapping):
+        return False
+    try:
+        return bool(jsonschema_rs.meta.is_valid(dict(schema)))
+    except Exception:  # a `$schema` that nobody knows: it is read as the newest
+        rest = {key: value for key, value in schema.items() if key != "$schema"}
+    try:
+        return bool(jsonschema_rs.meta.is_valid(rest))
+    except Exception:
+        return False
+
+
+def _name_by(field: str) -> Callable[[Json, str, list[str]], None]:
+    """Name an entry that has no name by its address."""
+
+    def repair(entry: Json, _protocol: str, _found: list[str]) -> None:
+        if not isinstance(entry.get("name"), str):
+            entry["name"] = entry[field]
+
+    return repair
+
+
+def _no_repair(_entry: Json, _protocol: str, _found: list[str]) -> None:
+    """Leave it to the validation."""
+
+
+def _name_of(kind: _Kind, entry: Any, place: int) -> str:
+    name = entry.get(kind.identifier) if isinstance(entry, Mapping) else None
+    named = f" {shown(name, 80)!r}" if isinstance(name, str) and name.strip() else f" {place} of its list"
+    return f"the {kind.noun}{named}"
+
+
+def _describe(value: Any) -> str:
+    """A value of the wrong type, for people."""
+    if isinstance(value, str):
+        return repr(shown(value, _MAX_VALUE_CHARS))
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, (int, float)):
+        return "a number"
+    return "a list" if isinstance(value, list) else "an object"
+
+
+def _entry_models(method: str, protocol: str, key: str) -> list[type[Any]]:
+    """What the SDK will validate an entry with."""
+    from mcp_types.methods import MONOLITH_RESULTS, SERVER_RESULTS
+
+    results = SERVER_RESULTS.get((method, protocol)), MONOLITH_RESULTS.get(method)
+    fields = (
+        field
+        for result in results
+        for name, field in getattr(result, "model_fields", {}).items()
+        if (field.alias or name) == key
+    )
+    return [get_args(field.annotation)[0] for field in fields]
+
+
+_NULLABLE = frozenset({"type", "properties", "required", "$schema"})
+_KINDS: Mapping[str, _Kind] = {
+    "tools/list": _Kind("tool", "tools", "name", _repair_tool),
+    "resources/list": _Kind("resource", "resources", "uri", _name_by("uri")),
+    "resources/templates/list": _Kind(
+        "resource template", "resourceTemplates", "uriTemplate", _name_by("uriTemplate")
+    ),
+    "prompts/list": _Kind("prompt", "prompts", "name", _no_repair),
+}

@@ -1,0 +1,63 @@
+"""Changes to a session of the SDK that it has no option for.
+
+The one place that replaces private methods of the SDK. Where a release of it no longer has them, the session
+works as the SDK made it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from toolfold.model import Json
+from toolfold.sources.mcp.list_results import PROBLEMS_KEY, repair_list_result
+
+_MAX_ENTRIES_IN_LOOP = 50
+"""Lists with more entries than this are repaired in a thread."""
+
+
+def repair_list_results(session: Any, protocol: Callable[[], str], note: Callable[[str], None]) -> None:
+    """Repair what the server lists before the SDK validates it, and note each problem."""
+    dispatcher = getattr(session, "_dispatcher", None)
+    send = getattr(dispatcher, "send_raw_request", None)
+    if dispatcher is None or send is None:
+        return
+
+    async def send_and_repair(method: str, *params: Any, **options: Any) -> Any:
+        result = await send(method, *params, **options)
+        if not method.endswith("/list"):
+            return result
+        if _count_entries(result) > _MAX_ENTRIES_IN_LOOP:
+            repaired = await asyncio.to_thread(repair_list_result, method, protocol(), result)
+        else:
+            repaired = repair_list_result(method, protocol(), result)
+        for problem in (repaired.get("_meta") or {}).get(PROBLEMS_KEY, ()):
+            note(f"({problem})")
+        return repaired
+
+    dispatcher.send_raw_request = send_and_repair
+
+
+def _count_entries(result: Any) -> int:
+    values = result.values() if isinstance(result, dict) else ()
+    return sum(len(value) for value in values if isinstance(value, list))
+
+
+def stamp_client_capabilities(session: Any, capabilities: Callable[[], Json | None]) -> None:
+    """Let each request name what the client behind it can be asked, and not what we can.
+
+    A server of the newest revision reads this from every request; the SDK writes its own answer.
+    """
+    from mcp_types import CLIENT_CAPABILITIES_META_KEY
+
+    stamp = getattr(session, "_stamp", None)
+    if stamp is None:
+        return
+
+    def stamp_both(data: Json, options: Any) -> None:
+        stamp(data, options)
+        if (allowed := capabilities()) is not None:
+            data["params"]["_meta"][CLIENT_CAPABILITIES_META_KEY] = allowed
+
+    session._stamp = stamp_both

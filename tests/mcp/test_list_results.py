@@ -1,0 +1,253 @@
+"""Malformed entries in what servers list: only the entry is dropped, and it is reported by its name."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp_types.methods import parse_server_result
+
+from tests.mcp.faults import supervised
+from toolfold.config.servers import McpServer, usable
+from toolfold.sources.mcp.list_results import PROBLEMS_KEY, repair_list_result
+from toolfold.sources.mcp.offers import Listing
+
+SERVER = Path(__file__).with_name("listing_server.py")
+GOOD = {"name": "good", "inputSchema": {"type": "object", "properties": {"a": {"type": "string"}}}}
+METHODS = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+PROTOCOLS = ("2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28")
+
+
+def serving(folder: Path, **results: Any) -> McpServer:
+    """The settings of a server that answers so; `tools` is short for a list of tools."""
+    if "tools" in results:
+        results["tools/list"] = {"tools": results.pop("tools")}
+    file = folder / "results.json"
+    file.write_text(json.dumps({"tools/list": {"tools": []}, **results}))
+    return usable({"command": sys.executable, "args": ["-I", str(SERVER), str(file)]})
+
+
+async def listing_of(folder: Path, **results: Any) -> Listing:
+    async with supervised(serving(folder, **results), folder) as server:
+        return await server.refresh()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        None,
+        [],
+        True,
+        {"properties": {}},
+        {"properties": None, "required": None, "type": None},
+        {"type": "object", "properties": []},
+        {"type": ["object", "null"]},
+        {"type": "object", "required": True},
+        {"type": "object", "properties": {"a": None}},
+        {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+        {"additionalProperties": {"type": "string"}},
+    ],
+    ids=json.dumps,
+)
+async def test_a_schema_that_leaves_something_out_is_accepted(schema: Any, tmp_path: Path) -> None:
+    async with supervised(
+        serving(tmp_path, tools=[{"name": "odd", "inputSchema": schema}, GOOD]), tmp_path
+    ) as it:
+        listing = await it.refresh()
+        assert [each.name for each in listing.offers] == ["odd", "good"]
+        assert listing.offers[0].input_schema["type"] == "object"
+        answer = await it.call("odd", {"a": "x"})
+        assert json.loads(answer.content[0].text) == {"a": "x"}
+
+
+async def test_a_tool_without_an_input_schema_is_accepted(tmp_path: Path) -> None:
+    listing = await listing_of(tmp_path, tools=[{"name": "odd"}])
+    assert [each.name for each in listing.offers] == ["odd"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "reason"),
+    [
+        (
+            {"name": "bad", "inputSchema": "none"},
+            "'bad' is left out: its inputSchema is 'none' instead of an",
+        ),
+        ({"name": "bad", "inputSchema": False}, "'bad' is left out: its inputSchema is false instead of an"),
+        ({"name": "bad", "inputSchema": {"type": "string"}}, "has the type 'string' instead of 'object'"),
+        (
+            {"name": "bad", "inputSchema": {"properties": "a"}},
+            "inputSchema.properties is 'a' instead of an obj",
+        ),
+        ({"inputSchema": {"type": "object"}}, "the tool 1 of its list is left out: it has no usable name"),
+        ({"name": "", "inputSchema": {}}, "the tool 1 of its list is left out: it has no usable name"),
+        ({"name": 7, "inputSchema": {}}, "the tool 1 of its list is left out: it has no usable name"),
+        ({"name": None, "inputSchema": {}}, "the tool 1 of its list is left out: it has no usable name"),
+        ("bad", "the tool 1 of its list is left out: it is 'bad' instead of an object"),
+        (None, "the tool 1 of its list is left out: it is null instead of an object"),
+        ({"name": "bad", "inputSchema": {"description": "x" * 300_000}}, "'bad' is larger than 200,000"),
+        ({"name": "x" * 600, "inputSchema": {}}, "no usable name"),
+    ],
+    ids=lambda each: json.dumps(each)[:40] if isinstance(each, dict) else None,
+)
+async def test_an_unusable_tool_is_dropped_alone_and_reported(tool: Any, reason: str, tmp_path: Path) -> None:
+    listing = await listing_of(tmp_path, tools=[tool, GOOD])
+    assert [each.name for each in listing.offers] == ["good"]
+    assert any(reason in each for each in listing.problems), listing.problems
+    assert reason in (tmp_path / "some.log").read_text()
+
+
+async def test_a_tool_nested_too_deeply_is_dropped_alone(tmp_path: Path) -> None:
+    schema: dict[str, Any] = {"type": "object"}
+    for _ in range(150):
+        schema = {"type": "object", "properties": {"a": schema}}
+    listing = await listing_of(tmp_path, tools=[{"name": "deep", "inputSchema": schema}, GOOD])
+    assert [each.name for each in listing.offers] == ["good"]
+    assert any("'deep'" in each and "nested deeper than" in each for each in listing.problems)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"description": 7},
+        {"description": ["a"]},
+        {"title": {}},
+        {"annotations": "read-only"},
+        {"annotations": {"readOnlyHint": [], "destructiveHint": False}},
+        {"outputSchema": "text"},
+        {"outputSchema": {"type": "strnig"}},
+        {"outputSchema": {"type": "object", "properties": 7}},
+        {"icons": "icon.png"},
+        {"_meta": []},
+    ],
+    ids=json.dumps,
+)
+async def test_a_malformed_optional_field_is_ignored_and_reported(fields: Any, tmp_path: Path) -> None:
+    async with supervised(serving(tmp_path, tools=[{**GOOD, "name": "odd", **fields}, GOOD]), tmp_path) as it:
+        listing = await it.refresh()
+        assert [each.name for each in listing.offers] == ["odd", "good"]
+        assert any(f"'odd' has a malformed {next(iter(fields))}" in each for each in listing.problems)
+        assert not listing.offers[0].annotations  # hints are believed as a whole or not at all
+        assert (await it.call("odd", {})).is_error is not True
+
+
+async def test_of_two_tools_with_one_name_the_first_is_used_and_the_second_reported(tmp_path: Path) -> None:
+    listing = await listing_of(tmp_path, tools=[GOOD, {**GOOD, "description": "another"}])
+    assert [each.description for each in listing.offers] == [""]
+    assert any("'good' twice" in each for each in listing.problems)
+
+
+async def test_a_malformed_tool_does_not_keep_the_next_page_away(tmp_path: Path) -> None:
+    pages = [{"tools": [{"name": 7}], "nextCursor": "1"}, {"tools": [GOOD], "nextCursor": ""}]
+    listing = await listing_of(tmp_path, **{"tools/list": pages})
+    assert [each.name for each in listing.offers] == ["good"]
+    assert listing.problems == ("the tool 1 of its list is left out: it has no usable name",)
+
+
+@pytest.mark.parametrize(
+    ("result", "problem"),
+    [
+        ({"tools": None}, ""),
+        ({}, ""),
+        ({"tools": {"good": {}}}, "its list of tools is an object instead of a list"),
+        ({"tools": [], "nextCursor": 7}, "its nextCursor is a number instead of text"),
+        ({"tools": [], "_meta": "x"}, ""),
+    ],
+    ids=json.dumps,
+)
+async def test_a_malformed_list_disables_no_server(result: Any, problem: str, tmp_path: Path) -> None:
+    listing = await listing_of(tmp_path, **{"tools/list": result})
+    assert listing.offers == ()
+    assert "".join(listing.problems).startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("method", "good", "bad"),
+    [
+        ("resources/list", {"uri": "a:b", "name": "b"}, [{"name": "no uri"}, {"uri": 7}, "x", None]),
+        ("resources/templates/list", {"uriTemplate": "a:{b}", "name": "b"}, [{"name": "x"}, 7]),
+        ("prompts/list", {"name": "p"}, [{"description": "nameless"}, {"name": 7}, []]),
+    ],
+)
+async def test_malformed_resources_and_prompts_are_dropped_alone(
+    method: str, good: Any, bad: list[Any], tmp_path: Path
+) -> None:
+    odd = {
+        **good,
+        "description": 7,
+        "annotations": "x",
+        "arguments": [{"name": 1}, {"name": "a"}],
+        "size": "x",
+    }
+    settings = serving(tmp_path, **{method: {METHODS[method]: [*bad, good, odd]}})
+    async with supervised(settings, tmp_path) as server:
+        page = await server.ask(method, {})
+    found = page.model_dump(by_alias=True, exclude_none=True)[METHODS[method]]
+    assert found[0] == good
+    assert len(found) == 2
+    assert "description" not in found[1]
+    log = (tmp_path / "some.log").read_text()
+    assert log.count("is left out") == len(bad)
+    assert "has a malformed description, which is ignored" in log
+
+
+async def test_a_resource_without_a_name_is_known_by_its_uri(tmp_path: Path) -> None:
+    settings = serving(tmp_path, **{"resources/list": {"resources": [{"uri": "a:b"}]}})
+    async with supervised(settings, tmp_path) as server:
+        page = await server.ask("resources/list", {})
+    assert [each.name for each in page.resources] == ["a:b"]
+
+
+async def test_an_answer_that_does_not_follow_the_protocol_says_where(tmp_path: Path) -> None:
+    settings = serving(tmp_path, initialize={"serverInfo": {"name": 7}})
+    async with supervised(settings, tmp_path) as server:
+        with pytest.raises(Exception, match=r"does not follow the protocol: serverInfo\.name"):
+            await server.refresh()
+    assert "serverInfo.name" in (tmp_path / "some.log").read_text()
+
+
+scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5)
+IDENTIFIERS = ["name", "uri", "uriTemplate"]
+FIELDS = ["inputSchema", "outputSchema", "annotations", "title", "description", "icons", "arguments", "size"]
+INNER = ["type", "properties", "required", "$schema", "src", "readOnlyHint", "priority", "audience", "_meta"]
+keys = st.sampled_from([*IDENTIFIERS, *FIELDS, *INNER, "execution", "taskSupport", "mimeType"])
+values = st.recursive(
+    scalars | st.just("object"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=5),
+    max_leaves=20,
+)
+envelopes = st.dictionaries(st.sampled_from(["nextCursor", "_meta", "ttlMs", "cacheScope"]), values)
+
+
+@given(
+    method=st.sampled_from(sorted(METHODS)),
+    protocol=st.sampled_from(PROTOCOLS),
+    entries=st.lists(values, max_size=4) | values,
+    envelope=envelopes,
+)
+def test_a_repaired_result_is_always_valid(method: str, protocol: str, entries: Any, envelope: Any) -> None:
+    result = {"resultType": "complete", **envelope, METHODS[method]: entries}
+    repaired = repair_list_result(method, protocol, result)
+    if isinstance(repaired["ttlMs"], int):
+        repaired["ttlMs"] = max(0, repaired["ttlMs"])  # as the SDK does
+    parse_server_result(method, protocol, repaired)
+    if isinstance(entries, list):
+        lost = len(entries) - len(repaired[METHODS[method]])
+        assert sum("is left out" in each for each in repaired["_meta"][PROBLEMS_KEY]) == lost
+
+
+@given(
+    protocol=st.sampled_from(PROTOCOLS), method=st.sampled_from(["tools/call", "prompts/get"]), result=values
+)
+def test_no_other_result_is_changed(protocol: str, method: str, result: Any) -> None:
+    assert repair_list_result(method, protocol, result) is result
