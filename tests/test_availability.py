@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from toolfold.authoring import build_tool
-from toolfold.availability import Availability, Status
+from toolfold.availability import Availability, Failures, Status
 from toolfold.model import Check, Tool
 from toolfold.redaction import Redaction
 
@@ -442,8 +442,20 @@ def test_a_check_that_passed_a_moment_ago_keeps_its_tool_and_says_so(
     check.answer = ValueError("flap")
     clock.now += 10
     assert status(availability, check) == Status(
-        True, "its check failed: ValueError: flap; kept because it passed 10 s ago"
+        True, "its check failed: ValueError: flap; still listed because it passed 10 s ago"
     )
+
+
+def test_grace_keeps_a_tool_listed_and_not_usable(availability: Availability, clock: Clock) -> None:
+    check = Probe()
+    assert availability.failures([tool("x", check)]) == Failures({}, {})
+    check.answer = False
+    clock.now += 10
+    assert not status(availability, check).usable
+    reason = "its check said no; still listed because it passed 10 s ago"
+    assert availability.failures([tool("x", check), tool("y", None)]) == Failures({}, {"x": reason})
+    clock.now += 30
+    assert availability.failures([tool("x", check)]) == Failures({"x": "its check said no"}, {})
 
 
 def test_grace_ends_and_is_not_renewed_by_itself(availability: Availability, clock: Clock) -> None:
@@ -484,7 +496,7 @@ def test_a_check_that_begins_to_hang_has_its_grace_too(hang: Hang, clock: Clock)
     hang.released.clear()
     clock.now += 10
     assert status(availability, hang) == Status(
-        True, "its check did not end within 0.2 s; kept because it passed 10 s ago"
+        True, "its check did not end within 0.2 s; still listed because it passed 10 s ago"
     )
     clock.now += 30
     assert not status(availability, hang).available

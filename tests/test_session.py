@@ -393,6 +393,100 @@ class TestTheTurn:
         assert (prepared.tools, prepared.messages) == (direct.tools, direct.messages)
 
 
+class TestGrace:
+    """A tool whose check begins to fail stays listed for a while, and is not run meanwhile."""
+
+    @pytest.fixture
+    def check(self) -> dict[str, Any]:
+        return {"works": True, "runs": 0}
+
+    @pytest.fixture
+    def flaky(self, opened: Opened, check: dict[str, Any], ran: list[str]) -> Runtime:
+        def probe() -> bool:
+            check["runs"] += 1
+            if not check["works"]:
+                raise ConnectionError("port 5432 refused")
+            return True
+
+        runtime = opened({"availability.timeout_seconds": 60})
+        runtime.registry.add(recording("ask_base", "base", ran, check_fn=probe))
+        runtime.registry.add(recording("beside", "base", ran))
+        return runtime
+
+    def refused(self, result: ToolResult) -> bool:
+        assert result.error is not None
+        assert result.error.startswith("'ask_base' cannot be used right now: its check failed:")
+        assert "port 5432 refused" in result.error
+        return True
+
+    def test_a_tool_listed_by_grace_is_not_callable(
+        self, flaky: Runtime, check: dict[str, Any], ran: list[str]
+    ) -> None:
+        session = flaky.session(["base"])
+        session.assemble()
+        check["works"] = False
+        assert shown(session.definitions()) == ["ask_base", "beside"]
+        assert self.refused(session.call_sync("ask_base"))
+        assert self.refused(session.call_sync("tool_call", {"name": "ask_base", "arguments": {}}))
+        calls = [ToolCall("ask_base"), ToolCall("beside")]
+        first, second = session.call_all_sync(calls)
+        assert self.refused(first)
+        assert second.ok
+        assert ran == ["beside"]
+
+    def test_nor_is_it_outside_of_any_turn(
+        self, flaky: Runtime, check: dict[str, Any], ran: list[str]
+    ) -> None:
+        assert flaky.session(["base"]).call_sync("ask_base").ok
+        check["works"] = False
+        assert self.refused(flaky.session(["base"]).call_sync("ask_base"))
+        assert "cannot be used right now" in flaky.handle_function_call("ask_base")
+        assert ran == ["ask_base"]
+
+    def test_a_check_that_has_recovered_by_the_time_of_the_call_lets_it_run(
+        self, flaky: Runtime, check: dict[str, Any], ran: list[str]
+    ) -> None:
+        session = flaky.session(["base"])
+        session.assemble()
+        check["works"] = False
+        session.assemble()
+        check["works"] = True
+        assert session.call_sync("ask_base").ok
+        assert session.call_all_sync([ToolCall("ask_base")])[0].ok
+        assert ran == ["ask_base", "ask_base"]
+
+    def test_calls_of_other_tools_do_not_run_the_check_again(
+        self, flaky: Runtime, check: dict[str, Any]
+    ) -> None:
+        session = flaky.session(["base"])
+        session.assemble()
+        check["works"] = False
+        session.assemble()
+        before = check["runs"]
+        assert session.call_sync("beside").ok
+        assert check["runs"] == before
+
+    def test_it_can_still_be_found_and_described(self, flaky: Runtime, check: dict[str, Any]) -> None:
+        session = flaky.session(["base"])
+        session.assemble()
+        check["works"] = False
+        session.assemble()
+        assert well_formed(session.call_sync("tool_describe", {"name": "ask_base"}))["name"] == "ask_base"
+        matches = well_formed(session.call_sync("tool_search", {"query": "ask_base"}))["matches"]
+        assert matches[0]["name"] == "ask_base"
+
+    def test_a_toolset_kept_only_by_grace_is_not_available(
+        self, opened: Opened, check: dict[str, Any]
+    ) -> None:
+        runtime = opened({"availability.timeout_seconds": 60})
+        probe = lambda: check["works"]  # noqa: E731
+        runtime.registry.add(recording("ask_base", "base", [], check_fn=probe))
+        assert runtime.is_toolset_available("base")
+        check["works"] = False
+        assert runtime.statuses(["ask_base"])["ask_base"].available
+        assert not runtime.is_toolset_available("base")
+
+
 class TestSelection:
     @pytest.fixture
     def selective(self, opened: Opened, ran: list[str]) -> Runtime:

@@ -128,6 +128,95 @@ def test_several_bridge_calls_of_one_reply_are_answered_in_order(desk: Runtime, 
     assert [name for name, _ in ran] == ["hub_list_folder"]
 
 
+# -- core tools are never behind the bridge ---------------------------------------------------------------
+
+
+def search(session: Session, query: str, **args: Any) -> Json:
+    return dict(answer(session.call_sync("tool_search", {"query": query, **args})))
+
+
+@pytest.mark.parametrize("assembled", [True, False])
+def test_core_tools_are_not_search_results(desk: Runtime, assembled: bool) -> None:
+    session = desk.session(["mcp-hub", "file"])
+    if assembled:
+        session.assemble()
+    answered = search(session, "read_file write a file patch search files list folder", limit=20)
+    assert {match["name"] for match in answered["matches"]} <= {"hub_list_folder", "hub_wipe"}
+    assert found(session, "read_file") != ["read_file"]
+
+
+@pytest.mark.parametrize("assembled", [True, False])
+def test_a_search_for_a_core_tool_by_name_says_to_call_it_directly(desk: Runtime, assembled: bool) -> None:
+    session = desk.session(["mcp-hub", "file"])
+    if assembled:
+        session.assemble()
+    answered = search(session, "read_file")
+    assert answered["direct"] == ["read_file"]
+    assert "not through tool_call" in answered["note"]
+    assert "direct" not in search(session, "hub_wipe")
+
+
+@pytest.mark.parametrize("assembled", [True, False])
+def test_tool_call_refuses_a_core_tool_and_says_to_call_it_directly(
+    desk: Runtime, assembled: bool, ran: list[Any]
+) -> None:
+    add(desk, "own_list", "own", ran, core=True)
+    session = desk.session(["mcp-hub", "own"])
+    if assembled:
+        session.assemble()
+    wrapped = ToolCall("tool_call", {"name": "own_list", "arguments": {"path": "/"}})
+    for result in (session.call_sync(wrapped.name, wrapped.arguments), *session.call_all_sync([wrapped])):
+        assert result.name == "own_list"
+        assert result.error == (
+            "'own_list' is always in your list of tools: call it directly, not through tool_call."
+            " Nothing was run."
+        )
+    assert ran == []
+    assert session.call_sync("own_list", {"path": "/"}).ok
+
+
+def test_what_is_always_loaded_is_called_directly_too(opened: Opened, ran: list[Any]) -> None:
+    runtime = opened(SETTINGS | {"tools.tool_search.always_load": ["hub_go"]})
+    add(runtime, "hub_go", "mcp-hub", ran)
+    add(runtime, "hub_stop", "mcp-hub", ran)
+    session = runtime.session(["mcp-hub"])
+    assert shown(session) == ["hub_go", *BRIDGE]
+    assert found(session, "hub_go") == ["hub_stop"]
+    assert "call it directly" in str(session.call_sync("tool_call", {"name": "hub_go"}).error)
+
+
+def test_a_deferred_core_tool_is_found_and_called_through_the_bridge(opened: Opened, ran: list[Any]) -> None:
+    runtime = opened(SETTINGS | {"tools.tool_search.defer": ["own_list"]})
+    add(runtime, "own_list", "own", ran, core=True)
+    session = runtime.session(["own"])
+    assert shown(session) == BRIDGE
+    assert found(session, "own_list") == ["own_list"]
+    assert session.call_sync("tool_call", {"name": "own_list", "arguments": {"path": "/"}}).ok
+
+
+def test_a_core_tool_that_pre_selection_hides_stays_reachable(opened: Opened, ran: list[Any]) -> None:
+    """Where the model was not shown a core tool, calling it directly is no advice to give."""
+    runtime = opened(SETTINGS | {"tools.selection": "keyword", "tools.rag_top_k": 1})
+    add(runtime, "own_list", "own", ran, core=True)
+    add(runtime, "hub_go", "mcp-hub", ran)
+    session = runtime.session(["own", "mcp-hub", "file"])
+    assert "own_list" not in shown(session, "hub go")
+    assert "own_list" in found(session, "own list")
+    assert session.call_sync("tool_call", {"name": "own_list", "arguments": {"path": "/"}}).ok
+    assert "read_file" in shown(session, "hub go")
+    assert "read_file" not in found(session, "read a file", limit=20)
+
+
+def test_every_search_says_how_many_tools_there_are_to_find(desk: Runtime) -> None:
+    narrow, wide = desk.session(["mcp-hub", "file"]), desk.session()
+    for _ in range(2):
+        assert search(narrow, "folder", limit=1)["total_available"] == 2
+        assert search(wide, "folder")["total_available"] == 4
+        narrow.assemble()
+        wide.assemble()
+    assert search(desk.session([]), "folder")["total_available"] == 0
+
+
 # -- what hooks, approval and logs see ------------------------------------------------------------------
 
 

@@ -1,8 +1,9 @@
 """Which tools can work right now, and, for people, why the others cannot.
 
 Runs the check functions that tools bring: each once per build however many tools share it, all at the
-same time, none longer than the limit. A probe that worked a moment ago keeps its tools for a short
-grace, so that one flap does not strip them from a session. Knows nothing of scope or models.
+same time, none longer than the limit. A check that passed a moment ago keeps its tools listed for a short
+grace, so that one flap does not change what a model is shown; while the check fails they are not callable.
+Knows nothing of scope or models.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from toolfold.errors import said, shown
 from toolfold.model import Check, Tool
@@ -24,13 +25,30 @@ LONGEST_REASON = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Whether a tool is offered, and the reason where it is not or only by grace."""
+    """Whether a tool is listed, and the reason where its check fails."""
 
     available: bool
+    """Whether it is listed: its check passes, or passed within the grace period."""
     reason: str = ""
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can be called: its check passes."""
+        return self.available and not self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """The tools whose checks fail, each with the reason."""
+
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+    """Neither listed nor callable."""
+    failing: Mapping[str, str] = field(default_factory=dict)
+    """Listed, because the check passed within the grace period, and not callable."""
 
 
 _AVAILABLE = Status(True)
+_NO_FAILURES = Failures()
 
 
 class _Probe:
@@ -90,12 +108,20 @@ class Availability:
         found = self._by_check(tools)
         return {tool.name: found[id(tool.check)] for tool in tools if tool.check is not None}
 
-    def unavailable(self, tools: Sequence[Tool]) -> dict[str, str]:
-        """Name → reason, for those tools that cannot be offered now."""
-        failed = {check: status for check, status in self._by_check(tools).items() if not status.available}
+    def unavailable(self, tools: Sequence[Tool]) -> Mapping[str, str]:
+        """Name → reason, for those tools that cannot be listed now."""
+        return self.failures(tools).unavailable
+
+    def failures(self, tools: Sequence[Tool]) -> Failures:
+        """Run the checks of these tools and return those that fail."""
+        failed = {check: status for check, status in self._by_check(tools).items() if not status.usable}
         if not failed:
-            return {}
-        return {tool.name: failed[id(tool.check)].reason for tool in tools if id(tool.check) in failed}
+            return _NO_FAILURES
+        found = {tool.name: failed[id(tool.check)] for tool in tools if id(tool.check) in failed}
+        return Failures(
+            {name: status.reason for name, status in found.items() if not status.available},
+            {name: status.reason for name, status in found.items() if status.available},
+        )
 
     def _by_check(self, tools: Sequence[Tool]) -> dict[int, Status]:
         """The status of each check there is, by its identity."""
@@ -130,7 +156,7 @@ class Availability:
                 return _AVAILABLE
             last_good = self._last_good.get(key)
         if last_good is not None and now - last_good < self._grace:
-            return Status(True, f"{failure}; kept because it passed {now - last_good:.0f} s ago")
+            return Status(True, f"{failure}; still listed because it passed {now - last_good:.0f} s ago")
         return Status(False, failure)
 
 

@@ -69,7 +69,9 @@ class Dispatch:
         """
         started = time.perf_counter()
         try:
-            call = unwrap(call)
+            wrapped, call = call, unwrap(call)
+            if call is not wrapped:
+                turn.require_deferrable(call.name)
             result = await self._line(turn, call, replace(context, call_id=call.id), place)
         except CallError as error:
             result = self._failure(call, error)

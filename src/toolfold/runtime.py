@@ -242,8 +242,8 @@ class Runtime:
         return sorted(self.toolsets().resolve(name))
 
     def is_toolset_available(self, name: str) -> bool:
-        """Whether at least one of its tools could be used now."""
-        return any(status.available for status in self.statuses(self.resolve_toolset(name)).values())
+        """Whether the check of at least one of its tools passes now."""
+        return any(status.usable for status in self.statuses(self.resolve_toolset(name)).values())
 
     def statuses(self, names: Iterable[str] | None = None) -> dict[str, Status]:
         """Name → whether the tool can be used now, and why not."""

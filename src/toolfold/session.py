@@ -160,7 +160,8 @@ class Session:
             native=native,
         )
         searchable = turn.searchable or any(tool.name in BRIDGE_NAMES for tool in placed.tools)
-        self._turn = turn = replace(turn, tools=placed.tools, searchable=searchable)
+        direct = turn.direct.intersection(tool.name for tool in placed.tools)
+        self._turn = turn = replace(turn, tools=placed.tools, searchable=searchable, direct=direct)
         return Request.of(placed, turn, form, cache=cache)
 
     async def prepare_request(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Request:
@@ -187,6 +188,8 @@ class Session:
         turn = self._turn
         if turn is None:
             turn = await self._dispatch.loops.in_thread(lambda: self._turn_for(call))
+        else:
+            turn = await self._recheck(turn, [call])
         return await _with_approver(self._dispatch, approver)(turn, call, context)
 
     async def call_all(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
@@ -194,6 +197,8 @@ class Session:
         turn = self._turn
         if turn is None:
             turn = await self._dispatch.loops.in_thread(lambda: self._whole_turn(self._grant()))
+        else:
+            turn = await self._recheck(turn, calls)
         return await self._dispatch.all(turn, calls, self._context())
 
     def call_sync(self, name: str, arguments: Json | str | None = None, **options: Any) -> ToolResult:
@@ -233,10 +238,23 @@ class Session:
             forced=selection is not None and selection.leg == BRIDGE,
         )
 
-    def _whole_turn(self, grant: Grant) -> Turn:
-        turn = begin(grant, self._grounds.availability, self._grounds.bridge)
-        awaiting = self._awaiting()
-        return replace(turn, awaiting=awaiting) if awaiting else turn
+    async def _recheck(self, turn: Turn, calls: Sequence[ToolCall]) -> Turn:
+        """Check again, for the tools about to be called, what failed when the turn began: it may work now."""
+        if not turn.failing:
+            return turn
+        named = (tool for call in calls for tool in turn.snapshot.named(_real_name(call)))
+        tools = list({tool.name: tool for tool in named if tool.name in turn.failing}.values())
+        if not tools:
+            return turn
+        found = await self._dispatch.loops.in_thread(lambda: self._grounds.availability.failures(tools))
+        untouched = {name: why for name, why in turn.failing.items() if name not in {t.name for t in tools}}
+        return replace(turn, failing={**untouched, **found.failing, **found.unavailable})
+
+    def _whole_turn(self, grant: Grant, checked: Sequence[Tool] | None = None) -> Turn:
+        """Everything granted; `checked` limits whose checks are run, where one call is all there is."""
+        looked_at = grant if checked is None else replace(grant, tools=checked)
+        turn = begin(looked_at, self._grounds.availability, self._grounds.bridge)
+        return replace(turn, awaiting=self._awaiting(), direct=self._grounds.disclosure.always_shown(grant))
 
     def _awaiting(self) -> frozenset[str]:
         """What would be granted if a person had looked at it."""
@@ -247,14 +265,11 @@ class Session:
     def _turn_for(self, call: ToolCall) -> Turn:
         """A turn for one call outside of any: everything granted stands, only this tool is checked."""
         grant = self._grant()
-        try:
-            name = unwrap(call).name
-        except CallError:
-            name = ""  # the line will say what is wrong with the call
+        name = _real_name(call)
         if name in self._grounds.bridge:
             return self._whole_turn(grant)
         checked = [tool for tool in grant.snapshot.named(name) if tool.name in grant.names]
-        return self._whole_turn(replace(grant, tools=checked))
+        return self._whole_turn(grant, checked)
 
     def _context(self) -> CallContext:
         folder = self._dispatch.results.folder(self.id)
@@ -287,6 +302,14 @@ class Session:
         if not bridge and turn.offered and (placement == "tail" or not (fixed or chosen)):
             fixed += self._grounds.bridge.tools  # no array is empty while there is a tool to call
         return fixed
+
+
+def _real_name(call: ToolCall) -> str:
+    """The name of the tool that a call is for; nothing where the call cannot be read."""
+    try:
+        return unwrap(call).name
+    except CallError:
+        return ""  # dispatch says what is wrong with the call
 
 
 def _with_approver(dispatch: Dispatch, approver: Approver | None) -> Dispatch:

@@ -102,16 +102,18 @@ def test_a_match_is_all_that_a_call_needs(asked: Asked) -> None:
                 "description": "Create an invoice.",
                 "signature": "invoice_create(customer: string, euros?: number)",
             }
-        ]
+        ],
+        "total_available": 5,
     }
 
 
 def test_a_tool_that_is_shown_is_to_be_called_directly(asked: Asked) -> None:
-    (match,) = asked.search("invoice_read", limit=1)["matches"]
+    (match,) = Asked(chosen=["parcel_track"]).search("where is my parcel", limit=1)["matches"]
     assert match["note"] == "You have this tool: call it directly."
     assert "signature" not in match
-    (match,) = Asked(chosen=["parcel_track"]).search("where is my parcel", limit=1)["matches"]
-    assert "note" in match
+    answer = asked.search("invoice_read", limit=20)
+    assert "invoice_read" not in [match["name"] for match in answer["matches"]]
+    assert answer["direct"] == ["invoice_read"]
 
 
 def test_five_are_found_unless_more_are_asked_for_and_never_more_than_allowed() -> None:
@@ -174,7 +176,7 @@ def test_a_miss_says_where_to_look_instead() -> None:
     answer = words_only().search("wether")
     assert answer["matches"] == []
     assert answer["near_names"] == ["weather_today"]
-    assert answer["sources"] == {"desk": 2, "file": 1, "post": 2, "sky": 1}
+    assert answer["sources"] == {"desk": 2, "post": 2, "sky": 1}
     assert answer["nothing_for"] == ["wether"]
     assert "Try other words" in answer["hint"]
 
@@ -202,7 +204,11 @@ def test_hits_that_share_no_word_with_the_query_are_told_to_be_a_guess(asked: As
 
 def test_a_session_without_tools_is_told_so() -> None:
     answer = Asked([]).search("anything")
-    assert answer == {"matches": [], "hint": "This session has no tools to search."}
+    assert answer == {
+        "matches": [],
+        "total_available": 0,
+        "hint": "This session has no tools to search.",
+    }
 
 
 def test_very_many_sources_are_told_in_part() -> None:

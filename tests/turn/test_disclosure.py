@@ -326,7 +326,20 @@ def test_one_line_says_why_nothing_was_deferred(logged: pytest.LogCaptureFixture
     Disclosed(tool("a"), enabled="off").turn()
     Disclosed(tool("a", core=True)).turn()
     first, second, third = lines(logged)
-    assert first.startswith("tools kept: 1, deferred: 0; at most ")
+    assert first.startswith("tools kept: 1, deferred: 0, tokens saved: 0; at most ")
     assert first.endswith("tokens are below 20,000, the most for any window")
-    assert second == "tools kept: 1, deferred: 0; tool search is off"
-    assert third == "tools kept: 1, deferred: 0; no tool is deferrable"
+    assert second == "tools kept: 1, deferred: 0, tokens saved: 0; tool search is off"
+    assert third == "tools kept: 1, deferred: 0, tokens saved: 0; no tool is deferrable"
+
+
+def test_the_line_counts_what_pre_selection_left_out(logged: pytest.LogCaptureFixture) -> None:
+    one, other, own = tool("one"), tool("other", schema=WORDY), tool("own", core=True, schema=WORDY)
+    Disclosed(one, other, own, enabled="off").turn(chosen=["one"])
+    turn = Disclosed(one, other, own, enabled="on").turn(chosen=["one"])
+    bridge = count_tokens(turn.definitions()[:3])
+    left = tokens(other) + tokens(own)
+    assert lines(logged) == [
+        f"tools kept: 1, deferred: 0, not selected: 2, tokens saved: {left}; tool search is off",
+        f"tools kept: 1, deferred: 1, not selected: 1, tokens saved: {left - bridge} after {bridge} for the"
+        " bridge; tool search is on",
+    ]

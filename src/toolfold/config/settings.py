@@ -352,7 +352,7 @@ class Availability(Section):
         default=30.0,
         ge=0,
         le=3600,
-        description="How long a tool stays available after its check begins to fail.",
+        description="How long a tool stays listed, but not callable, after its check begins to fail.",
         json_schema_extra={"in_project": "lowers"},
     )
 

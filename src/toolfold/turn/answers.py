@@ -17,7 +17,7 @@ from typing import Any
 
 from toolfold.config.settings import Tools
 from toolfold.errors import BridgeMisuse, CallError, InvalidArguments, nearest, said, shown
-from toolfold.model import BRIDGE_DESCRIBE, BRIDGE_NAMES, BRIDGE_SEARCH, Json, Tool, freeze
+from toolfold.model import BRIDGE_CALL, BRIDGE_DESCRIBE, BRIDGE_NAMES, BRIDGE_SEARCH, Json, Tool, freeze
 from toolfold.retrieval.search import Hit, Mode, Retriever
 from toolfold.turn.assembly import Turn
 from toolfold.turn.signature import signature
@@ -64,19 +64,21 @@ class Answers:
             problem = f"a query has {longest:,} characters; say it in a few words, {LONGEST_QUERY:,} at most"
             raise _not_invoked(BRIDGE_SEARCH, problem)
         limit = min(max(1, args.get("limit") or self._default), self._most)
-        found = {query: self._found(turn, query, limit) for query in queries}
+        available = turn.searchable_names
+        found = {query: self._found(turn, query, limit, available) for query in queries}
         rows = itertools.zip_longest(*(each.names for each in found.values()))
         names = list(dict.fromkeys(name for row in rows for name in row if name))
         # A call outside of any turn knows nothing of what its model was shown.
         visible = {tool.name for tool in turn.tools} if turn.searchable else frozenset[str]()
         answer: Json = {
-            "matches": [_match(turn, turn.tool(name), name in visible) for name in names[: self._most]]
+            "matches": [_match(turn, turn.told(name), name in visible) for name in names[: self._most]],
+            "total_available": len(available),
         }
         if missed := [query for query, each in found.items() if not each.names]:
             answer |= _elsewhere(turn, missed)
         elif not any(each.sure for each in found.values()):
             answer["hint"] = _UNSURE
-        return answer | _in_review(turn, queries)
+        return answer | _called_directly(turn, queries) | _in_review(turn, queries)
 
     def describe(self, turn: Turn, args: Json) -> Json:
         """The whole definitions of tools, as many as fit into one answer."""
@@ -98,9 +100,8 @@ class Answers:
             told.append(description)
         return _several(told, failed)
 
-    def _found(self, turn: Turn, query: str, limit: int) -> _Found:
+    def _found(self, turn: Turn, query: str, limit: int, offered: frozenset[str]) -> _Found:
         """The names that fit one query, of those offered."""
-        offered = turn.offered_names
         first = [tool.name for tool in turn.snapshot.named(query) if tool.name in offered]
         hits = self._hits(turn, query, limit, offered) if offered else []
         names = dict.fromkeys((*first, *(hit.name for hit in hits if hit.name in offered)))
@@ -214,13 +215,13 @@ def _several(told: Sequence[Json], failed: Json, left: Sequence[str] = ()) -> Js
 
 def _elsewhere(turn: Turn, missed: Sequence[str]) -> Json:
     """Where to look when nothing was found: like names, the sources there are, and what to try."""
-    if not turn.offered:
+    if not turn.searchable_names:
         return {"hint": "This session has no tools to search."}
     near = list(dict.fromkeys(name for query in missed for name in _near(turn, query)))
     return {
         "nothing_for": [shown(query, 80) for query in missed],
         "near_names": near[:5],
-        "sources": _sources(turn.offered),
+        "sources": _sources(_searchable(turn)),
         "hint": "Try other words: the action and the thing it acts on, or the name of a source.",
     }
 
@@ -236,7 +237,20 @@ def _in_review(turn: Turn, queries: Sequence[str]) -> Json:
 
 def _near(turn: Turn, query: str) -> list[str]:
     """Names of tools like the query."""
-    return _alike([tool.name for tool in turn.offered], query)
+    return _alike([tool.name for tool in _searchable(turn)], query)
+
+
+def _searchable(turn: Turn) -> list[Tool]:
+    return [tool for tool in turn.offered if tool.name not in turn.direct]
+
+
+def _called_directly(turn: Turn, queries: Sequence[str]) -> Json:
+    """The tools that a query names and that are in the model's list anyway."""
+    named = (tool.name for query in queries for tool in turn.snapshot.named(query))
+    direct = [name for name in dict.fromkeys(named) if name in turn.direct & turn.offered_names]
+    if not direct:
+        return {}
+    return {"direct": direct[:5], "note": f"Call these directly, not through {BRIDGE_CALL}."}
 
 
 def _alike(names: Sequence[str], query: str) -> list[str]:

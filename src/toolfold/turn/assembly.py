@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from toolfold.availability import Availability
-from toolfold.errors import CallError, OutOfScope, Refused, nearest, shown
-from toolfold.model import BRIDGE_NAMES, Definition, Tool
+from toolfold.errors import BridgeMisuse, CallError, OutOfScope, Refused, nearest, shown
+from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, Definition, Tool
 from toolfold.registry import Snapshot
 from toolfold.turn.grant import Grant
 
@@ -27,6 +27,7 @@ class Turn:
     snapshot: Snapshot
     granted: frozenset[str]
     unavailable: Mapping[str, str] = field(default_factory=dict)
+    """Name → reason, for the granted tools that are neither listed nor callable."""
     tools: Sequence[Tool] = ()
     """What the model is shown, in a stable order."""
     offered: Sequence[Tool] = ()
@@ -42,22 +43,35 @@ class Turn:
     """The names that may be spoken of; None for all that was granted."""
     awaiting: frozenset[str] = frozenset()
     """The names of tools that would be granted once a person has looked at them."""
+    failing: Mapping[str, str] = field(default_factory=dict)
+    """Name → reason, for the tools that stay listed for a grace period and are not callable meanwhile."""
+    direct: frozenset[str] = frozenset()
+    """The names of tools that are always in the model's list: not searchable, not for `tool_call`."""
 
     def tool(self, name: str) -> Tool:
         """The scope gate. What was not granted is not found, and no hint says that it exists."""
         if self.bridge is not None and name in self.bridge:
             return self.bridge.tool(name, self)
-        tool = self._granted(name)
-        if tool.name in self.unavailable:
-            raise CallError(f"{tool.name!r} cannot be used right now: {self.unavailable[tool.name]}.")
+        tool = self._listed(name)
+        if tool.name in self.failing:
+            raise _unusable(tool.name, self.failing[tool.name])
         return tool
 
     def told(self, name: str) -> Tool:
         """The gate for what only speaks of a tool: some may be called and are never shown."""
-        tool = self.tool(name)
+        tool = self._listed(name)
         if self.shown is not None and tool.name not in self.shown:
             raise self._not_available(name)
         return tool
+
+    def require_deferrable(self, name: str) -> None:
+        """Raise BridgeMisuse for a granted tool that the model must call directly."""
+        tool = self._listed(name)
+        if tool.name in self.direct:
+            raise BridgeMisuse(
+                f"{tool.name!r} is always in your list of tools: call it directly, not through {BRIDGE_CALL}."
+                " Nothing was run."
+            )
 
     def may_show(self, name: str) -> bool:
         """Whether there is such a tool that may be shown, whether it can work just now or not."""
@@ -70,6 +84,17 @@ class Turn:
     def described(self, tool: Tool) -> Definition:
         """The definition of one tool, in the company of all that this turn may call."""
         return _adapted(tool, self.offered_names) if tool.adapt else tool.definition()
+
+    @property
+    def searchable_names(self) -> frozenset[str]:
+        """The names that `tool_search` may find: all that is offered and not in the model's list anyway."""
+        return self.offered_names - self.direct if self.direct else self.offered_names
+
+    def _listed(self, name: str) -> Tool:
+        tool = self._granted(name)
+        if tool.name in self.unavailable:
+            raise _unusable(tool.name, self.unavailable[tool.name])
+        return tool
 
     def _granted(self, name: str) -> Tool:
         """The granted tool of a name. Authors choose freely: a stranger must not hide one of ours."""
@@ -94,6 +119,10 @@ class Turn:
         return OutOfScope(name, nearest(name, known | BRIDGE_NAMES), hint="Use tool_search to see what is.")
 
 
+def _unusable(name: str, reason: str) -> CallError:
+    return CallError(f"{name!r} cannot be used right now: {reason}.")
+
+
 def assemble(
     snapshot: Snapshot,
     granted: frozenset[str],
@@ -107,12 +136,23 @@ def assemble(
 
 def begin(grant: Grant, availability: Availability, bridge: Bridge | None = None) -> Turn:
     """A turn that shows all that was granted and can work now."""
-    unavailable = availability.unavailable(grant.checked)
+    failures = availability.failures(grant.checked)
+    unavailable = failures.unavailable
     offered, names = grant.tools, grant.tool_names
     if unavailable:
         offered = [tool for tool in offered if tool.name not in unavailable]
         names = names.difference(unavailable)
-    return Turn(grant.snapshot, grant.names, unavailable, offered, offered, names, bridge, shown=grant.shown)
+    return Turn(
+        grant.snapshot,
+        grant.names,
+        unavailable,
+        offered,
+        offered,
+        names,
+        bridge,
+        shown=grant.shown,
+        failing=failures.failing,
+    )
 
 
 def showable(grant: Grant, turn: Turn, names: Iterable[str]) -> list[Tool]:

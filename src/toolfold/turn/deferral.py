@@ -27,7 +27,11 @@ class Parts:
     kept: Sequence[Tool]
     """Never deferred: the pinned ones and the runtime's own."""
     deferrable: dict[str, Tool]
+    kept_names: frozenset[str] = field(init=False)
     _weight: Weight | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.kept_names = frozenset(tool.name for tool in self.kept)
 
     def missing(self, turn: Turn) -> list[Tool]:
         """The deferrable tools that cannot work in this turn."""

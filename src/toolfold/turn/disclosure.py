@@ -69,14 +69,22 @@ class Disclosure:
         `forced` where choosing failed: then the model has to search, and keeps what is never deferred.
         """
         verdict = self._forced(grant, turn) if forced else self.judge(grant, turn, context_tokens)
+        disclosed = turn
         if verdict.active:
-            disclosed = replace(turn, tools=self._shown(grant, turn, chosen, forced), searchable=True)
+            disclosed = self._showing(grant, turn, self._shown(grant, turn, chosen, forced), searchable=True)
         elif chosen is not None and not forced:
-            disclosed = replace(turn, tools=showable(grant, turn, sorted(chosen)))
-        else:
-            disclosed = turn
-        self._tell(grant, disclosed, verdict)
+            disclosed = self._showing(grant, turn, showable(grant, turn, sorted(chosen)))
+        self._log(grant, disclosed, verdict)
         return disclosed
+
+    def always_shown(self, grant: Grant) -> frozenset[str]:
+        """The names of the tools that are never deferred, which a model calls directly."""
+        return self._sorted(grant).kept_names
+
+    def _showing(self, grant: Grant, turn: Turn, tools: Sequence[Tool], *, searchable: bool = False) -> Turn:
+        """The turn with these tools. Search finds what is never deferred only where it is not shown."""
+        direct = self.always_shown(grant).intersection(tool.name for tool in tools)
+        return replace(turn, tools=tools, searchable=searchable, direct=direct)
 
     def judge(self, grant: Grant, turn: Turn, context_tokens: int | None) -> Verdict:
         """Whether this turn's tools are to be deferred for a model with such a context window."""
@@ -121,25 +129,24 @@ class Disclosure:
         others = {*chosen}.difference(tool.name for tool in first)
         return [*first, *bridge, *showable(grant, turn, sorted(others))]
 
-    def _tell(self, grant: Grant, turn: Turn, verdict: Verdict) -> None:
+    def _log(self, grant: Grant, turn: Turn, verdict: Verdict) -> None:
+        """Write one line: what the model is shown, what it is not, the tokens saved by that, and why."""
         if not log.isEnabledFor(logging.INFO):
             return
-        if not verdict.active:
-            log.info("tools kept: %d, deferred: 0; %s", len(turn.tools), verdict.reason)
-            return
-        parts = self._sorted(grant)
-        enough = 0 if len(parts.deferrable) <= MOST_AT_ONCE else UNKNOWN_WINDOW
-        weight = verdict.weight or parts.weight(turn, self._weights, enough)
+        shown = frozenset(tool.name for tool in turn.tools)
+        hidden = [tool for tool in turn.offered if tool.name not in shown]
         bridge = [tool for tool in turn.tools if tool.name in BRIDGE_NAMES]
-        likely = [tool for tool in turn.tools if tool.name in parts.deferrable]
+        deferrable = self._sorted(grant).deferrable if verdict.active else {}
+        deferred = sum(tool.name in deferrable for tool in hidden)
+        enough = 0 if len(hidden) <= MOST_AT_ONCE else UNKNOWN_WINDOW
+        weight = self._weights.total(hidden, enough) if hidden else Weight(0)
         spent = sum(map(self._weights.of, bridge))
-        saved = weight.tokens - spent - sum(map(self._weights.of, likely))
-        log.info(
-            "tools kept: %d, deferred: %d, tokens saved: %s after %d for the bridge; %s",
-            len(turn.tools) - len(bridge),
-            len(parts.deferrable) - len(parts.missing(turn)) - len(likely),
-            *(replace(weight, tokens=saved), spent, verdict.reason),
-        )
+        unselected = f", not selected: {len(hidden) - deferred}" if len(hidden) > deferred else ""
+        after = f" after {spent} for the bridge" if bridge else ""
+        saved = replace(weight, tokens=weight.tokens - spent)
+        kept = len(turn.tools) - len(bridge)
+        line = "tools kept: %d, deferred: %d%s, tokens saved: %s%s; %s"
+        log.info(line, kept, deferred, unselected, saved, after, verdict.reason)
 
 
 class _ShownBridge:
