@@ -2,6 +2,7 @@
 
     ToolfoldError
     ├── ConfigError            a person must change a setting; names the key, the file and the line
+    │   └── StartedByTool      only the user may do this, and a tool call has started this process
     ├── RegistryError          the code that registers a tool must change
     │   ├── InvalidTool        the definition itself cannot be used
     │   ├── ReservedName       the name belongs to a bridge tool
@@ -47,6 +48,17 @@ class ConfigError(ToolfoldError):
         where = ", ".join(part for part in (file, f"line {line}" if line else "") if part)
         text = problem + (f" ({where})" if where else "")
         super().__init__(f"{text}\n  {hint}" if hint else text)
+
+
+class StartedByTool(ConfigError):
+    """Only the user may do this, and this process was started by a tool call."""
+
+    def __init__(self, action: str, why: str) -> None:
+        super().__init__(
+            f"{action} is refused here: only you may do that, and this process was started by a tool call"
+            f" ({why})",
+            hint="run it in your own terminal, in a shell that no tool has started",
+        )
 
 
 class RegistryError(ToolfoldError):

@@ -30,6 +30,7 @@ from toolfold.files import Workspace
 from toolfold.hooks import PRE, Hooks
 from toolfold.loops import Loops
 from toolfold.model import AgentServices, Approver, Definition, Json, Source, Tool
+from toolfold.provenance import Beacon, find_tool_call
 from toolfold.redaction import Redaction
 from toolfold.registry import Registry, Snapshot
 from toolfold.results import Results, render
@@ -107,6 +108,8 @@ def open_runtime(
     )
     toolsets += _own_toolsets(config, Toolsets(registry.snapshot(), toolsets))
     retriever = _retriever(config, progress)
+    if find_tool_call():
+        elicit = None  # whoever answers there is the tool call itself
     people = People(elicit=elicit, sampler=sampler, loops=loops)
     mcp = McpServers(config, registry, people=people, behind_gateway=behind_gateway)
     mcp.open()
@@ -132,6 +135,7 @@ class Runtime:
         mcp: McpServers,
     ) -> None:
         self.config = config
+        self._beacon = Beacon()
         self.terminal = terminal
         self.mcp = mcp
         self.hooks = dispatch.hooks
@@ -263,6 +267,7 @@ class Runtime:
         self.retriever.close()
         self.terminal.close()
         self._dispatch.loops.close()
+        self._beacon.close()
 
     def __enter__(self) -> Runtime:
         return self

@@ -28,7 +28,7 @@ _SLACK_SECONDS = 5.0
 
 
 async def ask(approver: Approver | None, request: ApprovalRequest, loops: Loops, seconds: float) -> Decision:
-    """What the approver says to this request, as a decision."""
+    """Return what the approver answers, as a decision."""
     if approver is None:
         why = f"there is nobody to ask, and it needs asking: {request.reason}"
         return Decision(False, Station.NOBODY, why)

@@ -43,6 +43,7 @@ class Station(StrEnum):
     SMART = "smart approval"
     PERSON = "person"
     NOBODY = "nobody to ask"
+    TOOL_CALL = "nobody to ask (started by a tool call)"
     TIME = "time limit"
     FAILED = "failed question"
 

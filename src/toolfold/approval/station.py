@@ -24,6 +24,7 @@ from toolfold.approval.subject import Subject, Subjects
 from toolfold.errors import ConfigError, Refused
 from toolfold.loops import Loops
 from toolfold.model import Answer, ApprovalRequest, Approver, CallContext, Json, Tool
+from toolfold.provenance import find_tool_call
 
 log = logging.getLogger(__name__)
 
@@ -120,6 +121,9 @@ class Approval:
         return await self._loops.in_thread(lambda: self._subjects.read(tool, args, kept))
 
     async def _asked(self, subject: Subject, session_id: str) -> Decision:
+        if started_by := find_tool_call():  # whoever answers here, person or model, is the tool call itself
+            why = f"nobody is asked where a tool call has started the runtime ({started_by})"
+            return Decision(False, Station.TOOL_CALL, f"{subject.verdict.reason}, and {why}")
         smart = self._smart
         if smart is not None and self._chain.may_be_cleared(subject) and await smart.clears(subject):
             return Decision(True, Station.SMART, f"{smart.name} cleared it")

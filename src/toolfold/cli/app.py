@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold import __version__
+from toolfold.cli.restricted import restricted
 from toolfold.cli.show import NOT_FOUND, note, out, plain
-from toolfold.errors import ConfigError, ToolfoldError, UnknownToolset
+from toolfold.errors import ConfigError, StartedByTool, ToolfoldError, UnknownToolset
+from toolfold.provenance import find_tool_call
 
 if TYPE_CHECKING:
     from toolfold.config import Config, Paths
@@ -110,7 +112,8 @@ class LazyGroup(click.Group):
             return None
         module = importlib.import_module(f"toolfold.cli.{cmd_name}")
         command: click.Command = module.command
-        return command
+        started_by = find_tool_call()
+        return restricted(command, cmd_name, started_by) if started_by else command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
@@ -153,6 +156,8 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except click.ClickException as error:
         return _told(error.format_message(), error.exit_code)
+    except StartedByTool as error:
+        return _told(str(error), FAILED)
     except ConfigError as error:
         return _told(str(error), CONFIG)
     except UnknownToolset as error:

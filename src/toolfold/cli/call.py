@@ -12,6 +12,7 @@ from toolfold.cli.app import FAILED, Invocation
 from toolfold.cli.show import NotFound
 from toolfold.errors import did_you_mean, nearest
 from toolfold.model import BRIDGE_NAMES, MCP_PREFIX
+from toolfold.provenance import find_tool_call
 
 if TYPE_CHECKING:
     from toolfold.runtime import Runtime
@@ -33,8 +34,7 @@ def command(invocation: Invocation, name: str, arguments: str, toolsets: tuple[s
     from toolfold.cli.questions import Questions
 
     text = sys.stdin.read() if arguments == "-" else arguments
-    somebody_is_there = sys.stdin.isatty() and sys.stderr.isatty()
-    people = {"approver": Prompt(), "elicit": Questions()} if somebody_is_there else {}
+    people = {"approver": Prompt(), "elicit": Questions()} if _is_at_users_terminal() else {}
     with invocation.runtime(**people) as runtime:
         _require_known(runtime, name)
         session = runtime.session(toolsets or None, agent=LocalAgent())
@@ -42,6 +42,11 @@ def command(invocation: Invocation, name: str, arguments: str, toolsets: tuple[s
             result = session.call_sync(name, text)
     click.echo(result.text)
     return 0 if result.ok else FAILED
+
+
+def _is_at_users_terminal() -> bool:
+    """Whether a person may be asked here. A terminal that a tool call has opened is nobody's."""
+    return sys.stdin.isatty() and sys.stderr.isatty() and not find_tool_call()
 
 
 def _require_known(runtime: Runtime, name: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from toolfold.config.atomic import locked, replace
+from toolfold.config.authority import require_user
 from toolfold.config.check import expand, from_text, settle, unfolded
 from toolfold.config.describe import KeyPath, field_at, names_at, not_a_setting
 from toolfold.config.document import (
@@ -119,6 +120,7 @@ def _opened(file: Path, *, anew: str | None = None) -> Iterator[_Draft]:
         raise ConfigError(
             "the link leads out of the project's folder", file=str(file), hint=f"change {target} itself"
         )
+    require_user(f"changing {target}")
     with locked(target.parent):
         text = anew if anew is not None else read_text(target) if target.exists() else ""
         newline = "\r\n" if "\r\n" in text else "\n"

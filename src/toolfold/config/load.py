@@ -19,6 +19,7 @@ from toolfold.config.document import MAX_PROJECT_BYTES, Node, Place, merged, nes
 from toolfold.config.settings import Config, Paths, Settings
 from toolfold.config.trust import PROJECT_FILE, TrustState, trust_state
 from toolfold.errors import ConfigError, did_you_mean, nearest
+from toolfold.provenance import find_tool_call
 
 Overrides = Mapping[str, object] | Sequence[str]
 
@@ -52,8 +53,12 @@ def load(
         layer = _project_layer(paths.project_file, home)
         tree = merged(tree, _restrained(layer, tree, state, warnings))
     # One layer for each word said: `tool_search=off` must not swallow `tool_search.threshold_pct=5`.
+    in_tool_call = find_tool_call()
     for layer in (*_environment_layers(environment, warnings), *_override_layers(overrides)):
-        tree = merged(tree, expand(layer, folder=_here(), home=home))
+        expanded = expand(layer, folder=_here(), home=home)
+        if in_tool_call:  # a tool call may restrict what is asked about, as a stranger's project may
+            expanded = _restrained(expanded, tree, "untrusted", warnings)
+        tree = merged(tree, expanded)
     settings, remarks = settle(tree)
     return Config(
         **{name: getattr(settings, name) for name in Settings.model_fields},

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from toolfold.config.atomic import locked, replace
+from toolfold.config.authority import require_user
 from toolfold.connecting.originals import Original, changed, looked_at, opened, opened_again
 from toolfold.errors import ConfigError, ToolfoldError
 from toolfold.model import Json, read_json
@@ -98,6 +99,7 @@ class Steps:
             before=_hash(original.data),
             after=_hash(content),
         )
+        require_user(f"changing {original.target}")
         with locked(self._file.parent):
             _require_same(original)
             known, last = self.all(), self.last(original.client, original.file)
@@ -140,6 +142,7 @@ class Steps:
 
     def undo(self, step: Step, now: Original, content: bytes | None) -> None:
         """Make it so, and forget the step. The backup of a file that was put back is no longer needed."""
+        require_user(f"changing {now.target}")
         with locked(self._file.parent):
             _require_same(now)
             if content is None:

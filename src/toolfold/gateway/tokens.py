@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolfold.config.atomic import locked, replace
+from toolfold.config.authority import require_user
 from toolfold.errors import ConfigError
 from toolfold.model import Json, read_json
 
@@ -109,6 +110,7 @@ class Tokens:
         return dict(known)
 
     def _store(self, known: dict[str, Json]) -> None:
+        require_user("changing the tokens of the gateway")
         replace(self._file, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode(), mode=0o600)
 
 

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from toolfold.provenance import SERVER_MARK_KB
 from toolfold.redaction import Redaction
 from toolfold.sources.mcp.faults import NotStarted
 
@@ -37,9 +38,10 @@ _LAST_WORDS = 12
 
 # The program replaces the shell, so that its pid, its exit code and its pipes are the ones we hold. The
 # watcher is nobody's child. What left the group still carries the mark, which the watcher itself does not.
+# The limit marks the server and all that it starts as ours: see `toolfold.provenance`.
 _WATCHED = """
-leader=$$ hold=$1 mark=$2
-shift 2
+leader=$$ hold=$1 mark=$2 limit=$3
+shift 3
 ( (
   trap '' HUP INT TERM
   exec <"/dev/fd/$hold" >/dev/null 2>&1
@@ -49,6 +51,7 @@ shift 2
 ) & )
 TOOLFOLD_SERVER=$mark
 export TOOLFOLD_SERVER
+{ ulimit -S -m "$limit" && ulimit -H -m "$limit"; } 2>/dev/null
 exec "$@"
 """
 
@@ -128,7 +131,8 @@ async def start(
     hold, lifeline = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
-            *("/bin/sh", "-c", _WATCHED, "toolfold", str(hold), secrets.token_hex(12), program, *args),
+            *("/bin/sh", "-c", _WATCHED, "toolfold", str(hold), secrets.token_hex(12), str(SERVER_MARK_KB)),
+            *(program, *args),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -17,9 +17,11 @@ from types import MappingProxyType
 from typing import Any
 
 from toolfold.config.atomic import locked, replace
+from toolfold.config.authority import require_user
 from toolfold.config.settings import Config
 from toolfold.errors import ConfigError
 from toolfold.model import Json, read_json
+from toolfold.provenance import find_tool_call
 from toolfold.sources.mcp.offers import Offer, read_offer
 
 LOCK_FILE = "toolfold.lock"
@@ -73,7 +75,12 @@ class Lock:
             return None if found is None else MappingProxyType(found)
 
     def begin(self, server: str, offers: Iterable[Offer]) -> Pins:
-        """Pin a server that has no pins yet. Where it has some by now, those stand."""
+        """Pin a server that has no pins yet. Where it has some by now, those stand.
+
+        In a process that a tool call has started nothing is written: the pins hold for this process.
+        """
+        if find_tool_call():
+            return self.pins(server) or MappingProxyType(_pinned(offers))
 
         def begun(blocks: _Blocks) -> None:
             if server not in blocks:
@@ -83,6 +90,7 @@ class Lock:
 
     def accept(self, server: str, offers: Iterable[Offer]) -> None:
         """Pin these as they are now, beside what is pinned already."""
+        require_user(f"accepting tools of the MCP server {server!r}")
 
         def accepted(blocks: _Blocks) -> None:
             blocks[server] = {**blocks.get(server, {}), **_pinned(offers)}
@@ -91,6 +99,7 @@ class Lock:
 
     def forget(self, server: str) -> bool:
         """Remove all of a server. False if it was not pinned."""
+        require_user(f"forgetting the tools of the MCP server {server!r}")
         if self.pins(server) is None:
             return False
         self._change(lambda blocks: blocks.pop(server, None))

@@ -1,0 +1,43 @@
+"""The command line in a process that a tool call has started: it tells and calls, and changes nothing.
+
+Every command that is not listed here is refused there, a new one too. Knows no command's module.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NoReturn
+
+import click
+
+from toolfold.errors import StartedByTool
+
+__all__ = ["ALLOWED_IN_TOOL_CALLS", "restricted"]
+
+ALLOWED_IN_TOOL_CALLS = frozenset(
+    {
+        *("approvals list", "approvals log", "approvals test", "call", "completion"),
+        *("config get", "config schema", "config show", "cost", "demo", "doctor", "env list", "env test"),
+        *("eval", "explain", "mcp list", "mcp logs", "mcp serve", "mcp test", "plugins", "plugins list"),
+        *("search", "serve", "token list", "tools", "tools list", "tools show"),
+    }
+)
+
+
+def restricted(command: click.Command, path: str, started_by: str) -> click.Command:
+    """Return the command with everything refused that only the user may do."""
+    if isinstance(command, click.Group):
+        group = copy.copy(command)
+        group.commands = {
+            name: restricted(each, f"{path} {name}", started_by) for name, each in command.commands.items()
+        }
+        return group
+    if path in ALLOWED_IN_TOOL_CALLS:
+        return command
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise StartedByTool(f"`toolfold {path}`", started_by)
+
+    refused = copy.copy(command)
+    refused.callback = refuse
+    return refused

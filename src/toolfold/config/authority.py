@@ -1,0 +1,16 @@
+"""Who may change what Toolfold allows: the user, and no process that a tool call has started.
+
+Every function that writes a file of settings asks here first, so that Python code in a tool call is refused
+like a command of the command line.
+"""
+
+from __future__ import annotations
+
+from toolfold.errors import StartedByTool
+from toolfold.provenance import find_tool_call
+
+
+def require_user(action: str) -> None:
+    """Raise StartedByTool where a tool call has started this process. `action` names what is refused."""
+    if why := find_tool_call():
+        raise StartedByTool(action, why)

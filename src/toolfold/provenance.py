@@ -1,0 +1,215 @@
+"""Whether this process was started by a tool call.
+
+Everything that a runtime starts carries two marks: an environment variable, and a hard limit on resident
+memory (`RLIMIT_RSS`, which Linux records and never applies). The variable is lost in `env -i`; the limit is
+inherited by every descendant, whatever it does to its environment, session or parent, and only root can lift
+it. In addition, a process that holds an open runtime is recognised among the ancestors. Where there is no
+/proc, the ancestors are read with `ps`. Decides nothing: callers refuse what a tool call may not do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["SERVER_MARK_KB", "Beacon", "find_tool_call", "has_tool_processes"]
+
+ENVIRONMENT_MARKS = ("TOOLFOLD_RUN", "TOOLFOLD_SERVER")
+MIN_MARK_BYTES = 1 << 62
+"""Limits from here on are set by `environments/shell/limits.sh` and by `sources/mcp/child.py` alone."""
+SERVER_MARK_KB = (1 << 52) + (1 << 49)
+"""The limit of MCP servers, above that of every command."""
+MAX_ANCESTORS = 256
+MAX_ENVIRON_BYTES = 1 << 22
+MAX_DESCRIPTORS = 4_096
+PS_TIMEOUT_S = 2.0
+_BEACON = "toolfold-runtime"
+_PROC = Path("/proc")
+
+
+class Beacon:
+    """An open descriptor that shows other processes that this one holds a runtime."""
+
+    def __init__(self) -> None:
+        self._descriptor = -1
+        if hasattr(os, "memfd_create"):
+            with contextlib.suppress(OSError):
+                self._descriptor = os.memfd_create(_BEACON)  # closed in every program that is started
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def find_tool_call(pid: int | None = None) -> str:
+    """Return how the process is known to come from a tool call, for a message; empty where it does not.
+
+    `pid` is this process unless given.
+    """
+    own = os.getpid() if pid is None else pid
+    if pid is None and (mark := next((each for each in ENVIRONMENT_MARKS if os.environ.get(each)), "")):
+        return f"{mark} is set in its environment"
+    chain = [_own(own), *_ancestors(own)]
+    known = {each.pid for each in chain}
+    for each in (*chain, *(each for each in _session_leaders(own) if each.pid not in known)):
+        if why := each.find_mark(is_self=each.pid == own):
+            return why
+    return _unexplained_limit(chain)
+
+
+def has_tool_processes() -> bool:
+    """Whether a process of this user that a tool call has started is running now.
+
+    MCP servers do not count: they run for as long as a runtime does.
+    """
+    return any(_is_tool_process(pid) for pid in _all_pids())
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """One process, as far as it can be looked at."""
+
+    pid: int
+    hard_limit: int | None
+    owner: int | None
+    parent: int
+    text: str = ""
+    """Its command line with its environment, where `ps` is all there is."""
+
+    def find_mark(self, *, is_self: bool) -> str:
+        who = "it" if is_self else f"process {self.pid}, one of its ancestors,"
+        if self.hard_limit is not None and self.hard_limit >= MIN_MARK_BYTES:
+            return f"{who} carries the mark of a tool call (ulimit -Hm)"
+        if is_self:
+            return ""
+        if name := _marked_variable(self.pid, self.text):
+            return f"{who} has {name} in its environment"
+        return f"{who} holds an open runtime" if _has_beacon(self.pid) else ""
+
+
+def _unexplained_limit(chain: list[_Process]) -> str:
+    """A limit that is not ours may be a mark that was lowered; anybody may lower it and nobody raise it.
+
+    It is the user's own where somebody else's process, such as sshd or login, has started the session: what
+    leaves its ancestors behind loses that one too.
+    """
+    if chain[0].hard_limit is None:
+        return ""
+    own = chain[0].owner
+    if any(each.owner not in (None, own) for each in chain[1:] if each.parent > 0):
+        return ""
+    return f"its limit on resident memory is {chain[0].hard_limit} bytes (ulimit -Hm), which may hide a mark"
+
+
+def _own(pid: int) -> _Process:
+    if pid != os.getpid():
+        return _read_process(pid) or _Process(pid, None, None, 0)
+    hard = resource.getrlimit(resource.RLIMIT_RSS)[1]
+    limit = None if hard == resource.RLIM_INFINITY else hard
+    return _Process(pid, limit, os.getuid(), os.getppid())
+
+
+def _ancestors(pid: int) -> Iterator[_Process]:
+    process = _read_process(pid)
+    for _ in range(MAX_ANCESTORS):
+        if process is None or process.parent <= 0:
+            return
+        process = _read_process(process.parent)
+        if process is not None:
+            yield process
+
+
+def _session_leaders(pid: int) -> Iterator[_Process]:
+    """Whoever controls the terminal: it may have started a process whose parents are gone."""
+    with contextlib.suppress(OSError):
+        leader = _read_process(os.getsid(pid))
+        if leader is not None and leader.pid != pid:
+            yield leader
+            yield from _ancestors(leader.pid)
+
+
+def _read_process(pid: int) -> _Process | None:
+    if not (_PROC / "self").exists():
+        return _read_with_ps(pid)
+    try:
+        # The name stands in parentheses and may contain any; the state and the parent follow it.
+        parent = int((_PROC / str(pid) / "stat").read_bytes().rpartition(b") ")[2].split()[1])
+        owner = (_PROC / str(pid)).stat().st_uid
+    except (OSError, ValueError, IndexError):
+        return None
+    return _Process(pid, _hard_limit(pid), owner, parent)
+
+
+def _read_with_ps(pid: int) -> _Process | None:
+    import subprocess  # only where there is no /proc
+
+    show_environment = "-E" if sys.platform == "darwin" else "e"
+    command = ["ps", show_environment, "-ww", "-o", "ppid=,uid=,command=", "-p", str(pid)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=PS_TIMEOUT_S, check=False)  # noqa: S603
+        parent, owner, *rest = done.stdout.decode(errors="replace").split(None, 2)
+        return _Process(pid, None, int(owner), int(parent), rest[0] if rest else "")
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+
+
+def _hard_limit(pid: int) -> int | None:
+    """The hard limit on resident memory in bytes; None for unlimited, or where it cannot be read."""
+    try:
+        lines = (_PROC / str(pid) / "limits").read_text("ascii", "replace").splitlines()
+    except OSError:
+        return None
+    found = next((line.split() for line in lines if line.startswith("Max resident set")), [])
+    return int(found[4]) if len(found) > 4 and found[4].isdecimal() else None
+
+
+def _marked_variable(pid: int, text: str) -> str:
+    if text:
+        return next((name for name in ENVIRONMENT_MARKS if f" {name}=" in text), "")
+    try:
+        with (_PROC / str(pid) / "environ").open("rb") as stream:
+            entries = stream.read(MAX_ENVIRON_BYTES).split(b"\0")
+    except OSError:
+        return ""
+    set_names = {entry.partition(b"=")[0].decode(errors="replace") for entry in entries}
+    return next((name for name in ENVIRONMENT_MARKS if name in set_names), "")
+
+
+def _has_beacon(pid: int) -> bool:
+    folder = _PROC / str(pid) / "fd"
+    try:
+        for count, each in enumerate(os.scandir(folder)):
+            if count >= MAX_DESCRIPTORS:
+                return False
+            with contextlib.suppress(OSError):
+                if os.readlink(each.path).startswith(f"/memfd:{_BEACON}"):  # noqa: PTH115 - it is no path
+                    return True
+    except OSError:
+        pass
+    return False
+
+
+def _all_pids() -> Iterator[int]:
+    try:
+        yield from (int(each.name) for each in _PROC.iterdir() if each.name.isdecimal())
+    except OSError:
+        return
+
+
+def _is_tool_process(pid: int) -> bool:
+    limit = _hard_limit(pid)
+    if limit is None or not MIN_MARK_BYTES <= limit < SERVER_MARK_KB * 1024:
+        return False
+    try:
+        return (_PROC / str(pid)).stat().st_uid == os.getuid()
+    except OSError:
+        return False
