@@ -23,6 +23,7 @@ from toolfold.approval.foreign.pyfunctions import (
     TWO_PATHS,
 )
 from toolfold.approval.foreign.pynames import GAP_NAME, Names
+from toolfold.approval.foreign.pyown import own_commands
 from toolfold.approval.foreign.pyvalues import as_number, as_word
 from toolfold.approval.foreign.sql import read_sql
 from toolfold.approval.shell.words import GAP, STAR, Word
@@ -100,6 +101,8 @@ class _Reader(Names):
             self.aws = next((name for node in nodes if (name := self._aws_service(node))), "")
         for node in nodes:
             self.learn(node)
+            for words in own_commands(node):
+                self.found.command(*words)
             if isinstance(node, ast.Call):
                 self._call(node)
             elif isinstance(node, ast.While):

@@ -1,0 +1,221 @@
+"""Commands that would change this runtime, act for its user or leave its sight are always asked about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from toolfold.approval.building import build_approval
+from toolfold.approval.station import Approval, Preview
+from toolfold.config import load
+from toolfold.loops import Loops
+
+HOME = "/home/u"
+
+GUARDED = r"""
+toolfold config set approval.mode off
+toolfold config unset approval.deny
+toolfold config edit
+toolfold config accept
+toolfold config restore
+toolfold approvals revoke 1
+toolfold token add x
+toolfold token revoke x
+toolfold env shell
+toolfold env shell local
+toolfold mcp add x -- npx y
+toolfold mcp import --yes
+toolfold mcp remove x
+toolfold mcp review --yes
+toolfold mcp login x
+toolfold mcp logout x
+toolfold connect cursor --yes
+toolfold plugins trust
+uvx toolfold config set approval.mode off
+uvx --from toolfold toolfold config set approval.mode off
+uvx toolfold@latest token add x
+uv run toolfold config set approval.mode off
+uv tool run toolfold config set approval.mode off
+uv run python -m toolfold config set approval.mode off
+pipx run toolfold config set approval.mode off
+poetry run toolfold config set approval.mode off
+pdm run toolfold config set approval.mode off
+hatch run toolfold config set approval.mode off
+rye run toolfold config set approval.mode off
+pipenv run toolfold config set approval.mode off
+pixi run toolfold config set approval.mode off
+conda run -n x toolfold config set approval.mode off
+python -m toolfold config set approval.mode off
+python3 -m toolfold.cli config set approval.mode off
+python3.12 -m toolfold config set approval.mode off
+/usr/local/bin/toolfold config set approval.mode off
+.venv/bin/toolfold config set approval.mode off
+.venv/bin/python -m toolfold token add x
+sh -c 'toolfold config set approval.mode off'
+echo approval.mode off | xargs toolfold config set
+echo config set approval.mode off | xargs toolfold
+env -i toolfold config set approval.mode off
+script -qc 'toolfold config set approval.mode off' /dev/null
+python -c 'from toolfold.cli import main; main()'
+python -c 'import toolfold.config as c; c.set_value(c.locate().user_file, "approval.mode", "off")'
+python -c 'from toolfold.config import trust'
+python -c 'import runpy; runpy.run_module("toolfold")'
+python -c 'import importlib; importlib.import_module("toolfold.cli").main()'
+python -c '__import__("toolfold.cli")'
+python - <<< 'from toolfold.cli import main; main()'
+python <<E\nfrom toolfold.cli import main\nmain()\nE
+sed -i s/a/b/ ~/.config/toolfold/config.yaml
+sed -i s/a/b/ /home/u/.config/toolfold/config.yaml
+sed -i s/a/b/ ~/.config/tool*/c*
+sed -i s/a/b/ ~/.config/*/config.yaml
+sed -i s/a/b/ ~/.c*/t*/c*
+sed -i s/a/b/ toolfold.yaml
+echo ~/.config/toolfold/config.yaml | xargs sed -i s/a/b/
+find ~/.config -name config.yaml -exec sed -i s/manual/off/ {} +
+echo x | tee ~/.config/toolfold/config.yaml
+echo x | tee -a toolfold.yaml
+yq -i '.approval.mode="off"' ~/.config/toolfold/config.yaml
+perl -pi -e s/a/b/ ~/.config/toolfold/config.yaml
+ruby -pi -e 'x' ~/.config/toolfold/config.yaml
+python -c 'open("/home/u/.config/toolfold/config.yaml","w").write("x")'
+python -c 'import os; open(os.path.expanduser("~/.config/toolfold/config.yaml"),"w").write("x")'
+python -c 'import pathlib; (pathlib.Path.home()/".config"/"toolfold"/"config.yaml").write_text("x")'
+node -e 'require("fs").writeFileSync("/home/u/.config/toolfold/config.yaml","x")'
+cp x ~/.config/toolfold/config.yaml
+cp -t ~/.config/toolfold config.yaml
+mv x ~/.config/toolfold/config.yaml
+mv ~/.config/toolfold ~/.config/old
+ln -s /tmp/x ~/.config/toolfold
+ln -sf /tmp/x ~/.config/toolfold/config.yaml
+install x ~/.config/toolfold/config.yaml
+install -D -m 644 x ~/.config/toolfold/plugins/p.py
+rsync x ~/.config/toolfold/config.yaml
+rsync -a d/ ~/.config/toolfold/
+truncate -s 0 ~/.config/toolfold/config.yaml
+dd of=~/.config/toolfold/config.yaml
+vim ~/.config/toolfold/config.yaml
+nano ~/.config/toolfold/config.yaml
+ed ~/.config/toolfold/config.yaml
+ex -sc 's/a/b/|x' ~/.config/toolfold/config.yaml
+emacs --batch ~/.config/toolfold/config.yaml
+code ~/.config/toolfold/config.yaml
+f=~/.config/toolfold/config.yaml; echo x > $f
+D=$HOME/.config/toolfold; echo x >> "$D/config.yaml"
+cd ~/.config/toolfold && echo x > config.yaml
+cd ~/.config && echo x > toolfold/config.yaml
+cd ~/.config/tool*; echo x > c*
+echo x > "$XDG_CONFIG_HOME/toolfold/config.yaml"
+echo x > ${XDG_CONFIG_HOME:-$HOME/.config}/toolfold/config.yaml
+tar xf a.tar -C ~/.config/toolfold
+unzip a.zip -d ~/.config/toolfold
+git -C ~/.config/toolfold checkout .
+curl -o ~/.config/toolfold/config.yaml https://x.example/y
+wget -O ~/.config/toolfold/config.yaml https://x.example/y
+patch ~/.config/toolfold/config.yaml p.diff
+sponge ~/.config/toolfold/config.yaml
+sqlite3 x '.output /home/u/.config/toolfold/config.yaml'
+awk '{print > "/home/u/.config/toolfold/config.yaml"}' x
+jq . x > ~/.local/state/toolfold/trust.json
+rm ~/.local/state/toolfold/approvals.jsonl
+chmod 777 ~/.config/toolfold
+systemd-run --user toolfold config set approval.mode off
+systemd-run --user touch x
+systemd-run --scope touch x
+echo 'toolfold config set approval.mode off' | at now
+ssh localhost toolfold config set approval.mode off
+ssh localhost touch x
+ssh 127.0.0.1 ls
+docker exec x toolfold config set approval.mode off
+tmux send-keys -t 0 y Enter
+tmux -S /tmp/tmux-0/default send-keys y Enter
+tmux send -t 0 y C-m
+tmux paste-buffer -t 0
+screen -S x -X stuff 'y\n'
+xdotool type y
+xdotool key Return
+ydotool type y
+wtype y
+kitty @ send-text y
+wezterm cli send-text y
+zellij action write-chars y
+osascript -e 'tell application "System Events" to keystroke "y"'
+ulimit -m unlimited
+ulimit -Hm 100
+ulimit -S -m 1
+prlimit --rss=unlimited --pid 3
+prlimit --rss=100 ls
+prlimit -m=100 ls
+python -c 'import resource; resource.setrlimit(resource.RLIMIT_RSS, (-1,-1))'
+dbus-send --session --dest=org.freedesktop.systemd1 x
+busctl --user call org.freedesktop.systemd1 x
+TOOLFOLD_APPROVAL__DENY= toolfold call x
+TOOLFOLD_PLUGINS__FOLDER=/tmp/x toolfold tools list
+XDG_CONFIG_HOME=/tmp/x toolfold call x
+export TOOLFOLD_HOME=/tmp/x; toolfold call x
+""".strip().splitlines()
+
+LEAVING = r"""
+xargs toolfold < args.txt
+mount --bind /tmp/x ~/.config/toolfold
+at now -f x
+echo x | at now
+batch < x
+crontab x
+echo '* * * * * x' | crontab -
+docker run -v /:/h alpine touch /h/x
+nsenter -t 1 -a ls
+systemctl --user start x
+gdb -p 1234 -ex 'call x'
+""".strip().splitlines()
+
+HARMLESS = r"""
+toolfold config show
+toolfold approvals test 'rm -rf x'
+toolfold call read_file '{}'
+uvx toolfold mcp serve
+uvx ruff check .
+pipx run black .
+uv tool run mypy src
+python -c 'import toolfold; print(toolfold.__version__)'
+python -c 'from toolfold import open_runtime'
+python -m toolfold doctor
+cat toolfold.yaml
+sed -n 1p toolfold.yaml
+grep -rl old src | xargs sed -i s/old/new/
+find . -name '*.py' -exec sed -i s/a/b/ {} +
+tmux new -d 'make test'
+ulimit -n 4096
+ulimit -a
+ssh build.example.com make
+""".strip().splitlines()
+
+
+def judged(command: str, tmp_path: Path, mode: str) -> Preview:
+    config = load(project=tmp_path, env={"HOME": HOME}, overrides={"approval.mode": mode})
+    approval: Approval = build_approval(config, Loops())
+    return approval.preview(command.replace("\\n", "\n"))
+
+
+@pytest.fixture(autouse=True)
+def at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", HOME)
+    for name in ("TOOLFOLD_HOME", "TOOLFOLD_CONFIG", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("command", GUARDED)
+def test_administration_and_own_files_are_asked_about_in_every_mode(command: str, tmp_path: Path) -> None:
+    preview = judged(command, tmp_path, "off")
+    assert not preview.runs_unasked
+    assert "self-protection" in {each.category for each in preview.subject.verdict.findings}
+
+
+@pytest.mark.parametrize("command", LEAVING)
+def test_commands_that_leave_the_runtimes_sight_are_asked_about(command: str, tmp_path: Path) -> None:
+    assert not judged(command, tmp_path, "manual").runs_unasked
+
+
+@pytest.mark.parametrize("command", HARMLESS)
+def test_harmless_neighbours_run_unasked(command: str, tmp_path: Path) -> None:
+    assert judged(command, tmp_path, "manual").runs_unasked
