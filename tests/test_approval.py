@@ -99,6 +99,7 @@ async def test_the_person_is_asked_about_the_tool_and_its_arguments(loops: Loops
             category="data-loss",
             severity="medium",
             rules=("destructive:probe",),
+            kinds=("call of probe",),
             covers='tool:probe {"path": "a"}',
             answers=(Answer.ONCE, Answer.SESSION, Answer.KIND, Answer.DENY),
         )

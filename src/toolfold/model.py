@@ -339,9 +339,11 @@ class Answer(StrEnum):
     SESSION = "session"
     """And whenever the same is asked in this session."""
     KIND = "kind"
-    """And whatever else the same rules find in this session."""
+    """And whatever else of the same kinds is found in this session."""
     ALWAYS = "always"
-    """And from now on: it is written to the configuration."""
+    """And the same from now on: it is written to the configuration."""
+    ALWAYS_KIND = "always-kind"
+    """And whatever else of the same kinds is found from now on: they are written to the configuration."""
     DENY = "deny"
 
 
@@ -362,7 +364,9 @@ class ApprovalRequest:
     also: tuple[str, ...] = ()
     """What else was found, in plain words."""
     rules: tuple[str, ...] = ()
-    """The rules that met the call: what `Answer.KIND` would let pass."""
+    """The rules that met the call."""
+    kinds: tuple[str, ...] = ()
+    """Their kinds, in words: what `Answer.KIND` and `Answer.ALWAYS_KIND` would let pass."""
     covers: str = ""
     """The call, spelled one way: what `Answer.SESSION` and `Answer.ALWAYS` would let pass."""
     answers: tuple[Answer, ...] = (Answer.ONCE, Answer.DENY)

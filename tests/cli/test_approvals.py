@@ -82,7 +82,8 @@ def answered(keyboard: BinaryIO) -> Answered:
 class TestPrompt:
     @pytest.mark.parametrize("answer", list(Answer))
     def test_an_answer_is_a_letter_or_a_word(self, answer: Answer, answered: Answered) -> None:
-        assert answered(f"{answer.value[0]}\n", request()) is answer
+        key = {Answer.ALWAYS_KIND: "ak"}.get(answer, answer.value[0])
+        assert answered(f"{key}\n", request()) is answer
         assert answered(f" {answer.value.upper()} \n", request()) is answer
 
     def test_only_an_answer_that_means_yes_is_one(self, answered: Answered) -> None:
@@ -133,7 +134,7 @@ class TestPrompt:
                     command="ls && rm -rf build",
                     part="rm -rf build",
                     also=("and more",),
-                    rules=("delete-folder",),
+                    kinds=("recursive delete", "git force push"),
                     covers="ls; rm -rf build",
                 )
             )
@@ -143,7 +144,10 @@ class TestPrompt:
         assert "part: rm -rf build" in told
         assert "why:  it deletes build" in told
         assert "also: and more" in told
-        assert "found by delete-folder in this session" in told
+        assert "k  kind: run it, and every other recursive delete or git force push in this session" in told
+        assert (
+            "ak always-kind: run it, and never ask about any recursive delete or git force push again" in told
+        )
         assert "never ask about ls; rm -rf build again" in told
 
     def test_a_model_cannot_draw_on_the_terminal(self) -> None:
@@ -306,6 +310,34 @@ class TestList:
             "allowed": ["rm -rf build", "rm \u202e x"],
             "denied": ["git push *"],
         }
+
+    def test_patterns_are_listed_with_what_they_cover_and_taken_back(self, toolfold: Toolfold) -> None:
+        file = load().paths.user_file
+        entries = ["kind:recursive-delete", "rule:git-clean", "rm -rf build"]
+        set_value(file, "command_allowlist", entries)
+        listed = " ".join(toolfold("approvals", "list").out.split())
+        assert "every recursive delete: delete-tree, delete-project-tree" in listed
+        assert "whatever this rule finds" in listed
+        assert toolfold("approvals", "list", "--json").json["allowed"] == entries
+        assert toolfold("approvals", "test", "git clean -fdx").code == 0
+        assert toolfold("approvals", "revoke", "kind:recursive-delete", "rule:git-clean").code == 0
+        assert toolfold("approvals", "test", "git clean -fdx").code == 1
+        assert written_value(file, "command_allowlist") == ["rm -rf build"]
+
+    def test_patterns_that_can_never_count_are_said(self, toolfold: Toolfold) -> None:
+        entries = ["kind:recursive-deletes", "rule:delete-everything", "rule:own-file", "Recursive delete"]
+        set_value(load().paths.user_file, "command_allowlist", entries)
+        said = " ".join(toolfold("approvals", "list").err.split())
+        assert (
+            "entry 1 never counts: there is no kind 'recursive-deletes'. Did you mean recursive-delete?"
+            in said
+        )
+        assert "entry 2 never counts: this is never run, whoever agrees" in said
+        assert "entry 3 never counts: what is critical, guards the runtime" in said
+        assert (
+            "entry 4 never counts: it is read as a command; to allow the kind, write kind:recursive-delete"
+            in said
+        )
 
     def test_entries_that_can_never_count_are_said(self, toolfold: Toolfold) -> None:
         set_value(load().paths.user_file, "command_allowlist", ["rm -rf build", "rm -rf /", "tool:wipe"])

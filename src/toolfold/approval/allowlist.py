@@ -1,6 +1,7 @@
 """The permanent allow-list: `command_allowlist` in the user's own configuration file.
 
-Holds exact calls, spelled one way, that a person agreed to for good. While a runtime is open the file can
+Holds exact calls, spelled one way, that a person agreed to for good, and names of rules and kinds
+(`rule:delete-tree`, `kind:recursive-delete`) whose findings run unasked. While a runtime is open the file can
 only take something away from it: a line that appears in the file meanwhile counts from the next start, so
 that nobody gains anything by writing there; a line that is gone, or a file that cannot be read, counts at
 once. Only `add` widens it, and only a person's answer leads there.
@@ -14,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TypeAlias
 
+from toolfold.approval.kinds import is_pattern
 from toolfold.config import set_value, unset_value, written_value
 from toolfold.config.atomic import locked
 from toolfold.errors import ConfigError
@@ -49,6 +51,7 @@ class AllowList:
         self._lock = threading.Lock()
         self._entries = tuple(dict.fromkeys(entries))
         self._keys: dict[str, frozenset[str] | None] | None = None
+        self._patterns: tuple[str, ...] | None = None
         self._seen = self._signature()
 
     @property
@@ -63,9 +66,21 @@ class AllowList:
         with self._lock:
             self._look_again()
             if self._keys is None:  # read only when something asks: most runs never do
-                self._keys = dict(pair for each in self._entries for pair in self._spellings(each))
+                exact = (each for each in self._entries if not is_pattern(each))
+                self._keys = dict(pair for each in exact for pair in self._spellings(each))
             known = self._keys.get(key, frozenset())
             return key in self._keys and (known is None or known.issuperset(rules))
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The entries in force that name a rule or a kind."""
+        with self._lock:
+            self._look_again()
+            if self._patterns is None:
+                self._patterns = tuple(filter(is_pattern, self._entries))
+                for each in self._patterns:
+                    self._tell_of_idle(each)
+            return self._patterns
 
     @property
     def entries(self) -> tuple[str, ...]:
@@ -73,14 +88,14 @@ class AllowList:
             self._look_again()
             return self._entries
 
-    def add(self, key: str) -> None:
-        """Allow this from now on, and write it to the file. Raises ConfigError."""
-        if self._file is None or not key:
+    def add(self, *keys: str) -> None:
+        """Allow these from now on, and write them to the file. Raises ConfigError."""
+        if self._file is None or not keys or not all(keys):
             raise ConfigError("this cannot be written to the allow-list", key=KEY)
         with self._lock:
-            self._change(lambda written: written if key in written else [*written, key])
-            self._entries = tuple(dict.fromkeys((*self._entries, key)))
-            self._keys, self._seen = None, self._signature()
+            self._change(lambda written: list(dict.fromkeys((*written, *keys))))
+            self._set(dict.fromkeys((*self._entries, *keys)))
+            self._seen = self._signature()
 
     def remove(self, entry: str) -> bool:
         """Take an entry back, also out of the file. False where it was not there. Raises ConfigError."""
@@ -89,9 +104,13 @@ class AllowList:
             if self._file is not None:
                 known |= entry in _written(self._file)
                 self._change(lambda written: [each for each in written if each != entry])
-            self._entries = tuple(each for each in self._entries if each != entry)
-            self._keys, self._seen = None, self._signature()
+            self._set(each for each in self._entries if each != entry)
+            self._seen = self._signature()
             return known
+
+    def _set(self, entries: Iterable[str]) -> None:
+        self._entries = tuple(entries)
+        self._keys = self._patterns = None
 
     def _spellings(self, entry: str) -> list[tuple[str, frozenset[str] | None]]:
         try:
@@ -132,7 +151,7 @@ class AllowList:
             written = frozenset()
         kept = tuple(each for each in self._entries if each in written)
         if kept != self._entries:
-            self._entries, self._keys = kept, None
+            self._set(kept)
         self._seen = signature
 
     def _signature(self) -> tuple[int, int, int] | None:

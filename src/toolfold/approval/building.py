@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from toolfold.approval.allowlist import KEY, AllowList
 from toolfold.approval.audit import AuditLog
-from toolfold.approval.chain import Chain
+from toolfold.approval.chain import Chain, may_be_listed
 from toolfold.approval.configured import configured_rules, located
 from toolfold.approval.denials import Denials
 from toolfold.approval.ground import Ground
+from toolfold.approval.kinds import KIND, RULE, Kinds, is_pattern
 from toolfold.approval.places import Places
 from toolfold.approval.rules import Rule, Rules
 from toolfold.approval.shell.words import NOTHING_KEPT, Word
@@ -22,7 +24,7 @@ from toolfold.approval.station import Approval
 from toolfold.approval.subject import TOOL, Judging, Subjects
 from toolfold.approval.verdict import Severity, Verdict
 from toolfold.config import PROJECT_FILE, Config
-from toolfold.errors import ConfigError
+from toolfold.errors import ConfigError, did_you_mean, nearest
 from toolfold.loops import Loops
 from toolfold.model import Approver, Source
 from toolfold.redaction import Redaction
@@ -56,9 +58,10 @@ def build_approval(
     chain = Chain(
         mode=settings.mode,
         denials=denials,
-        allowlist=build_allowlist(config, subjects, denials),
+        allowlist=build_allowlist(config, subjects, denials, rules),
         isolated=settings.isolated,
         clears=Severity[settings.smart_clears.upper()],
+        kinds=Kinds.shipped(),
     )
     return Approval(
         approver,
@@ -72,7 +75,10 @@ def build_approval(
 
 
 def build_allowlist(
-    config: Config, subjects: Subjects | None = None, denials: Denials | None = None
+    config: Config,
+    subjects: Subjects | None = None,
+    denials: Denials | None = None,
+    rules: Sequence[Rule] = (),
 ) -> AllowList:
     """The permanent allow-list. What comes from elsewhere than the user's file does not follow that file.
 
@@ -82,11 +88,11 @@ def build_allowlist(
     reading = subjects or Subjects()
     from_file = str(paths.user_file) in config.origins.get(KEY, "")
     return AllowList(
-        config.command_allowlist,
+        config.command_allowlist if from_file else _exact_entries(config),
         file=paths.user_file,
         lock_folder=paths.state_dir / "allowlist",
         spell=reading.spell,
-        idle=lambda entry: _idle(entry, reading, denials),
+        idle=lambda entry: _idle(entry, reading, denials, lambda: _known_rules(config, rules)),
         live=from_file or not config.command_allowlist,
     )
 
@@ -95,7 +101,8 @@ def idle_entries(config: Config) -> dict[str, str]:
     """The entries of the allow-list that can never count for a command that runs here, and why."""
     denials = Denials(config.approval.deny)
     subjects = _subjects(config, denials)
-    found = {entry: _idle(entry, subjects, denials) for entry in config.command_allowlist}
+    known = functools.cache(lambda: _known_rules(config))
+    found = {entry: _idle(entry, subjects, denials, known) for entry in config.command_allowlist}
     return {entry: why for entry, why in found.items() if why}
 
 
@@ -131,7 +138,43 @@ def _subjects(
     return Subjects(judge, places=places, trusted_servers=trusted, elsewhere=elsewhere)
 
 
-def _idle(entry: str, subjects: Subjects, denials: Denials | None) -> str:
+def _exact_entries(config: Config) -> list[str]:
+    """The entries without those that name a rule or a kind, which only the user's own file may hold."""
+    for entry in filter(is_pattern, config.command_allowlist):
+        log.warning("the allow-list entry %r counts only in %s", entry, config.paths.user_file)
+    return [entry for entry in config.command_allowlist if not is_pattern(entry)]
+
+
+def _known_rules(config: Config, more: Sequence[Rule] = ()) -> Mapping[str, Rule]:
+    known = (*Rules.shipped().rules, *configured_rules(config).rules, *more)
+    return {rule.name: rule for rule in known}
+
+
+def _idle_pattern(entry: str, rules: Mapping[str, Rule]) -> str:
+    """Why an entry that names a rule or a kind covers nothing; empty where it can."""
+    kinds = Kinds.shipped()
+    word, _, name = entry.partition(":")
+    known: Collection[str] = rules if f"{word}:" == RULE else kinds.names
+    if name not in known:
+        return f"there is no {word} {name!r}.{did_you_mean(nearest(name, known))}"
+    named = [
+        rules[each] for each in ((name,) if f"{word}:" == RULE else kinds.rules_of(name)) if each in rules
+    ]
+    if all(rule.blocked for rule in named):
+        return f"this is never run, whoever agrees: {entry}"
+    if not any(may_be_listed(rule.name, rule.category, rule.severity) for rule in named):
+        return "what is critical, guards the runtime or may hide something is asked about each time"
+    return ""
+
+
+def _idle(
+    entry: str, subjects: Subjects, denials: Denials | None, rules: Callable[[], Mapping[str, Rule]]
+) -> str:
+    if is_pattern(entry):
+        return _idle_pattern(entry, rules())
+    kind = "-".join(entry.casefold().split())
+    if kind in Kinds.shipped().names:
+        return f"it is read as a command; to allow the kind, write {KIND}{kind}"
     if why := subjects.idle(entry):
         return why
     if denials is None or entry.startswith(TOOL):

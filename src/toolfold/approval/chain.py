@@ -16,11 +16,12 @@ from typing import Literal
 from toolfold.approval.allowlist import AllowList
 from toolfold.approval.denials import Denials
 from toolfold.approval.grants import Grants
+from toolfold.approval.kinds import DESTRUCTIVE, Kinds
 from toolfold.approval.subject import SELF, Subject
 from toolfold.approval.verdict import Severity
 from toolfold.model import Answer
 
-__all__ = ["Chain", "Decision", "Mode", "Station"]
+__all__ = ["Chain", "Decision", "Mode", "Station", "may_be_listed"]
 
 Mode = Literal["manual", "smart", "off"]
 
@@ -70,12 +71,14 @@ class Chain:
         allowlist: AllowList | None = None,
         isolated: Collection[str] = (),
         clears: Severity = Severity.LOW,
+        kinds: Kinds | None = None,
     ) -> None:
         """`isolated` are the categories that nobody is asked about where a place keeps it in."""
         self.mode = mode
         self.denials = denials or Denials()
         self.grants = grants or Grants()
         self.allowlist = allowlist or AllowList()
+        self.kinds = kinds or Kinds()
         self._isolated, self._clears = frozenset(isolated), clears
 
     def settle(self, subject: Subject, session_id: str) -> Decision | None:
@@ -89,16 +92,21 @@ class Chain:
             return Decision(True, Station.NOTHING, "")
         if self.grants.covers(session_id, subject.key):
             return Decision(True, Station.SESSION, "the same was agreed to in this session")
-        if _is_of_a_kind(subject) and self.grants.covers_kind(session_id, subject.rules):
+        if _is_of_a_kind(subject) and self.grants.covers_kind(session_id, self._kinds(subject)):
             return Decision(True, Station.SESSION, "this kind was agreed to in this session")
         if self.allowlist.covers(subject.listed, subject.rules):
             return Decision(True, Station.ALLOWLIST, "the allow-list has it")
+        if _may_be_listed_as_kinds(subject) and self.kinds.covered(subject.rules, self.allowlist.patterns):
+            return Decision(True, Station.ALLOWLIST, "the allow-list has this kind")
         if self._stays_inside(subject):
             place = verdict.findings[0].kept_in
             return Decision(True, Station.ISOLATED, f"it stays in {place}, and approval.isolated allows that")
         if self.mode == "off" and not (verdict.unread or _is_guarded(subject)):
             return Decision(True, Station.MODE, "approval is switched off")
         return None
+
+    def _kinds(self, subject: Subject) -> tuple[str, ...]:
+        return self.kinds.of(subject.rules)
 
     def _stays_inside(self, subject: Subject) -> bool:
         """Whether a place keeps in all that was found, and the configuration allows that."""
@@ -120,6 +128,8 @@ class Chain:
             offered.append(Answer.KIND)
             if self.allowlist.writable and subject.listed:
                 offered.append(Answer.ALWAYS)
+            if self.allowlist.writable and _may_be_listed_as_kinds(subject):
+                offered.append(Answer.ALWAYS_KIND)
         return (*offered, Answer.DENY)
 
     def remember(self, subject: Subject, session_id: str, answer: Answer) -> None:
@@ -130,9 +140,11 @@ class Chain:
         if answer is Answer.SESSION:
             self.grants.allow(session_id, subject.key)
         elif answer is Answer.KIND:
-            self.grants.allow_kind(session_id, subject.rules)
+            self.grants.allow_kind(session_id, self._kinds(subject))
         elif answer is Answer.ALWAYS:
             self.allowlist.add(subject.listed)
+        elif answer is Answer.ALWAYS_KIND:
+            self.allowlist.add(*self.kinds.entries(subject.rules))
 
 
 def _is_of_a_kind(subject: Subject) -> bool:
@@ -140,6 +152,20 @@ def _is_of_a_kind(subject: Subject) -> bool:
     verdict = subject.verdict
     hides = verdict.unread or not _HIDING.isdisjoint(_categories(subject))
     return bool(verdict.findings) and not hides and not _is_guarded(subject)
+
+
+def may_be_listed(rule: str, category: str, severity: Severity) -> bool:
+    """Whether the allow-list may cover whatever a rule finds: nothing critical, hidden or guarded."""
+    guarded = category in (SELF, *_HIDING) or rule in _GUARDING
+    return not guarded and severity < Severity.CRITICAL and not rule.startswith(DESTRUCTIVE)
+
+
+def _may_be_listed_as_kinds(subject: Subject) -> bool:
+    """Whether every finding is one that the allow-list may cover by its rule or kind."""
+    found = subject.verdict.findings
+    return _is_of_a_kind(subject) and all(
+        may_be_listed(each.rule, each.category, each.severity) for each in found
+    )
 
 
 def _is_guarded(subject: Subject) -> bool:

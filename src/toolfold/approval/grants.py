@@ -1,6 +1,6 @@
 """What a person has agreed to for the rest of a session. Kept in memory only, and gone with the runtime.
 
-Knows keys and names of rules, not commands. A session that has been silent for long is forgotten when there
+Knows keys and names of kinds, not commands. A session that has been silent for long is forgotten when there
 are very many: whoever is forgotten is asked again.
 """
 
@@ -20,7 +20,7 @@ __all__ = ["Grants"]
 @dataclass(slots=True)
 class _Granted:
     keys: set[str] = field(default_factory=set)
-    rules: set[str] = field(default_factory=set)
+    kinds: set[str] = field(default_factory=set)
 
 
 class Grants:
@@ -35,22 +35,22 @@ class Grants:
         with self._lock:
             _add(self._of(session_id).keys, (key,))
 
-    def allow_kind(self, session_id: str, rules: Iterable[str]) -> None:
-        """Whatever these rules find, for this session."""
+    def allow_kind(self, session_id: str, kinds: Iterable[str]) -> None:
+        """Allow whatever is found of these kinds, for this session."""
         with self._lock:
-            _add(self._of(session_id).rules, rules)
+            _add(self._of(session_id).kinds, kinds)
 
     def covers(self, session_id: str, key: str) -> bool:
         with self._lock:
             found = self._sessions.get(session_id)
             return found is not None and bool(key) and key in found.keys
 
-    def covers_kind(self, session_id: str, rules: Iterable[str]) -> bool:
-        """Whether every one of the rules was let pass; not so where there are none."""
-        met = set(rules)
+    def covers_kind(self, session_id: str, kinds: Iterable[str]) -> bool:
+        """Whether every one of the kinds was allowed; not so where there are none."""
+        met = set(kinds)
         with self._lock:
             found = self._sessions.get(session_id)
-            return found is not None and bool(met) and met <= found.rules
+            return found is not None and bool(met) and met <= found.kinds
 
     def forget(self, session_id: str) -> None:
         """End all grants of a session."""

@@ -57,6 +57,7 @@ class Question:
             "also": [visible(each) for each in request.also],
             "category": request.category,
             "severity": request.severity,
+            "kinds": [visible(each) for each in request.kinds],
             "covers": visible(brief(request.covers)),
             "answers": [answer.value for answer in request.answers],
         }

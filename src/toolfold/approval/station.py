@@ -17,6 +17,7 @@ from typing import Literal
 from toolfold.approval.asking import Questions, ask
 from toolfold.approval.audit import AuditLog
 from toolfold.approval.chain import Chain, Decision, Station
+from toolfold.approval.kinds import in_words
 from toolfold.approval.memory import Memory
 from toolfold.approval.shell.words import Word
 from toolfold.approval.smart import SmartApproval
@@ -133,7 +134,8 @@ class Approval:
         return await self._questions.once((session_id, subject.key), ask_now, seconds=self._timeout)
 
     async def _ask_person(self, subject: Subject, session_id: str) -> Decision:
-        request = _request(subject, session_id, self._chain.answers(subject))
+        kinds = tuple(map(in_words, self._chain.kinds.of(subject.rules)))
+        request = _request(subject, session_id, self._chain.answers(subject), kinds)
         decision = await self._questions.unless_settled(
             session_id,
             ask(self._approver, request, self._loops, self._timeout),
@@ -180,7 +182,9 @@ def _size(value: object, left: int = LONG_COMMAND + 1) -> int:
     return total
 
 
-def _request(subject: Subject, session_id: str, answers: tuple[Answer, ...]) -> ApprovalRequest:
+def _request(
+    subject: Subject, session_id: str, answers: tuple[Answer, ...], kinds: tuple[str, ...]
+) -> ApprovalRequest:
     verdict = subject.verdict
     worst_first = sorted(verdict.findings, key=lambda finding: -finding.severity)
     reasons = dict.fromkeys(finding.reason for finding in worst_first)
@@ -196,6 +200,7 @@ def _request(subject: Subject, session_id: str, answers: tuple[Answer, ...]) -> 
         severity=verdict.severity.name.lower() if verdict.severity else "",
         also=tuple(reasons),
         rules=subject.rules,
+        kinds=kinds,
         covers=subject.listed or verdict.shape or subject.key,
         answers=answers,
     )

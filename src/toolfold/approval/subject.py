@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from toolfold.approval.kinds import DESTRUCTIVE, PATTERNS
 from toolfold.approval.places import Place, Places, Where
 from toolfold.approval.shell.words import LONGEST, NOTHING_KEPT, Word
 from toolfold.approval.verdict import Finding, Severity, Verdict
@@ -196,7 +197,7 @@ class Subjects:
     def _declared(self, tool: Tool) -> Iterator[Finding]:
         if Effect.DESTRUCTIVE in tool.effects:
             reason = f"{tool.name} declares that it can destroy data"
-            yield Finding(f"destructive:{tool.name}", "data-loss", Severity.MEDIUM, reason)
+            yield Finding(f"{DESTRUCTIVE}{tool.name}", "data-loss", Severity.MEDIUM, reason)
 
     def _about_writes(self, tool: Tool, args: Json, meanings: Mapping[str, Meaning]) -> Iterator[Finding]:
         named = _named(meanings, Meaning.PATH)
@@ -310,8 +311,9 @@ def _told(entry: str) -> str:
 
 
 def _shape(verdict: Verdict) -> str:
-    """What may stand for a command in a list of tools and commands; nothing where it was not read in full."""
-    return "" if verdict.unread or verdict.shape.startswith(TOOL) else verdict.shape
+    """What may stand for a command in the allow-list; nothing where it was not read in full, or where it
+    would be taken for an entry about a tool, a rule or a kind."""
+    return "" if verdict.unread or verdict.shape.startswith((TOOL, *PATTERNS)) else verdict.shape
 
 
 def _keys(tool: Tool, args: Json, meanings: Mapping[str, Meaning], verdict: Verdict) -> tuple[str, str]:

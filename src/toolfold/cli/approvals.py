@@ -34,8 +34,8 @@ def list_all(invocation: Invocation, as_json_: bool) -> None:
         return
     out(f"mode: {mode}")
     if allowed:
-        rows = ((str(number), visible(entry)) for number, entry in enumerate(allowed, 1))
-        table("the allow-list", ("#", "never asked about"), rows)
+        rows = ((str(number), visible(entry), _coverage(entry)) for number, entry in enumerate(allowed, 1))
+        table("the allow-list", ("#", "never asked about", "what it covers"), rows)
         _warn_of_idle(config)
     else:
         out('the allow-list is empty: an "always" at the prompt adds to it.')
@@ -127,6 +127,18 @@ def show_log(invocation: Invocation, last: int, session: str | None, refused: bo
         ),
     )
     out(f"the whole log: {plain(str(audit.file))}")
+
+
+def _coverage(entry: str) -> str:
+    """What an entry of the allow-list covers, in words."""
+    from toolfold.approval.kinds import KIND, RULE, Kinds, in_words
+
+    if entry.startswith(KIND):
+        kind = entry.removeprefix(KIND)
+        return f"every {visible(in_words(kind))}: {', '.join(Kinds.shipped().rules_of(kind)) or 'nothing'}"
+    if entry.startswith(RULE):
+        return "whatever this rule finds"
+    return "this call" if entry.startswith("tool:") else "this command"
 
 
 def _warn_of_idle(config: Config) -> None:

@@ -26,10 +26,14 @@ _MOST_REASONS = 8
 _MEANS = {
     Answer.ONCE: "run it this once",
     Answer.SESSION: "run it, and the same again in this session",
-    Answer.KIND: "run it, and whatever else is found by {rules} in this session",
+    Answer.KIND: "run it, and every other {kinds} in this session",
     Answer.ALWAYS: "run it, and never ask about {covers} again",
+    Answer.ALWAYS_KIND: "run it, and never ask about any {kinds} again, in any session",
     Answer.DENY: "do not run it",
 }
+
+
+_KEYS = {answer: answer.value[0] for answer in Answer} | {Answer.ALWAYS_KIND: "ak"}
 
 
 class Prompt:
@@ -58,13 +62,13 @@ class Prompt:
             for answer in request.answers:
                 if word in _words(answer):
                     return answer
-            letters = ", ".join(answer.value[0] for answer in request.answers)
+            letters = ", ".join(_KEYS[answer] for answer in request.answers)
             click.echo(f"Please answer with one of {letters}.", err=True)
         return Answer.DENY
 
 
 def _words(answer: Answer) -> tuple[str, ...]:
-    return (answer.value, answer.value[0], *(("y", "yes") if answer is Answer.ONCE else ()))
+    return (answer.value, _KEYS[answer], *(("y", "yes") if answer is Answer.ONCE else ()))
 
 
 def _line(withdrawn: threading.Event) -> str | None:
@@ -117,7 +121,7 @@ def question(request: ApprovalRequest) -> str:
         lines.append(_labelled("also", f"and {len(request.also) - _MOST_REASONS} more"))
     lines.append("")
     lines += [
-        f"  {click.style(answer.value[0], bold=True)}  {_meaning(answer, request)}"
+        f"  {click.style(_KEYS[answer].ljust(2), bold=True)} {_meaning(answer, request)}"
         for answer in request.answers
     ]
     return "\n".join(lines)
@@ -131,9 +135,10 @@ def _folder(request: ApprovalRequest) -> str:
 
 
 def _meaning(answer: Answer, request: ApprovalRequest) -> str:
-    rules = ", ".join(request.rules[:3]) + (" and others" if len(request.rules) > 3 else "")
+    named = (" ".join(visible(brief(each, 80)).split()) for each in request.kinds)
+    kinds = " or ".join(named) or "finding of the same rules"
     covers = " ".join(visible(brief(request.covers, 200)).split())
-    return f"{answer.value}: {_MEANS[answer].format(rules=rules, covers=covers)}"
+    return f"{answer.value}: {_MEANS[answer].format(kinds=kinds, covers=covers)}"
 
 
 def _arguments(request: ApprovalRequest) -> str:

@@ -549,7 +549,7 @@ class Settings(Section):
     )
     command_allowlist: tuple[Text, ...] = Field(
         default=(),
-        description="Commands that are never asked about again, each exactly as it is written here.",
+        description="What is never asked about again: exact commands, rule:NAME or kind:NAME.",
         json_schema_extra=THE_USERS_ALONE,
     )
     log_level: LogLevel = Field(

@@ -41,6 +41,9 @@ def question(request: ApprovalRequest) -> tuple[str, Json]:
         f"Why you are asked: {visible(request.reason)}",
         *(f"Also: {visible(each)}" for each in request.also[:5]),
     ]
+    if Answer.KIND in request.answers:
+        kinds = ", ".join(map(visible, request.kinds))
+        lines.append(f"{Answer.KIND.value}: also every other {kinds} in this session")
     offered = [each.value for each in _heard_here(request)]
     answer = {"type": "string", "title": "Answer", "enum": offered, "default": Answer.DENY.value}
     return "\n".join(lines), {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
@@ -54,8 +57,8 @@ def heard(action: str, content: Any, request: ApprovalRequest) -> Answer:
 
 
 def _heard_here(request: ApprovalRequest) -> list[Answer]:
-    """Without "always": what a client says holds for that client, and not for everybody from then on."""
-    return [each for each in request.answers if each is not Answer.ALWAYS]
+    """The answers without those that are written down: a client answers for itself, not for everybody."""
+    return [each for each in request.answers if each not in (Answer.ALWAYS, Answer.ALWAYS_KIND)]
 
 
 class Waiting:

@@ -1,0 +1,73 @@
+"""Kinds of findings: the groups of rules that a person can allow together.
+
+A kind is named in `kinds.toml`; a rule that is in none is a kind of its own. Decides nothing: which findings
+may be allowed as a kind at all is for the chain to say.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from typing import Final
+
+__all__ = ["KIND", "PATTERNS", "RULE", "Kinds", "is_pattern"]
+
+RULE: Final = "rule:"
+KIND: Final = "kind:"
+PATTERNS: Final = (RULE, KIND)
+DESTRUCTIVE: Final = "destructive:"
+"""What the rule name of a tool that declares itself destructive begins with; the tool's name follows."""
+
+
+class Kinds:
+    """Which kind each rule belongs to."""
+
+    def __init__(self, groups: Mapping[str, Iterable[str]] | None = None) -> None:
+        self._rules = {kind: tuple(rules) for kind, rules in (groups or {}).items()}
+        self._kind_of = {rule: kind for kind, rules in self._rules.items() for rule in rules}
+
+    @classmethod
+    def shipped(cls) -> Kinds:
+        """The kinds that come with the package."""
+        text = files(__package__).joinpath("kinds.toml").read_text(encoding="utf-8")
+        return cls({kind: table["rules"] for kind, table in tomllib.loads(text).items()})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._rules)
+
+    def rules_of(self, kind: str) -> tuple[str, ...]:
+        """The rules of a kind; nothing where there is no such kind."""
+        return self._rules.get(kind, ())
+
+    def of(self, rules: Iterable[str]) -> tuple[str, ...]:
+        """The kinds of these rules, each once."""
+        return tuple(dict.fromkeys(self._kind_of.get(rule, rule) for rule in rules))
+
+    def entries(self, rules: Iterable[str]) -> tuple[str, ...]:
+        """How these rules stand in the allow-list, as kinds where they have one."""
+        return tuple(dict.fromkeys(self._options(rule)[0] for rule in rules))
+
+    def covered(self, rules: Iterable[str], entries: Iterable[str]) -> bool:
+        """Whether the entries cover every one of the rules; not so where there are none."""
+        listed = frozenset(entries)
+        options = [self._options(rule) for rule in rules]
+        return bool(options) and all(not listed.isdisjoint(each) for each in options)
+
+    def _options(self, rule: str) -> tuple[str, ...]:
+        """The entries that cover a rule, the widest first."""
+        own = f"{RULE}{rule}"
+        return (f"{KIND}{self._kind_of[rule]}", own) if rule in self._kind_of else (own,)
+
+
+def is_pattern(entry: str) -> bool:
+    """Whether an entry of the allow-list names a rule or a kind."""
+    return entry.startswith(PATTERNS)
+
+
+def in_words(kind: str) -> str:
+    """A kind as a person reads it: "recursive delete"."""
+    if kind.startswith(DESTRUCTIVE):
+        return f"call of {kind.removeprefix(DESTRUCTIVE)}"
+    return kind.replace("-", " ")
