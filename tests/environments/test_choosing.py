@@ -44,6 +44,7 @@ def test_ssh_must_be_told_where_to_go(tmp_path: Path) -> None:
         ("keep", "false"),
         ("network", "true"),
         ("environment", "[A]"),
+        ("sandbox", "{visible: [/etc]}"),
         ("ssh", "{host: evil.example, identity: ~/.ssh/id, known_hosts: ./known}"),
     ],
 )

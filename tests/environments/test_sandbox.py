@@ -57,7 +57,7 @@ async def sandbox(land: Path) -> AsyncIterator[Environment]:
 
 
 async def test_the_project_may_be_written_and_nothing_else(sandbox: Environment, land: Path) -> None:
-    done = await sandbox.run("touch mine; touch ~/other /etc/other /usr/other; echo over")
+    done = await sandbox.run("touch mine; touch ~/other /other /etc/other /usr/other; echo over")
     assert done.output.count("Read-only file system") == 3
     assert (land / "project" / "mine").exists()
     assert not (land / "home" / "other").exists()
@@ -65,9 +65,9 @@ async def test_the_project_may_be_written_and_nothing_else(sandbox: Environment,
 
 async def test_the_system_can_be_read_and_credentials_cannot(sandbox: Environment) -> None:
     done = await sandbox.run(
-        "cat ~/notes.txt; cat /etc/hostname >/dev/null && echo ' system'; ls -A ~/.ssh; cat ~/.netrc"
+        "cat /etc/hostname >/dev/null && echo system; cat ~/notes.txt ~/.ssh/id_ed25519 ~/.netrc 2>/dev/null"
     )
-    assert done.output == "readable system\n"
+    assert done.output == "system\n"
 
 
 async def test_the_runtime_s_own_files_are_not_seen(sandbox: Environment, land: Path) -> None:

@@ -455,6 +455,18 @@ class Ssh(Section):
     )
 
 
+class Sandbox(Section):
+    """What a sandbox on this machine shows beside the project and the system."""
+
+    visible: tuple[Folder, ...] = Field(
+        default=(),
+        max_length=200,
+        description="More files and folders that commands in the sandbox may read, such as `~/.config/tool`."
+        " Credentials below an added folder stay hidden unless they are named themselves.",
+        json_schema_extra=THE_USERS_ALONE,
+    )
+
+
 class Terminal(Section):
     """Where commands run, and how they are bounded."""
 
@@ -498,6 +510,9 @@ class Terminal(Section):
         json_schema_extra=THE_USERS_ALONE,
     )
     ssh: Ssh = Field(default_factory=Ssh, description="Which machine `ssh` goes to.")
+    sandbox: Sandbox = Field(
+        default_factory=Sandbox, description="What a sandbox on this machine shows of its files."
+    )
     timeout_seconds: Number = Field(
         default=120.0,
         ge=1,

@@ -55,7 +55,14 @@ def _sandbox(config: Config) -> Backend:
         environment=config.environment,
         network=config.terminal.network,
         writable=config.files.extra_roots,
-        hidden=(config.paths.config_dir, config.paths.state_dir),
+        visible=config.terminal.sandbox.visible,
+        hidden=(
+            config.paths.config_dir,
+            config.paths.state_dir,
+            config.paths.cache_dir,
+            config.paths.user_file,
+            config.plugins_folder,
+        ),
     )
 
 
