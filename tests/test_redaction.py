@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.redaction_corpus import LOOK_ALIKES, SPELLINGS
 from tests.timing import in_time
 from toolfold.redaction import HIDDEN, Redaction
 
@@ -162,3 +163,90 @@ def test_a_megabyte_made_to_be_slow_is_read_in_no_time(piece: str) -> None:
 def test_a_long_text_is_cut_and_says_so() -> None:
     assert Redaction(longest=10)("abcdefghijklmno") == "abcdefghij… (cut)"
     assert Redaction(longest=10)("abcdefghij") == "abcdefghij"
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_secret_is_redacted_in_every_spelling(spelling: str) -> None:
+    for secret in ("Hunter2xyz", "p4ss!word+1"):
+        text = spelling.replace("{s}", secret)
+        shown = Redaction(longest=20_000)(text)
+        assert secret not in shown
+        assert HIDDEN in shown
+        assert shown.split()[0] in text or HIDDEN in shown.split()[0]
+
+
+def test_the_corpora_are_as_large_as_they_claim() -> None:
+    assert len(set(SPELLINGS)) >= 300
+    assert len(set(LOOK_ALIKES)) >= 120
+
+
+@pytest.mark.parametrize("text", LOOK_ALIKES)
+def test_a_look_alike_stays_readable(text: str) -> None:
+    assert Redaction(longest=20_000)(text) == text
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("mysql -uroot -pHunter2 shop; rm -rf ~", f"mysql -uroot -p{HIDDEN} shop; rm -rf ~"),
+        ("curl -u alice:Hunter2 https://x/", f"curl -u alice:{HIDDEN} https://x/"),
+        ("curl --user 'alice:Hunter2' https://x/", f"curl --user 'alice:{HIDDEN}' https://x/"),
+        ("echo Hunter2 | sudo -S rm -rf /srv", f"echo {HIDDEN} | sudo -S rm -rf /srv"),
+        ("API_TOKEN=Hunter2 ./deploy.sh --all", f"API_TOKEN={HIDDEN} ./deploy.sh --all"),
+        ("docker login -p 'two words' reg", f"docker login -p {HIDDEN} reg"),
+        ("sudo -S id <<EOF\nHunter2\nEOF\nls", f"sudo -S id <<EOF\n{HIDDEN}\nEOF\nls"),
+        ("smbclient -U 'bob%Hunter2' //s/c", f"smbclient -U 'bob%{HIDDEN}' //s/c"),
+    ],
+)
+def test_only_the_secret_is_taken_out_of_a_command(command: str, shown: str) -> None:
+    assert Redaction()(command) == shown
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        'PASSWORD="$(rm -rf ~/work)" make',
+        "mysql -p$(rm -rf ~/work) shop",
+        "TOKEN=`rm -rf ~/work` make",
+        'curl -u "a:$(rm -rf ~/work)" https://x',
+        "echo $(rm -rf ~/work) | sudo -S true",
+    ],
+)
+def test_a_command_inside_a_value_is_never_hidden(command: str) -> None:
+    assert "rm -rf ~/work" in Redaction()(command)
+
+
+FRAGMENTS = st.sampled_from(
+    [*"'\"\\|;&()<>`$=: \n\t", "<<EOF\n", "\nEOF\n", "<<<", "$(", "mysql", "-p", "-pX1", "curl", "-u", "a:b",
+     "--password", "echo", "sudo", "-S", "TOKEN=", "password: ", "http://a:b@c",
+     "Bearer ", "?key=", "Authorization: ", HIDDEN,
+     "sk-" + "a" * 20,
+     "docker login", "--password-stdin", "vault kv put", "k=v", "… (cut)", "[redac"]
+)  # fmt: skip
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(
+    st.lists(st.one_of(FRAGMENTS, st.text(ALPHABET, max_size=6)), max_size=40),
+    st.sampled_from([30, 200, 5_000]),
+)
+def test_redacting_twice_changes_nothing(pieces: list[str], longest: int) -> None:
+    redact = Redaction(longest=longest)
+    once = redact("".join(pieces))
+    assert redact(once) == once
+    assert len(once) <= longest + len("… (cut)")
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["'", '"', "\\", "\\\"", "<<", "<<E\n", "<<E ", "$(", "`", "mysql -p ", "mysql ", "echo | sudo -S ",
+     "vault put ",
+     "a=", "token=token=",
+     "-p", "'\"", "\"'", "' \" ", "curl -u a:", "auth=('", "?key", "?key=",
+     "<password>", "password '", "a:b@", "cookie:a=b;", "env:",
+     "echo x|sudo -S|", "login "]
+)  # fmt: skip
+def test_a_long_command_made_to_be_slow_is_read_in_time(piece: str) -> None:
+    text = piece * (400_000 // len(piece))
+    shown = in_time(lambda: Redaction(longest=20_000)(text))
+    assert len(shown) < 20_100

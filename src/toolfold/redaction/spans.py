@@ -1,0 +1,53 @@
+"""Parts of a text, and which of them are literal values rather than references to one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+Span: TypeAlias = tuple[int, int]
+
+# A reference names a secret without giving it away, and what a substitution runs must stay readable.
+_REFERENCE = re.compile(
+    r"\$(?:[A-Z_][A-Z0-9_]{0,63}|\{[A-Za-z_][A-Za-z0-9_:.-]{0,63}\})|\$\{\{[^{}]{1,80}\}\}"
+    r"|env:[A-Za-z_][A-Za-z0-9_]{0,63}|file:[./~]\S{0,255}|fd:\d{1,3}"
+)
+_SUBSTITUTION = re.compile(r"\$\(|`")
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text, for tables that are easier to read without quotes."""
+    return frozenset(text.split())
+
+
+def merge_spans(spans: Iterable[Span]) -> Iterator[Span]:
+    """The same parts in order, without overlaps."""
+    current: Span | None = None
+    for start, end in sorted(span for span in spans if span[0] < span[1]):
+        if current is None:
+            current = start, end
+        elif start < current[1]:
+            current = current[0], max(current[1], end)
+        else:
+            yield current
+            current = start, end
+    if current is not None:
+        yield current
+
+
+def literal_parts(text: str, start: int, end: int) -> Iterator[Span]:
+    """What of a value is written out: all of it, or what stands before and after a command substitution."""
+    value = text[start:end]
+    if _REFERENCE.fullmatch(value.strip("\"'\\")):
+        return
+    substitution = _SUBSTITUTION.search(value)
+    if substitution is None:
+        yield start, end
+        return
+    closing = max(value.rfind(")"), value.rfind("`", substitution.end()))
+    if closing < substitution.end():  # it ends in a later word
+        closing = len(value)
+    for part_start, part_end in ((0, substitution.start()), (closing + 1, len(value))):
+        if value[part_start:part_end].strip("\"'\\"):
+            yield start + part_start, start + part_end
