@@ -49,6 +49,7 @@ curl -sSu alice:{s} https://api.example.com/v1
 curl --user "alice:{s}" https://api.example.com/v1
 curl --user='alice:{s}' https://api.example.com/v1
 curl -x http://bob:{s}@proxy:3128 https://example.com
+curl -x bob:{s}@proxy:3128 https://example.com
 curl -U bob:{s} -x proxy:3128 https://example.com
 curl --proxy-user bob:{s} -x proxy:3128 https://example.com
 curl -H "Authorization: Bearer {s}" https://api.example.com
@@ -405,6 +406,8 @@ pg_dump -h db -p 5432 -U app shop
 redis-cli -p 6380 ping
 redis-cli -h cache -n 2 keys 'a*'
 mongosh --port 27018
+curl -x http://proxy:3128 https://example.com
+curl -x socks5h://127.0.0.1:9050 https://example.com
 curl -u alice https://api.example.com
 curl -s https://api.example.com/items?page=2
 curl 'https://api.example.com/items?page=2&sort=asc&limit=10'

@@ -967,14 +967,40 @@ def test_a_clamped_number_is_written_and_said(file: Path) -> None:
     assert "rag_top_k: 99" in file.read_text()
 
 
-def test_the_mode_is_kept_and_a_link_is_followed(file: Path, tmp_path: Path) -> None:
-    file.chmod(0o640)
+@pytest.mark.skipif(os.name != "posix", reason="modes of files are POSIX")
+@pytest.mark.parametrize("mode", [0o644, 0o664, 0o640])
+def test_a_user_file_that_others_could_read_is_made_private(file: Path, mode: int) -> None:
+    file.chmod(mode)
+    (remark,) = set_value(file, "log_level", "debug")
+    assert f"{mode:04o}" in remark
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert set_value(file, "log_level", "info") == ()
+
+
+def test_a_new_user_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        set_value(tmp_path / "new.yaml", "log_level", "debug")
+        rewrite(tmp_path / "other.yaml", "log_level: info\n")
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(each.stat().st_mode) for each in tmp_path.glob("*.yaml")} == {0o600}
+
+
+def test_a_project_file_keeps_its_mode(tmp_path: Path) -> None:
+    file = tmp_path / "toolfold.yaml"
+    file.write_text("log_level: info\n")
+    file.chmod(0o644)
+    assert set_value(file, "log_level", "debug") == ()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+
+
+def test_a_link_is_followed(file: Path, tmp_path: Path) -> None:
     link = tmp_path / "link.yaml"
     link.symlink_to(file.name)
     set_value(link, "log_level", "debug")
     assert link.is_symlink()
     assert "log_level: debug" in file.read_text()
-    assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert sorted(each.name for each in tmp_path.iterdir()) == ["config.yaml", "link.yaml"]
 
 

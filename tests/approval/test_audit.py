@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.approval.cases import SHELL, finding, verdict_on
+from tests.redaction_corpus import SPELLINGS
 from toolfold.approval.audit import KEPT, AuditLog
 from toolfold.approval.chain import Chain
 from toolfold.approval.denials import Denials
@@ -189,3 +190,12 @@ class TestWhatIsRecorded:
         with pytest.raises(Refused, match="could not be recorded"):
             await station.require(SHELL, {"command": "rm a"}, CallContext(session_id="s"))
         loops.close()
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_no_spelling_of_a_secret_is_kept_in_the_log(tmp_path: Path, spelling: str) -> None:
+    log = AuditLog(tmp_path)
+    log.write(
+        {"command": spelling.replace("{s}", "Hunter2xyz"), "reason": "it says Hunter2xyz", "rules": ["a"]}
+    )
+    assert "Hunter2xyz" not in log.file.read_text()

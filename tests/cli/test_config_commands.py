@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Toolfold
+from toolfold.config import load
 
 
 def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *texts: str) -> None:
@@ -94,3 +95,46 @@ def test_edit_refuses_what_cannot_be_used_and_the_file_stays(
     assert done.code != 0
     assert "rag_top is not a setting" in done.err
     assert Path("toolfold.yaml").read_text() == "tools:\n  rag_top_k: 6\n"
+
+
+SERVER = """
+mcp:
+  servers:
+    x:
+      url: https://alice:Hunter2xyz@mcp.example.com/mcp?key=Hunter3xyz&page=2
+      headers: {X-Api-Key: Hunter4xyz, Accept: text/plain}
+    y:
+      command: y
+      args: [--api-key, Hunter5xyz, --port, "80"]
+      env: {Y_TOKEN: Hunter6xyz, LEVEL: debug, REF_TOKEN: "${OTHER}"}
+approval:
+  smart_endpoint: https://alice:Hunter7xyz@embed.example.com/v1?key=Hunter8xyz
+"""
+
+
+@pytest.mark.parametrize("how", [["show", "--json"], ["show"], ["get", "mcp"],
+                                 ["get", "mcp.servers.x.url"], ["get", "approval.smart_endpoint"],
+                                 ["get", "mcp.servers.y", "--json"]])  # fmt: skip
+def test_no_secret_of_the_settings_is_shown(toolfold: Toolfold, how: list[str]) -> None:
+    load().paths.user_file.parent.mkdir(parents=True, exist_ok=True)
+    load().paths.user_file.write_text(SERVER)
+    done = toolfold("config", *how)
+    assert done.code == 0, done
+    assert "Hunter" not in done.out + done.err
+
+
+def test_what_is_not_secret_is_shown(toolfold: Toolfold) -> None:
+    load().paths.user_file.parent.mkdir(parents=True, exist_ok=True)
+    load().paths.user_file.write_text(SERVER)
+    shown = toolfold("config", "show", "--json").out
+    assert all(
+        each in shown
+        for each in ("mcp.example.com/mcp", "page=2", "text/plain", "--port", "debug", "${OTHER}")
+    )
+
+
+def test_setting_a_secret_in_a_project_file_makes_it_private(toolfold: Toolfold) -> None:
+    done = toolfold("config", "set", "--in-project", "mcp.servers.x.url", "https://a:Hunter2xyz@h/mcp")
+    assert done.code == 0, done
+    assert Path("toolfold.yaml").stat().st_mode & 0o077 == 0
+    assert "no place for secrets" in done.err

@@ -17,6 +17,7 @@ from typing import Any
 from toolfold.config.atomic import locked
 from toolfold.errors import ConfigError
 from toolfold.model import Json, encodable
+from toolfold.redaction import Redaction
 
 __all__ = ["AuditLog"]
 
@@ -24,6 +25,7 @@ FILE = "approvals.jsonl"
 LARGEST = 4_000_000
 KEPT = 4
 LONGEST_LINE = 60_000
+MAX_TEXT_CHARS = 20_000
 LONGEST_CUT = 500
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -34,12 +36,13 @@ class AuditLog:
     def __init__(
         self,
         folder: Path,
-        redact: Callable[[str], str] = str,
+        redact: Redaction | None = None,
         *,
         largest: int = LARGEST,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._folder, self._redact, self._largest, self._clock = folder, redact, largest, clock
+        self._folder, self._largest, self._clock = folder, largest, clock
+        self._redact = redact or Redaction(longest=MAX_TEXT_CHARS)
 
     @property
     def file(self) -> Path:
@@ -47,7 +50,9 @@ class AuditLog:
 
     def write(self, entry: Json) -> None:
         """Add one entry. Raises OSError."""
-        stamped = {"time": _stamp(self._clock()), **{key: self._plain(value) for key, value in entry.items()}}
+        redact = self._redact.knowing(str(entry.get("command", "")))  # reasons quote words of it
+        plain = {key: _plain(value, redact) for key, value in entry.items()}
+        stamped = {"time": _stamp(self._clock()), **plain}
         line = json.dumps(stamped, ensure_ascii=True, separators=(",", ":"))
         if len(line) > LONGEST_LINE:
             stamped = {key: _cut(value) for key, value in stamped.items() if not isinstance(value, list)}
@@ -62,15 +67,6 @@ class AuditLog:
             if most is not None and len(found) >= most:
                 break
         return found if most is None else found[len(found) - min(most, len(found)) :]
-
-    def _plain(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return encodable(self._redact(value))
-        if isinstance(value, (list, tuple)):
-            return [self._plain(each) for each in value]
-        if value is None or isinstance(value, (bool, int, float)):
-            return value
-        return self._plain(str(value))
 
     def _append(self, line: bytes) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -104,6 +100,16 @@ class AuditLog:
         """Newest first."""
         yield self.file
         yield from (self._aside(number) for number in range(1, KEPT + 1))
+
+
+def _plain(value: Any, redact: Redaction) -> Any:
+    if isinstance(value, str):
+        return encodable(redact(value))
+    if isinstance(value, (list, tuple)):
+        return [_plain(each, redact) for each in value]
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return _plain(str(value), redact)
 
 
 def _cut(value: Any) -> Any:

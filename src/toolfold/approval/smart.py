@@ -19,6 +19,7 @@ from toolfold.errors import ToolfoldError, said, shown
 from toolfold.exchange import FAILURES, Exchange
 from toolfold.loops import MOST_ASKED, Loops, OutOfTime
 from toolfold.model import Json
+from toolfold.redaction import Redaction
 
 log = logging.getLogger(__name__)
 
@@ -59,10 +60,11 @@ class SmartApproval:
         loops: Loops,
         *,
         timeout: float = 20.0,
-        redact: Callable[[str], str] = str,
+        redact: Redaction | None = None,
         name: str = "",
     ) -> None:
-        self._reviewer, self._loops, self._timeout, self._redact = reviewer, loops, timeout, redact
+        self._reviewer, self._loops, self._timeout = reviewer, loops, timeout
+        self._redact = redact or Redaction(longest=2 * LONGEST_COMMAND)
         self.name = name or str(getattr(reviewer, "name", type(reviewer).__name__))
 
     async def clears(self, subject: Subject) -> bool:

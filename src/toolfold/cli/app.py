@@ -21,9 +21,11 @@ from toolfold.provenance import find_tool_call
 
 if TYPE_CHECKING:
     from toolfold.config import Config, Paths
+    from toolfold.redaction import Redaction
     from toolfold.runtime import Runtime
 
 FAILED, CONFIG, INTERRUPTED = 1, 3, 130
+_MAX_ERROR_CHARS = 20_000
 
 COMMANDS = {
     "approvals": "See what runs unasked, try a command, read the log.",
@@ -79,10 +81,9 @@ class Invocation:
         from toolfold.config import load
 
         config = load(overrides=self._overrides, project=self.project)
-        by = " %(name)s" if config.log_level in ("debug", "info") else ""  # of use to those who look for more
-        logging.basicConfig(level=config.log_level.upper(), format=f"%(levelname)s{by}: %(message)s")
+        redact = _start_logging(config)
         for warning in config.warnings if not (self._warned or quiet) else ():
-            note(f"[yellow]warning:[/yellow] {plain(warning)}")
+            note(f"[yellow]warning:[/yellow] {plain(redact(warning))}")
         self._warned = True
         return config
 
@@ -99,6 +100,20 @@ class Invocation:
         from toolfold.config import locate
 
         return locate(project=self.project)
+
+
+def _start_logging(config: Config) -> Redaction:
+    """Let nothing secret reach the log: neither our own records nor those of the libraries below."""
+    from toolfold.redaction import Redaction
+    from toolfold.redaction.logs import MAX_RECORD_CHARS, RedactingFormatter, redact_uncaught_exceptions
+
+    redact = Redaction(config.secret_values(), longest=MAX_RECORD_CHARS)
+    by = " %(name)s" if config.log_level in ("debug", "info") else ""  # of use to those who look for more
+    handler = logging.StreamHandler()
+    handler.setFormatter(RedactingFormatter(f"%(levelname)s{by}: %(message)s", redact))
+    logging.basicConfig(level=config.log_level.upper(), handlers=[handler])
+    redact_uncaught_exceptions(redact)
+    return redact
 
 
 class LazyGroup(click.Group):
@@ -170,7 +185,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _told(problem: str, code: int) -> int:
-    note(f"[red]error:[/red] {plain(problem)}")
+    from toolfold.redaction import Redaction
+
+    note(f"[red]error:[/red] {plain(Redaction(longest=_MAX_ERROR_CHARS)(problem))}")
     return code
 
 

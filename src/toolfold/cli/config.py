@@ -16,6 +16,7 @@ from toolfold.errors import ConfigError
 if TYPE_CHECKING:
     from toolfold.config import Config
 
+_MAX_TEXT_CHARS = 20_000
 _project_option = click.option(
     "--in-project", is_flag=True, help="Write the project's toolfold.yaml instead of your own file."
 )
@@ -72,9 +73,13 @@ def get_one(invocation: Invocation, key: str, as_json_: bool) -> None:
 @click.pass_obj
 def set_one(invocation: Invocation, key: str, value: str, in_project: bool) -> None:
     """Write one setting. Comments and the order of the file stay."""
+    from toolfold.cli.servers import keep_private
     from toolfold.config import set_value
 
     file = _file(invocation, in_project)
+    if in_project and _shown(key, value) != value:
+        keep_private(file)
+        note("[yellow]warning:[/yellow] a project's file is no place for secrets; write ${NAME} instead.")
     for remark in set_value(file, key, value):
         note(f"[yellow]warning:[/yellow] {plain(remark)}")
     out(f"{plain(key)} is set in {plain(str(file))}")
@@ -190,12 +195,20 @@ def _starting_text() -> str:
 
 
 def _shown(key: str, value: Any) -> Any:
-    """The value as people may see it: what a server is given may be written out, and secret."""
+    """The value as people may see it: without secrets, wherever they are written out."""
+    from toolfold.redaction import Redaction
+
+    return Redaction(longest=_MAX_TEXT_CHARS).setting(
+        key.rpartition(".")[2], _without_server_secrets(key, value)
+    )
+
+
+def _without_server_secrets(key: str, value: Any) -> Any:
     path, plain_value = key.split("."), _plain_value(value)
     if path == ["mcp"]:
-        return {**plain_value, "servers": _shown("mcp.servers", value.servers)}
+        return {**plain_value, "servers": _without_server_secrets("mcp.servers", value.servers)}
     if path == ["mcp", "servers"]:
-        return {name: _shown(f"{key}.{name}", each) for name, each in value.items()}
+        return {name: _without_server_secrets(f"{key}.{name}", each) for name, each in value.items()}
     if path[:2] != ["mcp", "servers"]:
         return plain_value
     from toolfold.sources.mcp.importing import veiled

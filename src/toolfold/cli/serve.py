@@ -138,6 +138,7 @@ def _server(app: Any, tell: Callable[[], None]) -> uvicorn.Server:
 
     config = uvicorn.Config(
         app,
+        log_config=None,  # its records go where all others go, and lose their secrets there
         log_level="warning",
         access_log=False,
         lifespan="on",

@@ -43,7 +43,9 @@ def replace(file: Path, content: bytes, *, mode: int | None = None) -> None:
     """Write beside the file, then take its place. Keeps the mode and the owner the file had."""
     beside = file.with_name(f".{file.name}.{secrets.token_hex(4)}.tmp")
     try:
-        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode or 0o666)
+        # Never more than the file will have: between these lines others could read it.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        handle = os.open(beside, flags, mode or _mode_of(file) or 0o666)
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
             stream.flush()
@@ -56,6 +58,13 @@ def replace(file: Path, content: bytes, *, mode: int | None = None) -> None:
     finally:
         with contextlib.suppress(OSError):  # it may never have been there: a name can be too long
             beside.unlink(missing_ok=True)
+
+
+def _mode_of(file: Path) -> int | None:
+    try:
+        return file.stat().st_mode & 0o777
+    except FileNotFoundError:
+        return None
 
 
 def _like_before(file: Path, handle: int, mode: int | None) -> None:

@@ -7,6 +7,8 @@ Knows nothing of layers: it changes the file it is given, whether or not another
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +33,9 @@ from toolfold.config.patch import assigned, removed
 from toolfold.config.trust import PROJECT_FILE
 from toolfold.errors import ConfigError
 
+PRIVATE_MODE = 0o600
+"""The mode of settings files of a user, which may hold secrets."""
+
 
 def written_value(file: Path, key: str) -> Any:
     """What a file itself says of a setting, whatever other layers say; None where it says nothing."""
@@ -54,6 +59,7 @@ def set_value(file: Path, key: str, value: object) -> tuple[str, ...]:
         _refuse_loss(draft, path, node)
         wanted = _put(draft.tree, path, node)
         _checked(wanted, file)
+        remarks += draft.mode_remarks()
         draft.replace(assigned(draft.text, path, wanted.plain()), wanted, key)
     return remarks
 
@@ -76,8 +82,8 @@ def unset_value(file: Path, key: str) -> bool:
 def rewrite(file: Path, text: str) -> tuple[str, ...]:
     """Replace a whole file by what a person wrote, if it can be used. Returns what they should know."""
     with _opened(file, anew=text) as draft:
-        remarks = _checked(draft.tree, file)
-        replace(draft.file, text.encode())
+        remarks = _checked(draft.tree, file) + draft.mode_remarks()
+        replace(draft.file, text.encode(), mode=draft.mode)
     return remarks
 
 
@@ -99,7 +105,21 @@ class _Draft:
                 file=str(self.file),
                 hint="change it by hand",
             )
-        replace(self.file, content)
+        replace(self.file, content, mode=self.mode)
+
+    @property
+    def mode(self) -> int | None:
+        """The mode to write with. None keeps that of a project's file, which is shared."""
+        return None if self.file.name == PROJECT_FILE else PRIVATE_MODE
+
+    def mode_remarks(self) -> tuple[str, ...]:
+        """What to tell where the file was open to others and will not be."""
+        if self.mode is None or os.name != "posix" or not self.file.exists():
+            return ()
+        before = stat.S_IMODE(self.file.stat().st_mode)
+        if not before & (stat.S_IRWXG | stat.S_IRWXO):
+            return ()
+        return (f"others could read {self.file} (mode {before:04o}); now only you can ({PRIVATE_MODE:04o})",)
 
     def _holds(self, text: str, wanted: Node) -> bool:
         try:

@@ -8,12 +8,15 @@ every step takes time linear in the part that is read, and nothing raises.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 from urllib.parse import quote, quote_plus
 
 from toolfold.redaction.commands import find_command_secrets
+from toolfold.redaction.names import is_secret_name
 from toolfold.redaction.shapes import find_shapes
-from toolfold.redaction.spans import Span, merge_spans
+from toolfold.redaction.spans import Span, literal_parts, merge_spans
 
 __all__ = ["HIDDEN", "Redaction"]
 
@@ -21,6 +24,8 @@ HIDDEN = "[redacted]"
 _FILLER = "\0"
 _CUT = "… (cut)"
 _MAX_PASSES = 4
+_MIN_KNOWN_CHARS = 6
+_SEPARATORS = re.compile(r"[\s:=;,/.&?\"'\\]+")
 
 
 class Redaction:
@@ -30,7 +35,8 @@ class Redaction:
     """
 
     def __init__(self, secrets: Iterable[str] = (), *, longest: int = 2_000) -> None:
-        spellings = {spelling for secret in secrets if secret for spelling in _spellings(secret)}
+        self._given = frozenset(secrets)
+        spellings = {spelling for secret in self._given if secret for spelling in _spellings(secret)}
         self._secrets = sorted(spellings, key=lambda each: (-len(each), each))
         self._longest = longest
         self._window = longest + max(longest, *map(len, self._secrets), 0)
@@ -48,6 +54,26 @@ class Redaction:
         """Whether there is a secret in a text, which must not be long."""
         plain = text.replace(_FILLER, "")
         return self._cover_once(plain) != plain
+
+    def knowing(self, text: str) -> Redaction:
+        """The same, which also hides what is secret in this text wherever else it is quoted."""
+        plain = text.replace(_FILLER, "")[: self._window]
+        found = {plain[start:end].strip("\"' ") for start, end in merge_spans(self._find(plain))}
+        pieces = {piece for each in found for piece in _SEPARATORS.split(each) if not piece.islower()}
+        known = {each for each in found | pieces if len(each) >= _MIN_KNOWN_CHARS and each != HIDDEN}
+        return Redaction(self._given | known, longest=self._longest) if known else self
+
+    def setting(self, name: str, value: Any) -> Any:
+        """A setting as anybody may see it. The name may say of a text that it is secret."""
+        if isinstance(value, Mapping):
+            return {key: self.setting(str(key), each) for key, each in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.setting("", each) for each in value]
+        if not isinstance(value, str):
+            return value
+        if is_secret_name(name) and any(literal_parts(value, 0, len(value))):
+            return HIDDEN
+        return self(value)
 
     def _cover(self, text: str) -> str:
         """Cover until nothing more is found: a replaced value can change how what follows it is read."""

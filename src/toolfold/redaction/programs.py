@@ -79,7 +79,7 @@ _TABLE: tuple[tuple[str, Carrier], ...] = (
         "curl",
         Carrier(
             value=words("--oauth2-bearer --pass --proxy-pass --tlspassword"),
-            login=_login("-u --user -U --proxy-user -E --cert -x --proxy --preproxy"),
+            login=_login("-u --user -U --proxy-user -E --cert"),
         ),
     ),
     ("curl", Carrier(login=_login("-b --cookie", "="))),

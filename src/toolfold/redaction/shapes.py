@@ -47,7 +47,8 @@ _VALUE = re.compile(
 )
 _AUTHORIZATION = re.compile(
     r"""(?ix)(?<![a-z0-9_-])(?:proxy-)?authorization\\{0,3}["']?\s{0,4}[:=]\s{0,4}\\{0,3}["']?
-    (?P<scheme>[a-z][a-z0-9-]{1,24}[ \t]{1,4}(?=[^\s"'\\]))?(?P<value>[^\s"'\\]{1,8192})"""
+    (?P<scheme>[a-z][a-z0-9-]{1,24}[ \t]{1,4}(?=[^\s"'\\]))?
+    (?!(?:bearer|basic|token|digest|negotiate)\b\s{0,4}(?:["'\\]|$))(?P<value>[^\s"'\\]{1,8192})"""
 )
 _COOKIE = re.compile(
     r"""(?ix)(?<![a-z0-9_-])(?:set-)?cookie\\{0,3}["']?:\s{0,4}\\{0,3}["']?
@@ -63,6 +64,7 @@ _USERINFO = re.compile(
     r"(?P<value>[^\s/\"'<>]{1,512}(?=@)|(?!\d{1,5}[/?\#])[^\s@\"'<>]{1,512}(?=@))"
 )
 _TOKEN_AS_USER = re.compile(r"\bhttps?://(?P<value>(?=[^\s/:@]{0,200}\d)[A-Za-z0-9_.~%-]{16,512})(?=@)")
+_HOST_LOGIN = re.compile(r"(?<![\w/.:@-])[\w.-]{1,64}:(?P<value>[^\s:@/\"']{1,256})@[\w.-]{1,200}:\d{2,5}\b")
 _DSN = re.compile(r"(?<![\w.-])[\w.-]{1,64}:(?P<value>[^\s@\"']{1,256})@(?:tcp|unix)\(")
 _QUERY = re.compile(
     r"[?&\#;](?:amp;)?(?P<name>[A-Za-z][A-Za-z0-9_.%-]{1,60})=(?P<value>[^\s&\#\"'<>;\\)]{1,4096})"
@@ -88,7 +90,7 @@ _TYPED = re.compile(
 _PROMPT = re.compile(r"(?i)assword|assphrase|assw\?")
 _NETRC = re.compile(r"\blogin\s{1,4}\S{1,128}\s{1,4}password\s{1,4}(?P<value>\S{1,512})")
 
-_VALUES = (_AUTHORIZATION, _COOKIE, _USERINFO, _TOKEN_AS_USER, _DSN, _LOGIN_PAIR, _NETRC)
+_VALUES = (_AUTHORIZATION, _COOKIE, _USERINFO, _TOKEN_AS_USER, _HOST_LOGIN, _DSN, _LOGIN_PAIR, _NETRC)
 _PLAIN_WORDS = words(
     "true false null none undefined required missing empty unset invalid expired yes no not "
     "set bad was has the"

@@ -1,0 +1,38 @@
+"""Log lines and tracebacks without secrets, whichever library writes them."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+
+__all__ = ["MAX_RECORD_CHARS", "RedactingFormatter", "redact_uncaught_exceptions"]
+
+MAX_RECORD_CHARS = 20_000
+
+
+class RedactingFormatter(logging.Formatter):
+    """A formatter that redacts the whole record: its message, its traceback and its stack."""
+
+    def __init__(self, format_: str, redact: Callable[[str], str]) -> None:
+        super().__init__(format_)
+        self._redact = redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._redact(super().format(record))
+
+
+def redact_uncaught_exceptions(redact: Callable[[str], str]) -> None:
+    """Print tracebacks of uncaught exceptions, of the main thread and of all others, without secrets."""
+
+    def report(kind: type[BaseException], error: BaseException | None, where: TracebackType | None) -> None:
+        print(redact("".join(traceback.format_exception(kind, error, where))), file=sys.stderr)  # noqa: T201
+
+    def report_thread(args: threading.ExceptHookArgs) -> None:
+        if args.exc_type is not SystemExit:
+            report(args.exc_type, args.exc_value, args.exc_traceback)
+
+    sys.excepthook, threading.excepthook = report, report_thread

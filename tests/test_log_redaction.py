@@ -1,0 +1,74 @@
+"""Log lines and tracebacks hold no secrets, whoever writes them."""
+
+from __future__ import annotations
+
+import io
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from toolfold.redaction import HIDDEN, Redaction
+from toolfold.redaction.logs import RedactingFormatter
+
+
+def _format(record: logging.LogRecord, secrets: tuple[str, ...] = ()) -> str:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(RedactingFormatter("%(name)s: %(message)s", Redaction(secrets, longest=20_000)))
+    handler.emit(record)
+    return stream.getvalue()
+
+
+def _record(message: str, *args: object, exc_info: object = None) -> logging.LogRecord:
+    return logging.getLogger("httpx").makeRecord("httpx", logging.INFO, "f", 1, message, args, exc_info)  # type: ignore[arg-type]
+
+
+def test_credentials_in_a_request_line_of_the_http_library_are_redacted() -> None:
+    url = "https://alice:Hunter2xyz@mcp.example.com/mcp?key=Hunter3xyz&page=2"
+    shown = _format(_record('HTTP Request: %s %s "%s"', "POST", url, "HTTP/1.1 200 OK"))
+    assert "Hunter" not in shown
+    assert f"https://alice:{HIDDEN}@mcp.example.com/mcp?key={HIDDEN}&page=2" in shown
+
+
+def test_a_traceback_is_redacted() -> None:
+    try:
+        raise ValueError("login with --password Hunter2xyz failed for value-of-the-environment")
+    except ValueError:
+        shown = _format(_record("failed", exc_info=sys.exc_info()), ("value-of-the-environment",))
+    assert "Traceback" in shown
+    assert "Hunter2xyz" not in shown
+    assert "value-of-the-environment" not in shown
+
+
+SCRIPT = """
+import threading
+from toolfold.cli.app import Invocation
+Invocation(["log_level=debug"], None).config()
+import logging
+{then}
+"""
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        "logging.getLogger('httpx').info('GET https://a:Hunter2xyz@h/x?key=Hunter3xyz')",
+        "logging.getLogger('mcp.client').warning('token=Hunter2xyz')",
+        "logging.getLogger('toolfold.x').error('failed', exc_info=ValueError('mysql -pHunter2xyz'))",
+        "raise ValueError('curl -u a:Hunter2xyz')",
+        "def fail(): raise ValueError('Bearer Hunter2xyz')\n"
+        "t=threading.Thread(target=fail); t.start(); t.join()",
+    ],
+)
+def test_nothing_secret_reaches_standard_error_of_the_command_line(then: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(then=then)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert HIDDEN in done.stderr
+    assert "Hunter" not in done.stderr
