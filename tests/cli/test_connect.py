@@ -42,9 +42,19 @@ FILES: dict[Client, str] = {
     "vscode": ".config/Code/User/mcp.json",
     "windsurf": ".codeium/windsurf/mcp_config.json",
     "codex": ".codex/config.toml",
+    "gemini": ".gemini/settings.json",
+    "opencode": ".config/opencode/opencode.json",
     "goose": ".config/goose/config.yaml",
 }
-JSON_CLIENTS: tuple[Client, ...] = ("claude-code", "claude-desktop", "cursor", "vscode", "windsurf")
+JSON_CLIENTS: tuple[Client, ...] = (
+    "claude-code",
+    "claude-desktop",
+    "cursor",
+    "vscode",
+    "windsurf",
+    "gemini",
+    "opencode",
+)
 
 # Each as a person would have it: comments, an order, odd spaces, and a server called git.
 HELD: dict[Client, str] = {
@@ -76,6 +86,21 @@ args = [
 
 [tui]
 x = 1
+""",
+    "gemini": """{
+  // mine
+  "security": {"auth": {"selectedType": "gemini-api-key"}},
+  "mcpServers": {
+    "git": {"command": "uvx", "args": ["git"]}
+  }
+}
+""",
+    "opencode": """{
+  "$schema": "https://opencode.ai/config.json",
+  "mcp": {
+    "git": {"type": "local", "command": ["uvx", "git"], "enabled": true}, // good
+  },
+}
 """,
     "goose": """# mine
 GOOSE_MODEL: x
@@ -889,3 +914,43 @@ def test_a_difference_says_what_went_and_what_came(old: list[str], new: list[str
     assert sum(line.startswith("+") for line in body) - sum(line.startswith("-") for line in body) == len(
         new
     ) - len(old)
+
+
+def test_codex_waits_for_the_gateway(person: Path, toolfold: Toolfold) -> None:
+    done = toolfold("connect", "codex", "--yes")
+    entry = held(person, "codex")["toolfold"]
+    assert entry["required"] is True
+    assert entry["startup_timeout_sec"] >= 30
+    assert "[mcp_servers.toolfold.tools.tool_call]" in done.err
+
+
+def test_claude_code_always_loads_the_gateway(person: Path, toolfold: Toolfold) -> None:
+    assert toolfold("connect", "claude-code", "--yes").code == 0
+    assert held(person, "claude-code")["toolfold"]["alwaysLoad"] is True
+
+
+def test_directories_and_settings_from_the_environment_are_passed_on(
+    person: Path, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("TOOLFOLD_TOOLS__RAG_TOP_K", "7")
+    assert toolfold("connect", "cursor", "--yes").code == 0
+    passed = held(person, "cursor")["toolfold"]["env"]
+    assert passed["XDG_STATE_HOME"] == str(tmp_path / "state")
+    assert passed["TOOLFOLD_TOOLS__RAG_TOP_K"] == "7"
+
+
+def test_remaining_servers_of_the_client_are_named(person: Path, toolfold: Toolfold) -> None:
+    done = toolfold("connect", "cursor", "--yes")
+    assert "Cursor still starts git itself" in done.err
+    assert "toolfold connect cursor --replace" in done.err
+    assert "still starts" not in toolfold("connect", "windsurf", "--replace", "--yes").err
+
+
+def test_undo_names_moved_servers_as_toolfold_does(person: Path, toolfold: Toolfold) -> None:
+    file = person / FILES["cursor"]
+    file.write_text(file.read_text().replace('"git"', '"my git"', 1))
+    assert toolfold("connect", "cursor", "--replace", "--yes").code == 0
+    assert set(servers()) == {"my-git"}
+    undone = toolfold("connect", "cursor", "--undo", "--yes")
+    assert "still behind Toolfold as well: my-git" in undone.out

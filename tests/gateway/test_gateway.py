@@ -46,6 +46,17 @@ async def test_a_small_catalog_is_shown_whole_without_our_prefix(plain: Served, 
 
 
 @both_eras
+async def test_searching_is_marked_read_only_and_calling_is_not(many: Served, era: str) -> None:
+    async with many.client(era) as client:
+        hints = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
+    assert (hint := hints["tool_search"]) is not None
+    assert hint.read_only_hint is True
+    assert (hint := hints["tool_describe"]) is not None
+    assert hint.read_only_hint is True
+    assert hints["tool_call"] is None
+
+
+@both_eras
 async def test_a_large_catalog_stands_behind_the_bridge_and_every_real_name_works(
     many: Served, era: str
 ) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolfold.config.servers import McpServer, usable
+from toolfold.connecting import section_of
 from toolfold.errors import ConfigError
 from toolfold.sources.mcp.importing import (
     CLIENTS,
@@ -400,11 +401,15 @@ def test_every_programs_files_are_found_on_every_platform(tmp_path: Path, platfo
         home / support / "VSCodium/User/settings.json",
         home / ".codeium/windsurf/mcp_config.json",
         home / ".codex/config.toml",
+        home / ".gemini/settings.json",
+        home / ".config/opencode/opencode.json",
         home / goose / "config.yaml",
         project / ".mcp.json",
         project / ".cursor/mcp.json",
         project / ".vscode/mcp.json",
         project / ".codex/config.toml",
+        project / ".gemini/settings.json",
+        project / "opencode.jsonc",
     ]
     assert existing(home=home, project=project, platform=platform, environment={}) == ()
     for file in files:
@@ -412,7 +417,7 @@ def test_every_programs_files_are_found_on_every_platform(tmp_path: Path, platfo
         file.write_text("")
     found = existing(home=home, project=project, platform=platform, environment={})
     assert [each.file for each in found] == files
-    assert [each.scope for each in found] == ["user"] * 9 + ["project"] * 4
+    assert [each.scope for each in found] == ["user"] * 11 + ["project"] * 6
     assert {each.client for each in found} == set(CLIENTS)
     assert all(read(each, home=home, project=project).found == () for each in found)
 
@@ -443,6 +448,8 @@ def test_whose_file_it_is_is_guessed_from_its_name() -> None:
         "a/claude_desktop_config.json": "claude-desktop",
         "a/mcp_config.json": "windsurf",
         "a/config.toml": "codex",
+        "a/.gemini/settings.json": "gemini",
+        "a/opencode.jsonc": "opencode",
         "a/config.yaml": "goose",
         "servers.json": "claude-code",
     }
@@ -630,7 +637,7 @@ def test_any_text_is_a_map_or_an_error_a_person_can_read(text: str, ending: str)
 def test_any_entry_is_usable_or_told_of(
     tmp_path_factory: pytest.TempPathFactory, value: Any, client: Client
 ) -> None:
-    key = {"codex": "mcp_servers", "goose": "extensions", "vscode": "servers"}.get(client, "mcpServers")
+    key = section_of(client)
     file = tmp_path_factory.mktemp("any") / "mcp.json"
     file.write_text(json.dumps({key: {"it": value}, "inputs": value}))
     told = read(Place(client, "user", file), home=Path("/home"), project=Path("/project"))
@@ -639,3 +646,45 @@ def test_any_entry_is_usable_or_told_of(
         usable(each.settings)
         literal_secrets(each.settings)
         referring("it", each.settings)
+
+
+def test_gemini_servers_are_read(tmp_path: Path) -> None:
+    text = """{"mcpServers": {
+        "git": {"command": "uvx", "args": ["git"], "env": {"GH": "${GH_TOKEN}"}, "timeout": 30000,
+                "trust": true},
+        "docs": {"httpUrl": "https://docs.example/mcp", "includeTools": ["a"], "excludeTools": ["b"]},
+        "old": {"url": "https://old.example/events"}}}"""
+    told = answer(tmp_path, "gemini", text, "settings.json")
+    assert servers(told) == {
+        "git": {
+            "command": "uvx",
+            "args": ["git"],
+            "env": {"GH": "${GH_TOKEN}"},
+            "call_timeout_seconds": 30.0,
+        },
+        "docs": {"url": "https://docs.example/mcp", "include": ["a"], "exclude": ["b"]},
+        "old": {"url": "https://old.example/events", "transport": "sse"},
+    }
+    assert any("may do unasked" in remark for each in told.found for remark in each.remarks)
+
+
+def test_opencode_servers_are_read(tmp_path: Path) -> None:
+    text = """{"mcp": { // mine
+        "git": {"type": "local", "command": ["uvx", "git"], "environment": {"GH": "{env:GH_TOKEN}"}},
+        "docs": {"type": "remote", "url": "https://docs.example/mcp", "enabled": false,
+                 "headers": {"Authorization": "Bearer {env:DOCS}"},
+                 "oauth": {"clientId": "x", "scope": "a b"}},
+        "file": {"type": "local", "command": ["x", "{file:~/secret}"]},
+    }}"""
+    told = answer(tmp_path, "opencode", text, "opencode.jsonc")
+    assert servers(told) == {
+        "git": {"command": "uvx", "args": ["git"], "env": {"GH": "${GH_TOKEN}"}},
+        "docs": {
+            "url": "https://docs.example/mcp",
+            "headers": {"Authorization": "Bearer ${DOCS}"},
+            "enabled": False,
+            "oauth": {"client_id": "x", "scopes": ["a", "b"]},
+        },
+    }
+    assert [each.name for each in told.unusable] == ["file"]
+    assert "{file:~/secret} cannot be expanded" in told.unusable[0].why

@@ -28,12 +28,31 @@ if TYPE_CHECKING:
 
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 _LONGEST_LINE = 300
+_MAX_LISTED_SERVERS = 8
 _SECTIONS = {
     "env": ("env", "envs", "environment"),
     "headers": ("headers", "http_headers"),
     "oauth": ("oauth", "auth"),
 }
-_PASSED_ON = ("TOOLFOLD_HOME", "TOOLFOLD_CONFIG")
+# Where the gateway looks for its settings. A client may start it without these variables.
+_DIRECTORY_VARIABLES = (
+    "TOOLFOLD_HOME",
+    "TOOLFOLD_CONFIG",
+    "XDG_CONFIG_HOME",
+    "XDG_STATE_HOME",
+    "XDG_CACHE_HOME",
+    "XDG_DATA_HOME",
+)
+_CLIENT_NOTES: Mapping[Client, str] = {
+    "codex": "Codex asks before each tool_call. To leave approval to Toolfold alone, add to config.toml:\n"
+    '    [mcp_servers.{name}.tools.tool_call]\n    approval_mode = "approve"',
+    "claude-code": "Claude Code asks before each new tool. To leave approval to Toolfold alone, allow"
+    " mcp__{name} in its /permissions.",
+    "gemini": "Gemini CLI asks before each new tool. To leave approval to Toolfold alone, add"
+    ' "trust": true to the entry. It starts servers only in folders that you trust.',
+    "opencode": "opencode runs tools without asking: calls that need approval are refused unless"
+    " you allow them with `toolfold approvals`.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +95,7 @@ def command(
 ) -> int:
     """Let another program use Toolfold: write it into that program's own settings.
 
-    PROGRAM is claude-desktop, claude-code, cursor, vscode, windsurf, codex or goose.
+    PROGRAM is claude-desktop, claude-code, cursor, vscode, windsurf, codex, gemini, opencode or goose.
 
     You see the change and are asked. The file as it was lies beside it, and --undo puts it back.
     """
@@ -183,8 +202,16 @@ def _connect(invocation: Invocation, config: Config, steps: Steps, file: Path, o
     original = opened_again(original)
     content = changed(original, options.name, entry, dict.fromkeys(moved))
     _import(invocation, moving)
-    step = steps.take(original, content, name=options.name, entry=entry, moved=moved)
+    step = steps.take(
+        original,
+        content,
+        name=options.name,
+        entry=entry,
+        moved=moved,
+        imported=tuple(each.name for each in moving),
+    )
     _tell(step, options)
+    _report_remaining(original, moved, options)
     return 0
 
 
@@ -197,8 +224,22 @@ def _way(invocation: Invocation, config: Config, options: _Options) -> Way:
     if invocation.project is not None:
         serve = len(words) - 2
         words = (*words[:serve], "--project", str(invocation.project.absolute()), *words[serve:])
-    given = {name: config.environment.get(name, "") for name in _PASSED_ON}
-    return Way(words, {name: str(Path(value).absolute()) for name, value in given.items() if value})
+    return Way(words, _environment_to_pass(config))
+
+
+def _environment_to_pass(config: Config) -> dict[str, str]:
+    """The variables that decide which settings the gateway reads, for clients that do not inherit them."""
+    environment, secrets = config.environment, set(config.secret_values())
+    given = {name: environment.get(name) for name in _DIRECTORY_VARIABLES}
+    found = {name: str(Path(value).absolute()) for name, value in given.items() if value}
+    for name, value in sorted(environment.items()):
+        if not (name.startswith("TOOLFOLD_") and "__" in name and value):
+            continue
+        if value in secrets:
+            warn(f"{name} looks like a secret and is not written to the file: set it where the client starts")
+        else:
+            found[name] = value
+    return found
 
 
 def _moving(config: Config, original: Original, way: Way, options: _Options) -> list[Candidate]:
@@ -283,6 +324,25 @@ def _tell(step: Step, options: _Options) -> None:
     out(f"next: restart {title}, then `toolfold doctor`. Back again: toolfold connect {step.client} --undo")
 
 
+def _report_remaining(original: Original, moved: Sequence[str], options: _Options) -> None:
+    """Say which servers the client still starts itself: their tools are listed in full beside ours."""
+    remaining = [name for name in original.servers if name != options.name and name not in moved]
+    if remaining:
+        title = CLIENTS[options.client].title
+        names = plain(visible(", ".join(remaining[:_MAX_LISTED_SERVERS])))
+        more = (
+            f" and {len(remaining) - _MAX_LISTED_SERVERS} more"
+            if len(remaining) > _MAX_LISTED_SERVERS
+            else ""
+        )
+        note(
+            f"{title} still starts {names}{more} itself, with all their tools."
+            f" Move them behind Toolfold: toolfold connect {options.client} --replace"
+        )
+    if about := _CLIENT_NOTES.get(options.client):
+        note(plain(about.format(name=options.name)))
+
+
 def _undo(config: Config, steps: Steps, step: Step | None, options: _Options, *, keep_changes: bool) -> int:
     from toolfold.connecting import ChangedSince
 
@@ -310,16 +370,16 @@ def _undo(config: Config, steps: Steps, step: Step | None, options: _Options, *,
         now, content = steps.without(step, before=now)
     steps.undo(step, now, content)
     became = "is gone" if content is None else "is as it was"
-    _tell_undone(step, f"no longer has {step.name}" if keep_changes else became)
+    _tell_undone(config, step, f"no longer has {step.name}" if keep_changes else became)
     return 0
 
 
-def _tell_undone(step: Step, became: str) -> None:
+def _tell_undone(config: Config, step: Step, became: str) -> None:
     out(f"{plain(step.file)} {plain(became)}.")
     if step.backup and Path(step.backup).exists():
         out(f"  the backup stays: {plain(step.backup)}")
-    if step.moved:
-        out(f"  still behind Toolfold as well: {plain(', '.join(step.moved))} (toolfold mcp remove NAME)")
+    if remaining := [name for name in step.imported if name in config.mcp.servers]:
+        out(f"  still behind Toolfold as well: {plain(', '.join(remaining))} (toolfold mcp remove NAME)")
 
 
 def _show(

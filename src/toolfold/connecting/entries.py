@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -17,6 +17,34 @@ from toolfold.sources.mcp.importing.gateways import PATH
 _STARTING_SECONDS = 60
 _CALL_SECONDS = 300
 _ABOUT = "All MCP servers behind Toolfold."
+# Codex starts a turn without the servers that are not ready, unless they are required.
+_REQUIRED: Json = {"startup_timeout_sec": _STARTING_SECONDS, "required": True}
+# Claude Code puts tools behind a search of its own, and so would hide the three that search.
+_ALWAYS_LOAD: Json = {"alwaysLoad": True}
+_EXTRA_KEYS: Mapping[Client, Json] = {
+    "claude-code": {"type": "stdio", **_ALWAYS_LOAD},
+    "vscode": {"type": "stdio"},
+    "codex": _REQUIRED,
+}
+_HTTP_KEYS: Mapping[Client, Json] = {
+    "claude-code": {"type": "http", **_ALWAYS_LOAD},
+    "vscode": {"type": "http"},
+    "opencode": {"type": "remote", "enabled": True},
+}
+_URL_KEYS: Mapping[Client, str] = {"windsurf": "serverUrl", "gemini": "httpUrl", "goose": "uri"}
+_VARIABLE_KEYS: Mapping[Client, str] = {"goose": "envs", "opencode": "environment"}
+_REFERENCES: Mapping[Client, str] = {
+    "claude-code": "${{{}}}",
+    "goose": "${{{}}}",
+    "gemini": "${{{}}}",
+    "opencode": "{{env:{}}}",
+}
+_SECTIONS: Mapping[Client, str] = {
+    "vscode": "servers",
+    "codex": "mcp_servers",
+    "opencode": "mcp",
+    "goose": "extensions",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +61,8 @@ class Way:
 
 
 def section_of(client: Client) -> str:
-    """The key of the map that holds a program's servers."""
-    return {"vscode": "servers", "codex": "mcp_servers", "goose": "extensions"}.get(client, "mcpServers")
+    """Return the key of the map that holds a client's servers."""
+    return _SECTIONS.get(client, "mcpServers")
 
 
 def entry_of(client: Client, name: str, way: Way) -> Json:
@@ -51,7 +79,7 @@ def entry_of(client: Client, name: str, way: Way) -> Json:
 
 def address_in(entry: Mapping[str, Any]) -> str:
     """The address that an entry names, whatever its program calls it; nothing where it names none."""
-    said = (entry.get(key) for key in ("url", "serverUrl", "uri"))
+    said = (entry.get(key) for key in ("url", "httpUrl", "serverUrl", "uri"))
     return next((each for each in said if isinstance(each, str) and each), "")
 
 
@@ -62,36 +90,40 @@ def with_path(url: str) -> str:
 
 
 def _started(client: Client, name: str, way: Way) -> Json:
+    """Build the entry of a client that starts the gateway itself."""
     program, *arguments = way.command
-    said: Json = {"command": program, "args": arguments}
-    if client == "goose":
-        said = {"enabled": True, "type": "stdio", "name": name, "description": _ABOUT}
-        said |= {"cmd": program, "args": arguments, "timeout": _CALL_SECONDS}
-    elif client == "codex":
-        said["startup_timeout_sec"] = _STARTING_SECONDS
-        if way.passed:  # the one program that hands on nothing but what is named
-            said["env_vars"] = list(way.passed)
-    elif client in ("claude-code", "vscode"):
-        said = {"type": "stdio", **said}
-    if way.variables:
-        said["envs" if client == "goose" else "env"] = dict(way.variables)
-    return said
+    variables = dict(way.variables)
+    if client == "gemini":  # it withholds variables that look like secrets unless they are named
+        variables |= {each: f"${each}" for each in way.passed}
+    if client == "opencode":
+        entry: Json = {"type": "local", "command": [*way.command], "enabled": True}
+    elif client == "goose":
+        entry = {"enabled": True, "type": "stdio", "name": name, "description": _ABOUT}
+        entry |= {"cmd": program, "args": arguments, "timeout": _CALL_SECONDS}
+    else:
+        entry = {"command": program, "args": arguments}
+    entry = {**_EXTRA_KEYS.get(client, {}), **entry}
+    if client == "codex" and way.passed:  # it passes on no variable that is not named
+        entry["env_vars"] = list(way.passed)
+    if variables:
+        entry[_VARIABLE_KEYS.get(client, "env")] = variables
+    return entry
 
 
 def _reached(client: Client, name: str, way: Way) -> Json:
+    """Build the entry of a client that connects to a running gateway."""
     variable = way.token_variable
     if client == "codex":
-        return {"url": way.url, **({"bearer_token_env_var": variable} if variable else {})}
+        return {"url": way.url, **({"bearer_token_env_var": variable} if variable else {}), **_REQUIRED}
     headers = {"Authorization": f"Bearer {_reference(client, variable)}"} if variable else {}
-    said: Json = {"type": "http", "url": way.url} if client in ("claude-code", "vscode") else {"url": way.url}
-    if client == "windsurf":
-        said = {"serverUrl": way.url}
+    entry: Json = {_URL_KEYS.get(client, "url"): way.url}
+    if client in _HTTP_KEYS:
+        entry = {**_HTTP_KEYS[client], **entry}
     elif client == "goose":
-        said = {"enabled": True, "type": "streamable_http", "name": name, "description": _ABOUT}
-        said |= {"uri": way.url, "timeout": _CALL_SECONDS, **({"env_keys": [variable]} if variable else {})}
-    return {**said, **({"headers": headers} if headers else {})}
+        entry = {"enabled": True, "type": "streamable_http", "name": name, "description": _ABOUT, **entry}
+        entry |= {"timeout": _CALL_SECONDS, **({"env_keys": [variable]} if variable else {})}
+    return {**entry, **({"headers": headers} if headers else {})}
 
 
 def _reference(client: Client, variable: str) -> str:
-    by_shells: Sequence[Client] = ("claude-code", "goose")
-    return f"${{{variable}}}" if client in by_shells else f"${{env:{variable}}}"
+    return _REFERENCES.get(client, "${{env:{}}}").format(variable)

@@ -39,6 +39,8 @@ class Step:
     entry: Json
     moved: tuple[str, ...] = ()
     """The servers that were taken out of the file, to stand behind the gateway."""
+    imported: tuple[str, ...] = ()
+    """The names of the moved servers in Toolfold's own settings."""
     backup: str = ""
     """The file as it was; nothing where there was none."""
     before: str = ""
@@ -87,7 +89,14 @@ class Steps:
         return next((each for each in mine if file is None or each.file == str(file)), None)
 
     def take(
-        self, original: Original, content: bytes, *, name: str, entry: Json, moved: tuple[str, ...]
+        self,
+        original: Original,
+        content: bytes,
+        *,
+        name: str,
+        entry: Json,
+        moved: tuple[str, ...] = (),
+        imported: tuple[str, ...] = (),
     ) -> Step:
         """Replace the file. What was there lies beside it, until the step is undone."""
         step = Step(
@@ -96,6 +105,7 @@ class Steps:
             name=name,
             entry=entry,
             moved=moved,
+            imported=imported,
             before=_hash(original.data),
             after=_hash(content),
         )
@@ -159,7 +169,8 @@ class Steps:
 
 
 def _step(said: Any) -> Step:
-    step = Step(**{**said, "moved": tuple(said["moved"]), "made": tuple(said["made"])})
+    lists = {key: tuple(said.get(key, ())) for key in ("moved", "imported", "made")}
+    step = Step(**{**said, **lists})
     if not all(isinstance(each, str) for each in (step.client, step.file, step.name, step.backup)):
         raise ValueError("a step is not described as it should be")
     return step
@@ -167,8 +178,14 @@ def _step(said: Any) -> Step:
 
 def _joined(last: Step, step: Step) -> Step:
     """Two steps between which nobody changed the file are one."""
-    moved = tuple(dict.fromkeys((*last.moved, *step.moved)))
-    return dataclasses.replace(step, before=last.before, backup=last.backup, made=last.made, moved=moved)
+    return dataclasses.replace(
+        step,
+        before=last.before,
+        backup=last.backup,
+        made=last.made,
+        moved=tuple(dict.fromkeys((*last.moved, *step.moved))),
+        imported=tuple(dict.fromkeys((*last.imported, *step.imported))),
+    )
 
 
 def _require_same(original: Original) -> None:

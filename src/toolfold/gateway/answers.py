@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from toolfold.gateway.asking import SERVERS
-from toolfold.model import MCP_SOURCE, Tool, ToolResult
+from toolfold.model import BRIDGE_CALL, MCP_SOURCE, Effect, Json, Tool, ToolResult
 
 if TYPE_CHECKING:
     import mcp_types
@@ -25,16 +25,25 @@ def shown_tool(tool: Tool, servers: McpServers) -> mcp_types.Tool:
     import mcp_types
 
     offer = _offer(tool, servers)
+    annotations = dict(offer.annotations or {}) if offer else _own_annotations(tool)
     return mcp_types.Tool(
         name=tool.name,
         title=tool.title or None,
         description=tool.description,
         input_schema=dict(tool.parameters),
         output_schema=dict(offer.output_schema) if offer and offer.output_schema is not None else None,
-        annotations=mcp_types.ToolAnnotations.model_validate(dict(offer.annotations))
-        if offer and offer.annotations
-        else None,
+        annotations=mcp_types.ToolAnnotations.model_validate(annotations) if annotations else None,
     )
+
+
+def _own_annotations(tool: Tool) -> Json:
+    """The hints for a tool of Toolfold's own, so that clients do not ask before it only reads.
+
+    `tool_call` has none: what it does depends on the tool behind it, and clients assume the worst.
+    """
+    if tool.name == BRIDGE_CALL or tool.effects != {Effect.READ}:
+        return {}
+    return {"readOnlyHint": True, "openWorldHint": False}
 
 
 def _offer(tool: Tool, servers: McpServers) -> Offer | None:

@@ -23,9 +23,11 @@ from toolfold.sources.mcp.importing.mcp_json import (
     CLAUDE_CODE,
     CLAUDE_DESKTOP,
     CURSOR,
+    GEMINI,
     VSCODE,
     WINDSURF,
 )
+from toolfold.sources.mcp.importing.opencode import OPENCODE
 from toolfold.sources.mcp.importing.program import Program, Surroundings
 from toolfold.sources.mcp.importing.variables import Variables
 
@@ -39,6 +41,8 @@ CLIENTS: Mapping[Client, Program] = MappingProxyType(
         "vscode": VSCODE,
         "windsurf": WINDSURF,
         "codex": CODEX,
+        "gemini": GEMINI,
+        "opencode": OPENCODE,
         "goose": GOOSE,
     }
 )
@@ -77,6 +81,10 @@ def guessed(file: Path) -> Client:
     if file.suffix in (".yaml", ".yml"):
         return "goose"
     folder = file.parent.name
+    if file.stem == "opencode":
+        return "opencode"
+    if folder == ".gemini":
+        return "gemini"
     if folder in (".vscode", "User") or file.name == "settings.json":
         return "vscode"
     if folder == ".cursor":

@@ -51,6 +51,10 @@ class Entry:
         said = [self._left.pop(key, None) for key in keys]
         return next((each for each in said if each not in (None, "", [], {})), None)
 
+    def has(self, *keys: str) -> bool:
+        """Whether one of these keys has a value that was not read yet."""
+        return any(self._left.get(key) not in (None, "") for key in keys)
+
     def text(self, *keys: str, is_value: bool = False) -> str:
         held = self.take(*keys)
         if held is None:

