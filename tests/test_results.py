@@ -379,6 +379,15 @@ def test_stored_results_are_for_their_owner_only(results: Results, folder: Path)
     assert stat.S_IMODE(stored.stat().st_mode) == 0o600
 
 
+def test_the_folder_of_all_results_can_be_listed_by_its_owner_only(tmp_path: Path) -> None:
+    base = tmp_path / "state" / "results"
+    Results(base, max_chars=2_000).bounded("x" * 9_000, name="t", session_id=SESSION, reader=None)
+    assert stat.S_IMODE(base.stat().st_mode) == 0o700
+    base.chmod(0o755)  # as an earlier version made it
+    Results(base, max_chars=2_000).prune()
+    assert stat.S_IMODE(base.stat().st_mode) == 0o700
+
+
 def test_each_session_has_a_folder_of_its_own(results: Results) -> None:
     stored = [
         results.bounded(render("a" * 5000), name="probe", session_id=session, reader=None)[1]

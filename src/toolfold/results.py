@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
+from toolfold.config.atomic import make_private_folder
 from toolfold.model import Json, encodable, read_json
 
 log = logging.getLogger(__name__)
@@ -84,7 +85,10 @@ class Results:
             return None
 
     def prune(self) -> None:
-        """Forget what sessions left behind longer ago than anyone will ask for it."""
+        """Forget what sessions left behind longer ago than anyone will ask for it, and let nobody list it."""
+        with contextlib.suppress(OSError):
+            if self._folder.is_dir() and stat.S_IMODE(self._folder.stat().st_mode) & ~stat.S_IRWXU:
+                self._folder.chmod(stat.S_IRWXU)
         oldest = time.time() - KEPT_SECONDS
         for folder in self._folder.iterdir() if self._folder.is_dir() else ():
             with contextlib.suppress(OSError):  # another process may be forgetting it too
@@ -117,7 +121,7 @@ def _frame(characters: int, lines: int, stored: Path | None, problem: str, reade
 
 
 def _new_file(folder: Path, name: str, suffix: str, data: bytes) -> Path:
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private_folder(folder)
     path = folder / f"{name[:40]}-{os.urandom(6).hex()}.{suffix}"
     _write(path, data)
     return path

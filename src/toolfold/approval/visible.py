@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-__all__ = ["brief", "visible"]
+__all__ = ["brief", "visible", "visible_line"]
 
 _CONTROLS = {"\r": "CR", "\x1b": "ESC", "\0": "NUL", "\x08": "BS", "\x7f": "DEL", "\t": "TAB"}
 # Wider than what `spoof` warns of: to spell out what is harmless costs a person nothing.
@@ -42,6 +42,11 @@ def visible(text: str) -> str:
     return "".join(
         _named(each) if len(each) == 1 and each != "\n" and _deceives(each) else each for each in shown
     )
+
+
+def visible_line(text: str) -> str:
+    """The same on one line: line breaks are spelled out as well, so that a name cannot forge other lines."""
+    return visible(text).replace("\n", "‹LF›")
 
 
 def brief(text: str, most: int = 4_000) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolfold.approval.visible import visible
+from toolfold.approval.visible import visible_line
 from toolfold.cli.app import FAILED, Invocation, json_option
 from toolfold.cli.servers import Probe, acquainted, agreed, known, probed, yes_option
 from toolfold.cli.show import as_json, counted, out, plain, warn
@@ -75,7 +75,7 @@ def _waiting(config: Config, names: Sequence[str]) -> list[tuple[str, Held]]:
 
 def _tell_of(probe: Probe | None) -> None:
     if probe is not None and probe.problem:
-        warn(probe.problem)
+        warn(visible_line(probe.problem))
 
 
 def _all(waiting: Sequence[tuple[str, Held]], yes: bool) -> list[tuple[str, Held]]:
@@ -105,10 +105,10 @@ def _one_by_one(waiting: Sequence[tuple[str, Held]]) -> list[tuple[str, Held]]:
 def _show(server: str, held: Held) -> None:
     from toolfold.sources.mcp.trust import difference
 
-    out(f"\n[bold]{plain(visible(held.offer.name))}[/bold] of {plain(server)} {_SAID[held.why]}")
+    out(f"\n[bold]{plain(visible_line(held.offer.name))}[/bold] of {plain(server)} {_SAID[held.why]}")
     for finding in held.findings:
-        out(f"  [yellow]![/yellow] {plain(str(finding))}")
-    for line in difference(held.before, held.offer):
+        out(f"  [yellow]![/yellow] {plain(visible_line(str(finding)))}")
+    for line in map(visible_line, difference(held.before, held.offer)):
         colour = _COLOURS.get(line[:1])
         out(f"  [{colour}]{plain(line)}[/{colour}]" if colour else f"  {plain(line)}")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from toolfold.approval.visible import brief, visible
+from toolfold.approval.visible import brief, visible, visible_line
 from toolfold.sources.mcp.questions import Field, Question, Reply
 
 __all__ = ["Questions"]
@@ -41,26 +41,26 @@ class Questions:
             return Reply("accept", _without_gaps({each.name: _asked(each) for each in question.fields}))
 
     def _show(self, question: Question) -> None:
-        title = f"The MCP server {visible(question.server)} {_ASKS[question.mode]}"
+        title = f"The MCP server {visible_line(question.server)} {_ASKS[question.mode]}"
         lines = ["", click.style(title, bold=True), "", *_quoted(question.message)]
         if question.url:
-            lines += ["", f"  {visible(question.url)}", f"  (at {visible(question.host)})"]
-        lines += [f"  careful: {visible(each)}" for each in question.warnings]
+            lines += ["", f"  {visible_line(question.url)}", f"  (at {visible_line(question.host)})"]
+        lines += [f"  careful: {visible_line(each)}" for each in question.warnings]
         if question.problem:
-            lines.append(f"  your answer did not do: {visible(question.problem)}")
+            lines.append(f"  your answer did not do: {visible_line(question.problem)}")
         click.echo("\n".join([*lines, ""]), err=True)
 
 
 def _leave(question: Question) -> str:
     if question.mode == "form":
-        names = ", ".join(visible(each.title or each.name) for each in question.fields)
+        names = ", ".join(visible_line(each.title or each.name) for each in question.fields)
         return f"Answer it? It would be told {names or 'that you agree'}"
     return "Agree? You would open the address yourself" if question.mode == "url" else "Let it"
 
 
 def _asked(each: Field) -> Any:
     """One field; nothing typed means its default, or nothing."""
-    click.echo(f"  {visible(each.title or each.name)}{_about(each)}", err=True)
+    click.echo(f"  {visible_line(each.title or each.name)}{_about(each)}", err=True)
     default = "" if each.default is None else _spoken(each.default)
     said = click.prompt("  ", default=default, err=True, prompt_suffix="> ", show_default=bool(default))
     if said == "" or (said == default and each.default is not None):
@@ -71,7 +71,7 @@ def _asked(each: Field) -> Any:
 def _about(each: Field) -> str:
     parts = [visible(brief(each.description, 300))] if each.description else []
     if each.choices:
-        parts.append("one of " + ", ".join(visible(choice.value) for choice in each.choices))
+        parts.append("one of " + ", ".join(visible_line(choice.value) for choice in each.choices))
     if not each.required:
         parts.append("may be left empty")
     return f" ({'; '.join(parts)})" if parts else ""

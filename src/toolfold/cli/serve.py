@@ -80,12 +80,15 @@ def _keep() -> None:
 
 def _listening(host: str, port: int) -> socket.socket:
     """The port, taken before any server is started: whoever cannot have it need not wait."""
+    from toolfold.gateway.http_connections import detect_vanished_peers
+
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         # Without its name the loop does not know TCP, and lets small answers wait for each other's receipt.
         listening = socket.socket(family, kind, socket.IPPROTO_TCP)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            detect_vanished_peers(listening)
             listening.bind(address)
         except OSError:
             listening.close()
@@ -113,6 +116,7 @@ def _advice(error: Exception) -> tuple[str, str]:
 async def _serve_http(
     runtime: Runtime, config: Config, listening: socket.socket, toolsets: tuple[str, ...] | None
 ) -> None:
+    from toolfold.gateway.http_connections import AcceptErrors
     from toolfold.gateway.tokens import Tokens
     from toolfold.gateway.web import app, door
 
@@ -121,12 +125,15 @@ async def _serve_http(
     settings = config.gateway
     guard = door(host, tokens, toolsets=toolsets, hosts=settings.hosts, origins=settings.origins)
     needs_token = guard.everybody is None
+    AcceptErrors().install(asyncio.get_running_loop())
     server = _server(app(runtime, guard), lambda: _tell(runtime, host, port, needs_token=needs_token))
     await server.serve([listening])
 
 
 def _server(app: Any, tell: Callable[[], None]) -> uvicorn.Server:
     import uvicorn
+
+    from toolfold.gateway.http_connections import BACKLOG, bounded_protocol
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -139,6 +146,8 @@ def _server(app: Any, tell: Callable[[], None]) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
         log_config=None,  # its records go where all others go, and lose their secrets there
+        http=bounded_protocol(),
+        backlog=BACKLOG,
         log_level="warning",
         access_log=False,
         lifespan="on",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolfold.approval.visible import brief, visible
+from toolfold.approval.visible import brief, visible, visible_line
 from toolfold.cli.app import Invocation
 from toolfold.cli.show import NotFound, counted, listed, note, out, plain, table, warn, working
 from toolfold.errors import ConfigError, did_you_mean, nearest
@@ -238,7 +238,7 @@ def show_tools(probe: Probe) -> None:
         ("tool", "description", ""),
         (
             (
-                visible(offer.name),
+                visible_line(offer.name),
                 _first_words(offer.description),
                 held[offer.name].why if offer.name in held else "",
             )
@@ -253,7 +253,7 @@ def show_tools(probe: Probe) -> None:
         out(f"it also has {' and '.join(extras)}.")
     show_problems(probe.name, listing.problems, most=len(listing.problems))
     for each in probe.held:
-        warn(visible(f"held: {each}"))
+        warn(visible_line(f"held: {each}"))
     if held:
         out(f"held tools are not used until you have looked at them: toolfold mcp review {plain(probe.name)}")
 
@@ -261,7 +261,7 @@ def show_tools(probe: Probe) -> None:
 def show_problems(server: str, problems: Sequence[str], *, most: int = MAX_PROBLEMS_SHOWN) -> None:
     """Warn of what is wrong with a server's list of tools; what is usable of it is used."""
     for problem in problems[:most]:
-        warn(visible(f"{server}: {problem}"))
+        warn(visible_line(f"{server}: {problem}"))
     if len(problems) > most:
         warn(f"{server}: {len(problems) - most:,} more problems; `toolfold mcp test {server}` shows them")
 

@@ -1,4 +1,4 @@
-"""Replacing a file's content all at once, one process after the other.
+"""Replacing a file's content all at once, one process after the other; folders that are private.
 
 Knows nothing of what the content means.
 """
@@ -12,6 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from toolfold.errors import ConfigError
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder, and the missing ones above it, that only their owner can list."""
+    for each in reversed((folder, *folder.parents)):
+        if not each.is_dir():
+            each.mkdir(exist_ok=True, mode=0o700)
 
 
 @contextlib.contextmanager

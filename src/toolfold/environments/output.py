@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+from toolfold.config.atomic import make_private_folder
+
 Listener = Callable[[str], object]
 
 log = logging.getLogger(__name__)
@@ -112,7 +114,7 @@ class Output:
 
     def _begin_file(self, folder: Path) -> None:
         """From the first byte: nothing has been left out so far."""
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(folder)
         self.stored = folder / f"output-{secrets.token_hex(6)}.txt"
         descriptor = os.open(self.stored, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         self._file = os.fdopen(descriptor, "wb", buffering=0)  # what is counted is there

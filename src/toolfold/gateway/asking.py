@@ -116,6 +116,10 @@ class WaitingRoom:
     def __init__(self) -> None:
         self._calls: dict[str, Waiting] = {}
 
+    def __len__(self) -> int:
+        self._forget_old()
+        return len(self._calls)
+
     def keep(self, call: Waiting) -> str:
         """The state under which the call is found again."""
         self._forget_old()

@@ -57,12 +57,23 @@ class Seat:
         self.connections: list[Any] = []
         """Where it can be told something outside of a call."""
         self.used = time.monotonic()
+        self.calls = 0
+        """Calls and other requests to servers that are in progress."""
         self._bus, self._listener = _listening()
 
     @property
     def is_listening(self) -> bool:
         """Whether anybody is there who can be told something outside of a call."""
         return bool(self.connections or self._listener._streams)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something would be cut short if it were closed: a call, a question or a stream."""
+        return bool(self.calls or len(self.waiting) or self._listener._streams)
+
+    def release_servers(self) -> None:
+        """End the servers that only this client uses; they start again with its next call."""
+        self._runtime.mcp.leave(self.key)
 
     async def listen(self, context: Any, params: Any) -> Any:
         """Serve a stream of news, of this client's alone."""

@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 LOCAL = ("file", "terminal")
 """What clients have themselves, and what would lead out of the servers: granted only where it is named."""
 IDLE_SECONDS = 1_800.0
-MOST_SEATS = 1_000
-MOST_SEATS_EACH = 40
+MAX_SEATS = 1_000
+MAX_SEATS_PER_CLIENT = 40
 """Each may have a process of every server that keeps a state."""
 MOST_CALLS_EACH = 500
 MOST_FOLLOWED = 1_000
@@ -178,18 +178,35 @@ class Gateway:
         return tuple(name for name in client.toolsets if name not in gone)
 
     def _make_room(self, client: Client) -> None:
-        """Those without a connection leave when nothing was heard of them for long.
+        """Close or relieve the least recently used idle seats where another would be too many.
 
-        Who has many seats gives one of its own for the next: nobody takes the place of somebody else.
+        A client with many seats gives up its own, nobody else's. A seat with a connection stays, since its
+        session does, but the servers that only it uses are ended.
         """
-        own = sorted((each for each in self._seats.values() if each.client == client), key=lambda it: it.used)
-        for seat in own[: max(0, len(own) - MOST_SEATS_EACH + 1)]:
-            self._leave(seat.key)
-        now = time.monotonic()
-        idle = sorted((each for each in self._seats.values() if not each.connections), key=lambda it: it.used)
-        for seat in idle:
-            if now - seat.used > IDLE_SECONDS or len(self._seats) >= MOST_SEATS:
+        self._close_idle_seats()
+        own = [seat for seat in self._seats.values() if seat.client == client]
+        surplus = len(own) - MAX_SEATS_PER_CLIENT + 1
+        idle = sorted((seat for seat in own if not seat.is_busy), key=lambda seat: seat.used)
+        for seat in idle[: max(0, surplus)]:
+            if seat.connections:
+                seat.release_servers()
+            else:
                 self._leave(seat.key)
+        if surplus > len(idle):
+            raise _invalid(f"{MAX_SEATS_PER_CLIENT} sessions of this client are busy; wait for some of them")
+
+    def _close_idle_seats(self) -> None:
+        """Close seats without a connection that were not used for long, or that are too many in all."""
+        idle = (seat for seat in self._seats.values() if not seat.connections and not seat.is_busy)
+        now = time.monotonic()
+        for seat in sorted(idle, key=lambda seat: seat.used):
+            if now - seat.used > IDLE_SECONDS or len(self._seats) >= MAX_SEATS:
+                self._leave(seat.key)
+
+    def is_busy(self, session: str) -> bool:
+        """Whether a session of the protocol has a call in progress."""
+        ending = f" session {session}"
+        return any(seat.is_busy for key, seat in self._seats.items() if key.endswith(ending))
 
     def _leave(self, key: str) -> None:
         seat = self._seats.pop(key, None)
@@ -293,7 +310,7 @@ class Gateway:
 
     async def _gathered(self, context: Any, ask: Callable[[Seat], Awaitable[Any]]) -> Any:
         seat = self._seat(context)
-        with self._place(seat.client):
+        with self._place(seat):
             return await ask(seat)
 
     async def _subscribe(self, context: Any, params: Any) -> Any:
@@ -345,7 +362,7 @@ class Gateway:
 
     async def _asked(self, seat: Seat, server: str, method: str, **params: Any) -> Any:
         try:
-            with self._place(seat.client):
+            with self._place(seat):
                 return await seat.ask(server, method, **params)
         except CallError as error:
             raise _invalid(str(error)) from None
@@ -360,24 +377,27 @@ class Gateway:
         self, seat: Seat, context: Any, params: Any, name: str, args: Json | None, run: Callable[..., Any]
     ) -> Any:
         """Run what may have to ask somebody first, in the way this client can be asked."""
-        with self._place(seat.client):
+        with self._place(seat):
             if is_modern(context):
                 return await self._in_rounds(seat, context, params, name, args, run)
             ways = Ways.in_the_middle(context)
             return await run(ways.approver, self._courier(seat, context, params, ways))
 
     @contextlib.contextmanager
-    def _place(self, client: Client) -> Iterator[None]:
-        """A place among the calls that this client may have under way."""
-        if self._under_way[client.id] >= MOST_CALLS_EACH:
+    def _place(self, seat: Seat) -> Iterator[None]:
+        """Count a call among those that this client may have in progress."""
+        client = seat.client.id
+        if self._under_way[client] >= MOST_CALLS_EACH:
             raise _invalid(f"there are {MOST_CALLS_EACH} calls under way already; wait for some of them")
-        self._under_way[client.id] += 1
+        self._under_way[client] += 1
+        seat.calls += 1
         try:
             yield
         finally:
-            self._under_way[client.id] -= 1
-            if not self._under_way[client.id]:
-                del self._under_way[client.id]
+            seat.calls -= 1
+            self._under_way[client] -= 1
+            if not self._under_way[client]:
+                del self._under_way[client]
 
     async def _in_rounds(
         self, seat: Seat, context: Any, params: Any, name: str, args: Json | None, run: Callable[..., Any]

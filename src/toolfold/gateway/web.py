@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from toolfold.errors import ConfigError
+from toolfold.gateway.http_sessions import limited_manager
 from toolfold.gateway.server import CLIENT, Gateway
 from toolfold.gateway.tokens import ANYBODY, Client, Tokens
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from toolfold.runtime import Runtime
 
 LARGEST_REQUEST = 10_000_000
-MOST_SESSIONS_EACH = 500
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Any, Send], Awaitable[None]]
@@ -166,7 +166,7 @@ def app(runtime: Runtime, door: Door, *, path: str = "/mcp", json_response: bool
     from starlette.routing import Route
 
     gateway = Gateway(runtime, everybody=door.everybody)
-    manager = _few_each(StreamableHTTPSessionManager)(
+    manager = limited_manager(StreamableHTTPSessionManager, lambda scope: scope[CLIENT], gateway.is_busy)(
         gateway.server(),
         json_response=json_response,
         max_request_body_size=LARGEST_REQUEST,
@@ -184,17 +184,6 @@ def app(runtime: Runtime, door: Door, *, path: str = "/mcp", json_response: bool
 
     endpoint: Any = guarded(StreamableHTTPASGIApp(manager), door)
     return Starlette(routes=[Route(path, endpoint=_Endpoint(endpoint))], lifespan=lifespan)
-
-
-def _few_each(manager: type[Any]) -> type[Any]:
-    """A manager that lets nobody take all the sessions there may be."""
-
-    class FewEach(manager):  # type: ignore[misc]
-        def _admit_session(self, requestor: Any) -> Any:
-            held = sum(each == requestor for each in self._session_owners.values())
-            return None if held >= MOST_SESSIONS_EACH else super()._admit_session(requestor)
-
-    return FewEach
 
 
 class _Endpoint:

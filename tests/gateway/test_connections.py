@@ -1,0 +1,149 @@
+"""Connections of a real `toolfold serve`: silent, half-open and too many of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.gateway_process import GatewayProcess, gateway_process
+from tests.gateway.harness import PATIENCE, until
+from tests.gateway.test_attacks import HELLO
+from toolfold.gateway import http_connections
+
+SHORT_DEADLINES = """
+import sys
+from toolfold.gateway import http_connections
+http_connections.HEADER_TIMEOUT_S = 1.0
+http_connections.BODY_TIMEOUT_S = 1.0
+from toolfold.cli import main
+sys.argv[0] = "toolfold"
+main()
+"""
+HEAD = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+ACCEPT = b"Accept: application/json, text/event-stream\r\n"
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """A gateway that waits a second for what a client has to send."""
+    with gateway_process(tmp_path_factory.mktemp("impatient"), code=("-c", SHORT_DEADLINES)) as gateway:
+        yield gateway
+
+
+def connect(gateway: GatewayProcess) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", gateway.port), PATIENCE)
+
+
+def read_until_closed(connection: socket.socket) -> bytes:
+    """All that the server sends until it closes the connection; fails where it does not."""
+    received = b""
+    with contextlib.suppress(ConnectionError):
+        while chunk := connection.recv(65_536):
+            received += chunk
+    return received
+
+
+def initialize(gateway: GatewayProcess) -> bytes:
+    """The status line of an answer to `initialize`."""
+    body = json.dumps(HELLO).encode()
+    head = HEAD + ACCEPT + f"Content-Length: {len(body)}\r\n\r\n".encode()
+    with connect(gateway) as connection:
+        connection.sendall(head + body)
+        return connection.recv(65_536).split(b"\r\n")[0]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"POST /mcp HT",
+        HEAD + b"X-Slow: 1",
+        HEAD + b"Content-Length: 1000\r\n\r\n{",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{\r\n",
+    ],
+    ids=["nothing", "request-line", "half-a-head", "half-a-body", "half-a-chunk"],
+)
+def test_a_connection_that_stops_in_the_middle_is_closed(impatient: GatewayProcess, sent: bytes) -> None:
+    with connect(impatient) as connection:
+        connection.sendall(sent)
+        read_until_closed(connection)
+    assert b" 200 " in initialize(impatient)
+
+
+def test_a_second_request_that_stops_in_the_middle_is_closed(impatient: GatewayProcess) -> None:
+    with connect(impatient) as connection:
+        connection.sendall(b"GET /nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nPOST /mcp HTTP/1.1\r\nHo")
+        assert b" 404 " in read_until_closed(connection)
+
+
+def test_an_open_stream_outlives_the_deadlines(impatient: GatewayProcess) -> None:
+    body = json.dumps(HELLO).encode()
+    with connect(impatient) as connection:
+        connection.sendall(HEAD + ACCEPT + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        answer = connection.recv(65_536).decode()
+    session = next(
+        line.split(": ")[1] for line in answer.split("\r\n") if line.lower().startswith("mcp-session-id")
+    )
+    with connect(impatient) as stream:
+        stream.sendall(
+            f"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n"
+            f"Mcp-Session-Id: {session}\r\n\r\n".encode()
+        )
+        assert b" 200 " in stream.recv(65_536)
+        for _ in range(2):  # twice as long as a silent connection may live
+            with connect(impatient) as silent:
+                read_until_closed(silent)
+        stream.settimeout(0.2)
+        with contextlib.suppress(TimeoutError):
+            assert stream.recv(1) != b""
+
+
+def test_a_listening_socket_detects_vanished_peers() -> None:
+    with socket.socket() as listening:
+        http_connections.detect_vanished_peers(listening)
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        with socket.create_connection(listening.getsockname()) as _client:
+            accepted, _ = listening.accept()
+            with accepted:
+                assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+                if hasattr(socket, "TCP_USER_TIMEOUT"):
+                    limit = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+                    assert limit == http_connections.PEER_TIMEOUT_S * 1_000
+
+
+@contextlib.contextmanager
+def limited_gateway(home: Path, files: int) -> Iterator[GatewayProcess]:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+
+    with gateway_process(home, preexec=limit) as gateway:
+        yield gateway
+
+
+def test_silent_connections_keep_nobody_away(tmp_path: Path) -> None:
+    with limited_gateway(tmp_path, 120) as gateway, contextlib.ExitStack() as stack:
+        for _ in range(200):
+            stack.enter_context(connect(gateway))
+        assert b" 200 " in initialize(gateway)
+
+
+def test_the_lack_of_files_is_logged_once_and_passes(tmp_path: Path) -> None:
+    """Fewer files than half of the limit are free: connections cannot be accepted."""
+    with limited_gateway(tmp_path, 26) as gateway:
+        with contextlib.ExitStack() as stack:
+            for _ in range(60):
+                stack.enter_context(connect(gateway))
+            until(lambda: "cannot be accepted" in gateway.log.read_text())
+        until(lambda: b" 200 " in initialize(gateway))
+        log = gateway.log.read_text()
+    assert log.count("cannot be accepted") == 1
+    assert "ulimit -n" in log
+    assert "Traceback" not in log
+    assert len(log.splitlines()) < 20

@@ -1,0 +1,164 @@
+"""Sessions over HTTP: abandoned ones make room, those in use stay, and nobody takes another client's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import httpx2
+import mcp_types
+import pytest
+from mcp import Client, MCPError
+
+from tests.gateway.harness import PATIENCE, Served, faulty, serving, until, words
+from tests.gateway.test_attacks import HELLO, KINDS, attacker
+from toolfold.gateway import http_sessions
+from toolfold.gateway import server as gateway_server
+from toolfold.gateway.http_sessions import quota_key
+from toolfold.gateway.tokens import ANYBODY
+from toolfold.gateway.tokens import Client as TokenClient
+
+LIMIT = 5
+LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("sessions"), {"one": attacker("one")}) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_sessions, "MAX_SESSIONS_PER_CLIENT", LIMIT)
+
+
+def http(token: str = "") -> httpx2.AsyncClient:
+    headers = {**KINDS, **({"authorization": f"Bearer {token}"} if token else {})}
+    return httpx2.AsyncClient(headers=headers, timeout=PATIENCE)
+
+
+async def opened(client: httpx2.AsyncClient, served: Served) -> str:
+    """The id of a new session."""
+    answer = await client.post(served.url, json=HELLO)
+    assert answer.status_code == 200, answer.text
+    return str(answer.headers["mcp-session-id"])
+
+
+async def status(client: httpx2.AsyncClient, served: Served, session: str) -> int:
+    headers = {"mcp-session-id": session, "mcp-protocol-version": "2025-11-25"}
+    return (await client.post(served.url, json=LIST, headers=headers)).status_code
+
+
+@asynccontextmanager
+async def streaming(client: httpx2.AsyncClient, served: Served, session: str) -> AsyncIterator[None]:
+    """An open stream of a session."""
+    headers = {"mcp-session-id": session, "mcp-protocol-version": "2025-11-25", "accept": "text/event-stream"}
+    async with client.stream("GET", served.url, headers=headers) as response:
+        assert response.status_code == 200
+        yield
+
+
+@pytest.mark.parametrize("has_token", [False, True])
+async def test_abandoned_sessions_lock_nobody_out(served: Served, has_token: bool) -> None:
+    token = served.tokens.add(f"abandoning-{has_token}") if has_token else ""
+    async with http(token) as client:
+        sessions = [await opened(client, served) for _ in range(3 * LIMIT)]
+        found = [await status(client, served, each) for each in sessions]
+    assert found == [404] * 2 * LIMIT + [200] * LIMIT
+
+
+async def test_the_least_recently_used_session_ends_first(served: Served) -> None:
+    async with http(served.tokens.add("recent")) as client:
+        sessions = [await opened(client, served) for _ in range(LIMIT)]
+        assert await status(client, served, sessions[0]) == 200
+        await opened(client, served)
+        assert await status(client, served, sessions[1]) == 404
+        assert await status(client, served, sessions[0]) == 200
+
+
+async def test_a_session_with_an_open_stream_is_never_ended_to_make_room(served: Served) -> None:
+    async with http(served.tokens.add("streaming")) as client, AsyncExitStack() as streams:
+        sessions = [await opened(client, served) for _ in range(LIMIT)]
+        for each in sessions:
+            await streams.enter_async_context(streaming(client, served, each))
+        refused = await client.post(served.url, json=HELLO)
+        assert refused.status_code == 503
+        assert "retry-after" in refused.headers
+        assert "Too many sessions are in use" in refused.text
+        assert [await status(client, served, each) for each in sessions] == [200] * LIMIT
+        async with http(served.tokens.add("another")) as other:
+            await opened(other, served)  # and nobody else is refused
+
+
+async def test_a_session_with_a_call_in_progress_is_never_ended_to_make_room(served: Served) -> None:
+    token = served.tokens.add("calling")
+    async with served.client(token=token) as client, http(token) as abandoning:
+        waiting = asyncio.create_task(client.call_tool("one_echo", {"text": "wait"}))
+        await asyncio.to_thread(until, lambda: served.runtime.mcp.servers["one"].couriers)
+        for _ in range(2 * LIMIT):
+            await opened(abandoning, served)
+        assert words(await client.call_tool("one_echo", {"text": "release"})) == "done"
+        assert words(await waiting) == "released"
+
+
+async def test_when_all_sessions_are_taken_the_client_with_most_of_them_loses_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_sessions, "MAX_SESSIONS", LIMIT)
+    with serving(tmp_path, {}) as own:
+        async with http(own.tokens.add("greedy")) as greedy, http(own.tokens.add("modest")) as modest:
+            mine = await opened(modest, own)
+            theirs = [await opened(greedy, own) for _ in range(LIMIT - 1)]
+            new = await opened(modest, own)
+            assert [await status(modest, own, each) for each in (mine, new)] == [200, 200]
+            assert [await status(greedy, own, each) for each in theirs] == [404] + [200] * (LIMIT - 2)
+
+
+async def test_many_openings_at_once_do_not_exceed_the_limit(served: Served) -> None:
+    async with http(served.tokens.add("hasty")) as client:
+        answers = await asyncio.gather(*(client.post(served.url, json=HELLO) for _ in range(4 * LIMIT)))
+        sessions = [each.headers["mcp-session-id"] for each in answers if each.status_code == 200]
+        alive = [await status(client, served, each) for each in sessions].count(200)
+    assert 0 < alive <= LIMIT
+    assert {each.status_code for each in answers} <= {200, 503}
+
+
+def test_anonymous_clients_are_counted_by_their_peer_address() -> None:
+    anonymous, named = TokenClient(ANYBODY), TokenClient("a", created=1.0)
+    one, two = {"client": ("127.0.0.1", 5)}, {"client": ("127.0.0.2", 5)}
+    assert quota_key(anonymous, one) == quota_key(anonymous, {"client": ("127.0.0.1", 6)})
+    assert quota_key(anonymous, one) != quota_key(anonymous, two)
+    assert quota_key(named, one) == quota_key(named, two)
+
+
+async def test_a_seat_with_a_call_in_progress_is_never_closed_to_make_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_server, "MAX_SEATS_PER_CLIENT", 2)
+    until_file = tmp_path / "go"
+    server = faulty("--fault", "slow", "--until", str(until_file), isolation="per-client")
+    with serving(tmp_path / "home", {"own": server}) as own:
+        token = own.tokens.add("busy")
+
+        @asynccontextmanager
+        async def named(name: str) -> AsyncIterator[Client]:
+            info = mcp_types.Implementation(name=name, version="1")
+            async with own.client("2026-07-28", token=token, client_info=info) as client:
+                yield client
+
+        async with AsyncExitStack() as stack:
+            busy = [await stack.enter_async_context(named(f"busy {number}")) for number in range(2)]
+            calls = [asyncio.create_task(each.call_tool("own_echo", {"text": "now"})) for each in busy]
+            pool = own.runtime.mcp
+            await asyncio.to_thread(
+                until, lambda: sum(bool(each.couriers) for each in tuple(pool._own.values())) == 2
+            )
+            third = await stack.enter_async_context(named("third"))
+            with pytest.raises(MCPError, match="are busy"):
+                await third.list_tools()
+            until_file.touch()
+            assert [words(await each) for each in calls] == ["slept", "slept"]
+            assert (await third.list_tools()).tools
