@@ -1,0 +1,233 @@
+"""The table for people who come from Hermes: our names in it exist, and none of theirs is missing."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from pydantic import BaseModel
+
+from tests.conftest import Opened
+from toolfold.cli.app import app
+from toolfold.config.settings import Settings
+from toolfold.model import BRIDGE_NAMES
+from toolfold.turn import Answers, Bridge
+
+ROOT = Path(__file__).parent.parent
+DOCUMENT = ROOT / "docs" / "coming-from-hermes.md"
+SEEDS = ROOT.parent / "shared" / "seeds"
+SPAN = re.compile(r"`([^`]+)`")
+NOTHING = "—"
+
+
+@dataclass(frozen=True)
+class Row:
+    theirs: tuple[str, ...]
+    ours: tuple[str, ...]
+    what: str
+    difference: str
+
+
+def rows() -> list[Row]:
+    """The rows of all tables, without their heads."""
+    found = []
+    for line in DOCUMENT.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if line.startswith("|") and cells[0] not in ("Hermes", "---"):
+            theirs, ours, what, difference = cells
+            found.append(Row(tuple(SPAN.findall(theirs)), tuple(SPAN.findall(ours)), what, difference))
+    return found
+
+
+def imported(path: str) -> Any:
+    """The object of a dotted path, whose first parts are a module."""
+    parts = path.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[length:]:
+            found = getattr(found, name)
+        return found
+    raise AssertionError(f"{path} cannot be imported")
+
+
+def setting(key: str) -> Any:
+    """The field of the configuration behind a dotted key."""
+    model: Any = Settings
+    field: Any = None
+    for name in key.split("."):
+        field = model.model_fields[name]
+        kind = field.annotation
+        model = kind if inspect.isclass(kind) and issubclass(kind, BaseModel) else None
+    return field
+
+
+def command(words: str) -> click.Command:
+    """The command of a command line, without its options."""
+    found: click.Command = app
+    for word in words.split()[1:]:
+        assert isinstance(found, click.Group)
+        subcommand = found.get_command(click.Context(found), word)
+        assert subcommand is not None, words
+        found = subcommand
+    return found
+
+
+def of(what: str) -> Iterator[str]:
+    return (name for row in rows() if row.what == what for name in row.ours)
+
+
+KINDS = {"python", "parameter", "setting", "value", "command", "tool", "toolset", "module", "hook", "file"}
+ABSENT = {"not yet", "none"}
+
+
+def test_every_row_names_both_sides_and_says_what_ours_is() -> None:
+    assert len(rows()) > 80
+    for row in rows():
+        assert row.theirs, row
+        assert row.what in KINDS | ABSENT, row
+        assert bool(row.ours) is (row.what in KINDS), row
+    names = [name for row in rows() for name in row.theirs]
+    assert sorted(names) == sorted(set(names)), "a name stands in two rows"
+
+
+@pytest.mark.parametrize("path", sorted(set(of("python"))))
+def test_every_python_name_can_be_imported(path: str) -> None:
+    assert imported(path) is not None
+
+
+@pytest.mark.parametrize("name", sorted(set(of("parameter"))))
+def test_every_parameter_exists(name: str) -> None:
+    function, _, parameter = name.rstrip(")").partition("(")
+    assert parameter in inspect.signature(imported(function)).parameters
+
+
+@pytest.mark.parametrize("key", sorted(set(of("setting"))))
+def test_every_setting_exists(key: str) -> None:
+    assert setting(key) is not None
+
+
+@pytest.mark.parametrize("name", sorted(set(of("value")) - {"limit"}))
+def test_every_value_is_accepted_by_its_setting(name: str, opened: Opened) -> None:
+    key, _, value = name.partition(": ")
+    setting(key)
+    config = opened({key: value} if not key.startswith("terminal") else {}).config
+    if key.startswith("terminal"):  # to open one of these may need a service
+        config = config.model_copy(update={"terminal": config.terminal.model_validate({"backend": value})})
+    found: Any = config
+    for part in key.split("."):
+        found = getattr(found, part)
+    assert found == value
+
+
+def test_limit_is_an_argument_of_tool_search() -> None:
+    search = next(tool for tool in Bridge(Answers.__new__(Answers)).tools if tool.name == "tool_search")
+    assert {"query", "queries", "limit"} <= search.parameters["properties"].keys()
+
+
+@pytest.mark.parametrize("words", sorted(set(of("command"))))
+def test_every_command_exists(words: str) -> None:
+    assert command(words).callback is not None
+
+
+def test_every_tool_toolset_and_hook_exists(opened: Opened) -> None:
+    runtime = opened()
+    registered = {*runtime.registry.snapshot(), *BRIDGE_NAMES}
+    assert set(of("tool")) <= registered
+    for name in of("toolset"):
+        runtime.resolve_toolset(name)
+    for name in of("hook"):
+        runtime.hooks.add(name, lambda *_: None)
+
+
+def test_what_is_said_to_be_absent_is_absent(opened: Opened) -> None:
+    registered = set(opened().registry.snapshot())
+    absent = {name for row in rows() if row.what in ABSENT for name in row.theirs}
+    assert not registered & absent
+    families = tuple(name.rstrip("*") for name in absent if name.endswith("*"))
+    assert not [name for name in registered if name.startswith(families)]
+
+
+@pytest.mark.parametrize("path", sorted(set(of("module"))))
+def test_every_file_exists(path: str) -> None:
+    assert (ROOT / path).is_file()
+
+
+def test_the_configuration_file_has_this_name(opened: Opened) -> None:
+    assert opened().config.paths.user_file.name in set(of("file"))
+
+
+# -- the pages themselves ---------------------------------------------------------------------------------
+
+IDENTIFIER = re.compile(r"(?<![\w./])[A-Za-z_]\w*(?:[./][\w*]+)*(?:\(\))?")
+PARAMETER = re.compile(r"^(\w+)=", re.MULTILINE)
+# Words of the pages that look like names and are prose, or two words that the page's text has run together.
+PROSE = {
+    *("Terminal/runtime", "True/False", "enabled/disabled", "importing/discovering", "memory/todo/session"),
+    *(
+        "planning/task",
+        "registry/dispatch",
+        "spinner/progress",
+        "try/except",
+        "user/project/pip",
+        "e.g",
+        "OpenAI",
+    ),
+    "detectionDANGEROUS_PATTERNS",
+}
+RUN_TOGETHER = {
+    "toolshermes_cli.plugins.discover_plugins()": "hermes_cli.plugins.discover_plugins()",
+    "toolstools.mcp_tool.discover_mcp_tools()": "tools.mcp_tool.discover_mcp_tools()",
+}
+
+
+def page(title: str) -> str:
+    if not SEEDS.is_dir():
+        pytest.skip("the pages are not beside the project (../shared/seeds)")
+    found = [text for text in (file.read_text() for file in sorted(SEEDS.glob("*.txt"))) if title in text]
+    assert found, title
+    return found[0]
+
+
+def unmapped(names: set[str]) -> set[str]:
+    return names - {name for row in rows() for name in row.theirs}
+
+
+def looks_like_a_name(word: str) -> bool:
+    """An underscore, a call, a path, or words joined by capitals."""
+    joined = re.fullmatch(r"[A-Z][a-z]+[A-Z]\w+", word)
+    dotted = re.fullmatch(r"[a-z]+\.[a-z]+", word)
+    return bool("_" in word or word.endswith(("()", ".py")) or "/" in word or joined or dotted)
+
+
+def test_every_name_of_the_tool_search_page_is_mapped() -> None:
+    text = page("title: Tool Search\nsidebar_position")
+    blocks = re.findall(r"```\w*\n(.*?)```", text, flags=re.DOTALL)
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    names = set(re.findall(r"`([^`\n]+)`", prose))
+    names |= set(
+        re.findall(r"^\s*(\w+):", "\n".join(each for each in blocks if "tools:" in each), re.MULTILINE)
+    )
+    names |= set(re.findall(r"\b([a-z_]+)\(", "\n".join(blocks)))
+    assert len(names) > 30
+    assert unmapped(names) == set()
+
+
+def test_every_name_of_the_tools_runtime_page_is_mapped() -> None:
+    text = page("Tools Runtime\n\nHermes tools are self-registering")
+    names = {word for word in IDENTIFIER.findall(text) if looks_like_a_name(word)} - PROSE
+    names = {RUN_TOGETHER.get(name, name) for name in names}
+    names |= set(PARAMETER.findall(text)) | set(re.findall(r"hermes-\w+", text))
+    listed = text.split("The terminal system supports multiple backends:")[1].split("It also supports:")[0]
+    names |= set(re.findall(r"•\s*(\w+)", listed))
+    assert len(names) > 80
+    assert unmapped(names) == set()
