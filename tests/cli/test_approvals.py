@@ -88,13 +88,17 @@ class TestPrompt:
 
     def test_only_an_answer_that_means_yes_is_one(self, answered: Answered) -> None:
         assert answered("\n", request()) is Answer.DENY
-        assert answered("n\nok\nsure\n", request()) is Answer.DENY
+        assert answered("what\nok\nsure\n", request()) is Answer.DENY
         assert answered("ok\no\n", request()) is Answer.ONCE
 
     def test_a_plain_yes_is_one_for_this_once(self, answered: Answered) -> None:
         assert answered("y\n", request()) is Answer.ONCE
         assert answered("Yes\n", request()) is Answer.ONCE
         assert answered("y\ny\ny\n", request(answers=(Answer.ALWAYS, Answer.DENY))) is Answer.DENY
+
+    @pytest.mark.parametrize("word", ["n", "N", "no", "No"])
+    def test_no_refuses_at_once(self, answered: Answered, word: str) -> None:
+        assert answered(f"{word}\ny\n", request()) is Answer.DENY
 
     def test_what_is_not_offered_cannot_be_answered(self, answered: Answered) -> None:
         asked = request(answers=(Answer.ONCE, Answer.DENY))

@@ -305,6 +305,42 @@ async def test_a_person_is_asked_through_the_client_before_something_dangerous_r
 
 
 @both_eras
+@pytest.mark.parametrize(
+    ("action", "content", "runs"),
+    [
+        ("accept", {}, True),
+        ("accept", None, True),
+        ("accept", {"answer": "session"}, True),
+        ("accept", {"answer": "always"}, False),
+        ("accept", {"answer": 1}, False),
+        ("decline", None, False),
+        ("cancel", None, False),
+    ],
+)
+async def test_accepting_the_approval_form_allows_the_call(
+    tmp_path: Path, era: str, action: Any, content: Any, runs: bool
+) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    forms = []
+
+    async def elicit(_context: Any, params: Any) -> mcp_types.ElicitResult:
+        forms.append(params.requested_schema)
+        return mcp_types.ElicitResult(action=action, content=content)
+
+    with serving(tmp_path / "home", {}, **{"files.workspace": str(tmp_path)}) as served:
+        token = served.tokens.add("form", ["terminal"])
+        async with served.client(era, token=token, elicitation_callback=elicit) as client:
+            result = await client.call_tool("terminal", {"command": f"rm -rf {victim}"})
+    assert result.is_error is not runs
+    assert victim.exists() is not runs
+    field = forms[0]["properties"]["answer"]
+    assert field["default"] == "once"
+    assert "deny" not in field["enum"]
+    assert len(field["enumNames"]) == len(field["enum"])
+
+
+@both_eras
 async def test_nobody_to_ask_means_no(tmp_path: Path, era: str) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()

@@ -33,6 +33,7 @@ _MEANS = {
 }
 
 
+_YES_AND_NO = {Answer.ONCE: ("y", "yes"), Answer.DENY: ("n", "no")}
 _KEYS = {answer: answer.value[0] for answer in Answer} | {Answer.ALWAYS_KIND: "ak"}
 
 
@@ -68,7 +69,7 @@ class Prompt:
 
 
 def _words(answer: Answer) -> tuple[str, ...]:
-    return (answer.value, _KEYS[answer], *(("y", "yes") if answer is Answer.ONCE else ()))
+    return (answer.value, _KEYS[answer], *_YES_AND_NO.get(answer, ()))
 
 
 def _line(withdrawn: threading.Event) -> str | None:

@@ -1,8 +1,9 @@
-"""How a client's person is asked, through the client: may this run?
+"""Ask the user of an MCP client for approval, through the client.
 
-Older clients are asked in the middle of a call. Newer ones are told that more is needed, answer, and make
-the same call again; meanwhile the call waits here. Nobody to ask, no answer in time or an answer that was
-not offered is a no: that is for approval to say, and it is told nothing else.
+Older clients are asked in the middle of a call (elicitation). Newer ones are told that input is required,
+answer, and make the same call again; meanwhile the call waits here. Accepting the form allows the call once
+unless another answer was chosen in it; declining it, closing it, no answer in time and an answer that was not
+offered refuse the call.
 """
 
 from __future__ import annotations
@@ -31,34 +32,57 @@ SERVERS = "server:"
 
 
 def question(request: ApprovalRequest) -> tuple[str, Json]:
-    """The words and the form that a client shows its person."""
+    """Build the message and the form that a client shows its user."""
     what = request.command or json.dumps(request.args, ensure_ascii=False, default=str)
     part = request.part if request.part.strip() != request.command.strip() else ""
     lines = [
-        f"May {request.tool.name!r} run?",
+        f"Allow {request.tool.name!r} to run?",
         visible(brief(what, LONGEST)),
         *([f"The part that matters: {visible(brief(part, 500))}"] if part else []),
         f"Why you are asked: {visible(request.reason)}",
         *(f"Also: {visible(each)}" for each in request.also[:5]),
     ]
-    if Answer.KIND in request.answers:
-        kinds = ", ".join(map(visible, request.kinds))
-        lines.append(f"{Answer.KIND.value}: also every other {kinds} in this session")
-    offered = [each.value for each in _heard_here(request)]
-    answer = {"type": "string", "title": "Answer", "enum": offered, "default": Answer.DENY.value}
-    return "\n".join(lines), {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
+    offered = _offered_answers(request)
+    lines += ["Accept to allow it, decline to refuse it."]
+    if not offered:
+        return "\n".join(lines), {"type": "object", "properties": {}}
+    choice = {
+        "type": "string",
+        "title": "Allow",
+        "description": "How far your permission reaches, if you accept.",
+        "enum": [each.value for each in offered],
+        "enumNames": [_explain_answer(each, request) for each in offered],
+        "default": offered[0].value,
+    }
+    return "\n".join(lines), {"type": "object", "properties": {"answer": choice}}
 
 
 def heard(action: str, content: Any, request: ApprovalRequest) -> Answer:
-    """What the person said, if it is one of the answers that were offered."""
-    said = content.get("answer") if action == "accept" and isinstance(content, dict) else None
-    offered = {each.value: each for each in _heard_here(request)}
-    return offered.get(said, Answer.DENY) if isinstance(said, str) else Answer.DENY
+    """Return the user's answer. Accepting without a choice allows the call once."""
+    if action != "accept" or not (content is None or isinstance(content, dict)):
+        return Answer.DENY
+    offered = {each.value: each for each in _offered_answers(request)}
+    choice = (content or {}).get("answer", Answer.ONCE.value)
+    return offered.get(choice, Answer.DENY) if isinstance(choice, str) else Answer.DENY
 
 
-def _heard_here(request: ApprovalRequest) -> list[Answer]:
-    """The answers without those that are written down: a client answers for itself, not for everybody."""
-    return [each for each in request.answers if each not in (Answer.ALWAYS, Answer.ALWAYS_KIND)]
+def _offered_answers(request: ApprovalRequest) -> list[Answer]:
+    """The permissions to choose from, the narrowest first.
+
+    Refusing is the client's own button. Answers that are written to the configuration are left out: a client
+    answers for itself, not for every other client.
+    """
+    return [each for each in (Answer.ONCE, Answer.SESSION, Answer.KIND) if each in request.answers]
+
+
+def _explain_answer(answer: Answer, request: ApprovalRequest) -> str:
+    """What one of the permissions covers, for the user to choose by."""
+    if answer is Answer.ONCE:
+        return "this call only"
+    if answer is Answer.SESSION:
+        return "this and the same call again, until the client disconnects"
+    kinds = brief(", ".join(map(visible, request.kinds)), 200)
+    return f"every {kinds}, until the client disconnects"
 
 
 class Waiting:
