@@ -19,6 +19,7 @@ sandbox|bwrap|bubblewrap
 busybox|busybox|busybox-static
 bash-static|bash-static|bash-static
 patchelf|patchelf|patchelf
+strace|strace|strace
 '
 PATH=$PATH:/usr/sbin:/sbin
 

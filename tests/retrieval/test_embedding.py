@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -186,6 +187,21 @@ def test_a_model_is_loaded_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) ->
     for thread in threads:
         thread.join()
     assert loads == [1]
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "1"), ("0", "0"), ("1", "1")])
+def test_telemetry_is_off_before_onnxruntime_is_imported_unless_the_user_decided(
+    given: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORT_DISABLE_TELEMETRY", given or "")
+    if given is None:
+        monkeypatch.delenv("ORT_DISABLE_TELEMETRY")
+    monkeypatch.setitem(
+        sys.modules, "onnxruntime", None
+    )  # so that the import fails, and nothing happens later
+    with pytest.raises(EmbeddingUnavailable):
+        Encoder().embed(["text"], "query")
+    assert os.environ["ORT_DISABLE_TELEMETRY"] == expected
 
 
 def test_without_onnxruntime_the_encoder_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:

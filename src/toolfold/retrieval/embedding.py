@@ -14,6 +14,7 @@ import gzip
 import json
 import logging
 import math
+import os
 import threading
 import time
 import urllib.error
@@ -127,11 +128,7 @@ class Encoder:
             return self._loaded
 
     def _load(self) -> tuple[Any, WordPiece]:
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise EmbeddingUnavailable(f"the encoder needs the package onnxruntime: {error}") from None
-
+        onnxruntime = _import_onnxruntime()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self._threads
         options.inter_op_num_threads = 1
@@ -147,6 +144,21 @@ class Encoder:
 def shipped_encoder() -> Encoder:
     """The one that search and scan share: each of its own would be 40 MB more."""
     return Encoder()
+
+
+def _import_onnxruntime() -> Any:
+    """Import the inference engine, without its telemetry.
+
+    Otherwise it writes a device id and a database of events to the user's cache folder, and looks up the
+    address of a collector some ten seconds later. It reads this variable while it is imported; its own
+    `disable_telemetry_events` comes too late. Whoever has set the variable has decided.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise EmbeddingUnavailable(f"the encoder needs the package onnxruntime: {error}") from None
+    return onnxruntime
 
 
 def _run(session: Any, ids: Sequence[int]) -> tuple[Matrix, Matrix | None]:

@@ -1,0 +1,173 @@
+"""Nothing leaves this machine and nothing is written outside of our own folders, unless it is configured."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+from tests.gateway.harness import faulty, words
+from tests.tracing import Trace, read_trace, traced, why_not_traceable
+
+TELEMETRY_DELAY_S = 15
+"""How long programs stay after the model was loaded: telemetry of a library begins some ten seconds later."""
+LIMIT_S = 300
+LINGERING = f"""
+import sys, time
+from toolfold.cli.app import run
+code = run(sys.argv[1:])
+assert "onnxruntime" in sys.modules
+time.sleep({TELEMETRY_DELAY_S})
+sys.exit(code)
+"""
+IN_A_CHILD = "import socket; socket.create_connection(('192.0.2.1', 80))"
+HARMLESS_DEVICES = {Path("/dev/null"), Path("/dev/tty")}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tracing() -> None:
+    if reason := why_not_traceable():
+        pytest.skip(reason)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """An account that has never used Toolfold, and an address to ask for names."""
+    for name in ("home", "toolfold", "tmp", "work"):
+        (tmp_path / name).mkdir()
+    settings = {"mcp": {"servers": {"a": faulty("--tools", "40")}, "wait_seconds": 60}}
+    settings["tools"] = {"tool_search": {"enabled": True}}
+    (tmp_path / "toolfold" / "config.yaml").write_text(json.dumps(settings))
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path / "home"),
+        "TOOLFOLD_HOME": str(tmp_path / "toolfold"),
+        "TMPDIR": str(tmp_path / "tmp"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+async def run_traced(argv: Sequence[str], env: Mapping[str, str], record: Path) -> Trace:
+    """Run a program to its end."""
+    process = await asyncio.create_subprocess_exec(
+        *traced(argv, record),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env=env,
+        cwd=record.parent / "work",
+    )
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            output, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert process.returncode == 0, output.decode(errors="replace")
+    return read_trace(record)
+
+
+async def use_gateway(env: Mapping[str, str], record: Path) -> Trace:
+    """List, search and call tools through `toolfold mcp serve`, and stay connected for a while."""
+    command, *arguments = traced([sys.executable, "-m", "toolfold", "mcp", "serve"], record)
+    server = StdioServerParameters(command=command, args=arguments, env=dict(env), cwd=record.parent / "work")
+    async with asyncio.timeout(LIMIT_S), Client(server) as client:
+        listed = {tool.name for tool in (await client.list_tools()).tools}
+        assert "tool_search" in listed
+        found = words(await client.call_tool("tool_search", {"query": "repeat what I say"}))
+        assert "a_echo" in found
+        called = await client.call_tool("tool_call", {"name": "a_echo", "arguments": {"text": "hello"}})
+        assert "hello" in words(called)
+        await asyncio.sleep(TELEMETRY_DELAY_S)
+    return read_trace(record)
+
+
+def written_outside(trace: Trace, tmp_path: Path) -> list[Path]:
+    """Return what was written neither to our own folder nor as a temporary file of Python's or ours."""
+    return [
+        path
+        for path in trace.written
+        if not path.is_relative_to(tmp_path / "toolfold")
+        and not _is_temporary(path, tmp_path / "tmp")
+        and path not in HARMLESS_DEVICES
+        and "__pycache__" not in path.parts
+        and not path.is_relative_to("/proc/self")
+    ]
+
+
+def _is_temporary(path: Path, folder: Path) -> bool:
+    """Whether Python's tempfile gave it its name: the folder may have other files that stay."""
+    inside = path.relative_to(folder).parts[:1] if path.is_relative_to(folder) else ()
+    return bool(inside) and re.fullmatch(r"(?:tmp|toolfold-(?:[a-z]+-)?)?[a-z0-9_]{8}", inside[0]) is not None
+
+
+async def test_the_demo_a_search_and_the_gateway_reach_nobody_and_write_only_their_own_files(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    python = (sys.executable, "-c", LINGERING)
+    traces = await asyncio.gather(
+        run_traced([*python, "demo"], environment, tmp_path / "demo.trace"),
+        run_traced([*python, "search", "--sample", "write to Ana"], environment, tmp_path / "search.trace"),
+        use_gateway(environment, tmp_path / "gateway.trace"),
+    )
+    assert all(trace.written for trace in traces), "nothing was recorded"
+    assert [contact for trace in traces for contact in trace.contacts] == []
+    assert [path for trace in traces for path in written_outside(trace, tmp_path)] == []
+    assert list((tmp_path / "home").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ("socket.create_connection(('192.0.2.1', 80), 1)", "192.0.2.1"),
+        ("socket.create_connection(('2001:db8::1', 80), 1)", "2001:db8::1"),
+        ("socket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.1', 53))", "192.0.2.1"),
+        ("socket.getaddrinfo('collector.example', 443)", "/etc/"),
+        ("socket.socket(socket.AF_UNIX).connect('/run/collector')", "/run/collector"),
+        ("threading.Thread(target=socket.create_connection, args=[('192.0.2.1', 80)]).start()", "192.0.2.1"),
+        (f"subprocess.run([sys.executable, '-c', {IN_A_CHILD!r}])", "192.0.2.1"),
+    ],
+)
+async def test_a_program_that_reaches_out_is_noticed(
+    program: str, expected: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    text = f"import socket, subprocess, sys, threading\ntry: {program}\nexcept OSError: pass"
+    trace = await run_traced([sys.executable, "-c", text], environment, tmp_path / "trace")
+    assert expected in "".join(trace.contacts)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "open(home + '/deviceid', 'w')",
+        "os.mkdir(home + '/deviceid')",
+        "os.chdir(home); open('deviceid', 'a')",
+        "os.close(os.open('deviceid', os.O_CREAT | os.O_RDWR, dir_fd=os.open(home, os.O_RDONLY)))",
+        "os.rename(home + '/../work', home + '/deviceid')",
+    ],
+)
+async def test_a_program_that_writes_elsewhere_is_noticed(
+    program: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    text = f"import os\nhome = os.environ['HOME']\n{program}"
+    trace = await run_traced([sys.executable, "-c", text], environment, tmp_path / "trace")
+    assert tmp_path / "home" / "deviceid" in written_outside(trace, tmp_path)
+
+
+async def test_a_program_that_only_reads_and_talks_to_itself_is_not(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    text = (
+        "import asyncio, socket\nopen('/etc/passwd').read()\na, b = socket.socketpair()\na.send(b'x')\n"
+        "asyncio.run(asyncio.sleep(0))"
+    )
+    trace = await run_traced([sys.executable, "-c", text], environment, tmp_path / "trace")
+    assert trace.contacts == ()
+    assert written_outside(trace, tmp_path) == []
