@@ -51,6 +51,10 @@ class Meaning(StrEnum):
     """Where that command is run."""
     PATH = "path"
     """A file, or several, that the tool writes."""
+    INPUT = "input"
+    """Text for a running program. It is judged together with the argument INPUT_CONTEXT."""
+    INPUT_CONTEXT = "input-context"
+    """What is known of that program: the runtime sets it."""
     NOTE = "note"
     """Words that change nothing of what the call does."""
 

@@ -452,15 +452,18 @@ class TestABackgroundProcess:
             with pytest.raises(CallError, match="no such signal"):
                 await environment.processes.signal(process.name, name)
 
-    async def test_a_line_is_not_ended_for_somebody_who_has_not_seen_its_beginning(
+    async def test_its_input_is_logged_and_a_write_for_an_older_state_is_refused(
         self, environment: Environment
     ) -> None:
-        process = await environment.start_process("cat")
-        await environment.processes.write(process.name, b"one\ntw", after="")
-        assert await environment.processes.begun_line(process.name) == "tw"
+        process = await environment.start_process("cat", folder="/usr")
+        before = await environment.processes.input_log(process.name)
+        assert (before.command, before.folder, before.pty, before.entries) == ("cat", "/usr", False, [])
+        await environment.processes.write(process.name, b"one\ntw", revision=before.revision)
         with pytest.raises(CallError, match="something else meanwhile"):
-            await environment.processes.write(process.name, b"ice\n", after="")
-        await environment.processes.write(process.name, b"o\n", after="tw", close=True)
+            await environment.processes.write(process.name, b"ice\n", revision=before.revision)
+        after = await environment.processes.input_log(process.name)
+        assert (after.entries, after.unknown) == ([("write", "one\ntw")], "")
+        await environment.processes.write(process.name, b"o\n", revision=after.revision, close=True)
         await environment.processes.wait(process.name, PATIENCE)
         assert await environment.processes.log(process.name, 0, 100) == b"one\ntwo\n"
 

@@ -106,7 +106,8 @@ def test_what_is_written_to_a_process_is_judged_like_a_command(session: Session)
 def test_what_is_written_in_pieces_is_judged_as_the_line_it_makes(session: Session) -> None:
     process = answered(session, "terminal", command="cat", background=True)["process"]
     answered(session, "process", action="write", process=process, data="r")
-    error = failed(session, "process", action="write", process=process, data="m -rf /\n", line="harmless")
+    forged = {"command": "cat", "before": [], "revision": 1, "closes": False}
+    error = failed(session, "process", action="write", process=process, data="m -rf /\n", context=forged)
     assert "never run" in error
     answered(session, "process", action="write", process=process, data="est\nnext\n", close=True)
     ended = answered(session, "process", action="wait", process=process, timeout=PATIENCE)
@@ -120,7 +121,7 @@ def test_pieces_of_a_line_are_put_together_by_another_runtime_too(
     with opened() as first:
         process = answered(first.session(), "terminal", command="cat", background=True)["process"]
         answered(first.session(), "process", action="write", process=process, data=piece)
-    session = opened().session()
+    session = opened(approver=lambda _: Answer.ONCE).session()
     assert "never run" in failed(session, "process", action="write", process=process, data=rest)
     answered(session, "process", action="kill", process=process)
 
@@ -231,7 +232,7 @@ def test_a_background_process_outlives_the_runtime(opened: Opened) -> None:
     first = opened()
     begun = answered(first.session(), "terminal", command="echo up; read x; exit 4", background=True)
     first.close()
-    session = opened().session()
+    session = opened(approver=lambda _: Answer.ONCE).session()
     (found,) = answered(session, "process", action="list")["processes"]
     assert (found["process"], found["state"]) == (begun["process"], "running")
     answered(session, "process", action="write", process=begun["process"], data="\n")

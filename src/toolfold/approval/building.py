@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from toolfold.approval.allowlist import KEY, AllowList
 from toolfold.approval.audit import AuditLog
@@ -15,19 +16,23 @@ from toolfold.approval.chain import Chain, may_be_listed
 from toolfold.approval.configured import configured_rules, located
 from toolfold.approval.denials import Denials
 from toolfold.approval.ground import Ground
+from toolfold.approval.interactive.process_input import ProcessInput
 from toolfold.approval.kinds import KIND, RULE, Kinds, is_pattern
 from toolfold.approval.places import Places
 from toolfold.approval.rules import Rule, Rules
 from toolfold.approval.shell.words import NOTHING_KEPT, Word
 from toolfold.approval.smart import ChatModel, Reviewer, SmartApproval
 from toolfold.approval.station import Approval
-from toolfold.approval.subject import TOOL, Judging, Subjects
+from toolfold.approval.subject import TOOL, Subjects
 from toolfold.approval.verdict import Severity, Verdict
 from toolfold.config import PROJECT_FILE, Config
 from toolfold.errors import ConfigError, did_you_mean, nearest
 from toolfold.loops import Loops
 from toolfold.model import Approver, Source
 from toolfold.redaction import Redaction
+
+if TYPE_CHECKING:
+    from toolfold.approval.judge import Judge
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +140,13 @@ def _subjects(
         places = ground.places(places, _protected(config))
     judge = _judge(config, denials, places, rules, ground)
     trusted = config.approval.trusted_servers
-    return Subjects(judge, places=places, trusted_servers=trusted, elsewhere=elsewhere)
+    return Subjects(
+        judge,
+        judge_input=judge.judge_input,
+        places=places,
+        trusted_servers=trusted,
+        elsewhere=elsewhere,
+    )
 
 
 def _exact_entries(config: Config) -> list[str]:
@@ -195,23 +206,29 @@ def _places(config: Config) -> Places:
 class _Judge:
     """The judge, made when it is first needed: most runs of a command line judge nothing."""
 
-    def __init__(self, make: Callable[[], Judging]) -> None:
+    def __init__(self, make: Callable[[], Judge]) -> None:
         self._make, self._lock = make, threading.Lock()
-        self._made: Judging | None = None
+        self._made: Judge | None = None
 
     def __call__(
         self, command: str, *, cwd: str | None = None, kept: Mapping[str, Word] = NOTHING_KEPT
     ) -> Verdict:
+        return self._judge()(command, cwd=cwd, kept=kept)
+
+    def judge_input(self, given: ProcessInput) -> Verdict:
+        return self._judge().judge_input(given)
+
+    def _judge(self) -> Judge:
         with self._lock:
             if self._made is None:
                 self._made = self._make()
-        return self._made(command, cwd=cwd, kept=kept)
+            return self._made
 
 
 def _judge(
     config: Config, denials: Denials, places: Places, rules: Sequence[Rule], ground: Ground | None
-) -> Judging:
-    def make() -> Judging:
+) -> Judge | _Judge:
+    def make() -> Judge:
         from toolfold.approval.judge import Judge
 
         return Judge(Rules.shipped().plus(own).plus(Rules(denials.rules)), places, ground)

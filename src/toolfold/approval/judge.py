@@ -14,6 +14,8 @@ from dataclasses import replace
 
 from toolfold.approval.effects import confidential, effects_of
 from toolfold.approval.ground import Ground
+from toolfold.approval.interactive.process_input import ProcessInput
+from toolfold.approval.interactive.replay import read_input
 from toolfold.approval.places import Places
 from toolfold.approval.rules import Rules
 from toolfold.approval.shell.reader import Reading, read_command
@@ -33,6 +35,7 @@ TOO_LONG = Finding(
     "it is too long or too tangled to be read in full, so that nobody can say what it would do",
 )
 FAILED = "failed"
+INPUT_UNKNOWN = "input-unknown"
 LONGEST_SHAPE = 4_000
 MOST_RUNS = 250  # different ones; more would take too long to judge
 TOUCHING = frozenset({Kind.DELETE, Kind.OVERWRITE, Kind.WRITE, Kind.PERMISSIONS, Kind.DISCLOSE})
@@ -62,6 +65,29 @@ class Judge:
             findings.append(replace(TOO_LONG, span=(0, len(command))))
         shape = "" if unread else _shape(reading.runs, cwd or HERE, {**kept, **reading.leaves})
         return Verdict(command, tuple(dict.fromkeys(findings)), shape, unread, reading.leaves)
+
+    def judge_input(self, given: ProcessInput) -> Verdict:
+        """Judge text for a running process together with all that it was given before. Raises nothing."""
+        places, command = self._places.again(), given.description
+        try:
+            found = read_input(
+                given,
+                home=places.home,
+                cwd=given.workdir or HERE,
+                confidential=lambda run: confidential(run, places),
+            )
+        except Exception:
+            log.exception("reading the input of a process failed; it is asked about")
+            return Verdict(command, (_failed(command),), unread=True)
+        span, runs = (0, len(command)), _each_once(found.reading.runs)
+        findings = list(self._findings(found.shown, found.reading.effects, runs[:MOST_RUNS], places))
+        findings += [Finding(INPUT_UNKNOWN, "unreadable", Severity.HIGH, why) for why in found.unknown]
+        if found.reading.unread or len(runs) > MOST_RUNS:
+            findings.append(TOO_LONG)
+        unread = found.reading.unread or any(
+            f.rule in (FAILED, INPUT_UNKNOWN, TOO_LONG.rule) for f in findings
+        )
+        return Verdict(command, tuple(dict.fromkeys(replace(f, span=span) for f in findings)), unread=unread)
 
     def _read(self, command: str, places: Places, cwd: str, kept: Mapping[str, Word]) -> Reading | None:
         try:

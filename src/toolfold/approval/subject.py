@@ -13,10 +13,11 @@ import json
 import logging
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from toolfold.approval.interactive.process_input import ProcessInput, deliverable
 from toolfold.approval.kinds import DESTRUCTIVE, PATTERNS
 from toolfold.approval.places import Place, Places, Where
 from toolfold.approval.shell.words import LONGEST, NOTHING_KEPT, Word
@@ -41,12 +42,14 @@ _PATHS = frozenset(
     {"path", "paths", "file", "files", "file_path", "filepath", "filename", "destination", "dest", "target"}
     | {"target_path", "output", "output_path", "output_file", "new_path", "to", "to_path", "target_file"}
 )
+_INPUTS = frozenset({"stdin", "keystrokes", "send_keys", "stdin_data"})
 _FOLDERS = frozenset({"cwd", "workdir", "working_directory", "working_dir"})
 _UNTOLD = "< ..."  # the judge's word, in a shape, for input that nobody has read
 # And its words for the folder of one command, which no shell understands; the folder is quoted as for one.
 _IN_FOLDER = re.compile(r"""\(in (?:'[^']*'|"'"|[^\s()'"])+\) """)
 _SYSTEM = frozenset({Place.ROOT, Place.SYSTEM, Place.SYSTEM_ROOT, Place.DEVICE})
 _CHANGES = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.DESTRUCTIVE})
+_NO_PATHS = frozenset({Meaning.COMMAND, Meaning.NOTE, Meaning.INPUT, Meaning.INPUT_CONTEXT})
 _HARMLESS = (bool, int, float, type(None))
 
 
@@ -81,18 +84,19 @@ class Subject:
 
 
 class Subjects:
-    """Reads calls. Without a judge, every command is one that nobody has read."""
+    """Reads calls. Without a judge, every command or input is one that nobody has read."""
 
     def __init__(
         self,
         judge: Judging | None = None,
         *,
+        judge_input: Callable[[ProcessInput], Verdict] | None = None,
         places: Places | None = None,
         trusted_servers: Collection[str] = (),
         elsewhere: Mapping[tuple[Source, str], Subjects] | None = None,
     ) -> None:
         """`elsewhere` reads the calls of tools whose commands run on another ground, by source and name."""
-        self._judge, self._places = judge, places or Places()
+        self._judge, self._judge_input, self._places = judge, judge_input, places or Places()
         self._trusted = frozenset(trusted_servers)
         self._elsewhere = elsewhere or {}
 
@@ -155,14 +159,43 @@ class Subjects:
         commands = self._commands(tool, args, meanings)
         folder = next((args[name] for name in _named(meanings, Meaning.FOLDER)), None)
         folder = folder if isinstance(folder, str) else None
-        verdict = _joined([self.judge(each, folder, kept) for each in commands])
+        verdicts = [self.judge(each, folder, kept) for each in commands]
+        written = self._input(args, meanings, commands, folder)
+        if written is not None:
+            verdicts.append(self.judge_input(written))
+            commands = [*commands, written.description]
+        verdict = _joined(verdicts)
         found = (*verdict.findings, *self._about_writes(tool, args, meanings), *self._declared(tool))
         verdict = replace(verdict, findings=tuple(dict.fromkeys(found)))
         subject = Subject(tool, args, verdict, "\n".join(commands))
-        if not subject.questionable:
-            return subject  # nobody will be asked, so that nothing can be granted
+        if not subject.questionable or written is not None:
+            # Nobody will be asked; or it is input, and the same text may mean something else the next time.
+            return subject
         key, listed = _keys(tool, args, meanings, verdict)
         return replace(subject, key=key, listed=listed)
+
+    def _input(
+        self, args: Json, meanings: Mapping[str, Meaning], commands: list[str], folder: str | None
+    ) -> ProcessInput | None:
+        """The text that a call would give to a program, or None where there is none."""
+        contexts = [args[name] for name in _named(meanings, Meaning.INPUT_CONTEXT)]
+        texts = [each for name in _named(meanings, Meaning.INPUT) for each in _texts(args[name])]
+        if not contexts and not any(texts):
+            return None
+        if not contexts and commands:  # the input of the very command that the call starts
+            text = deliverable("".join(texts))
+            return ProcessInput(command="\n".join(commands), workdir=folder, text=text, closes=True)
+        return ProcessInput.from_arguments(contexts[0] if contexts else None, "".join(texts))
+
+    def judge_input(self, written: ProcessInput) -> Verdict:
+        """The verdict on a write to a process. A judge that fails has not read it."""
+        if self._judge_input is None:
+            return _unjudged(written.description)
+        try:
+            return self._judge_input(written)
+        except Exception:
+            log.exception("the input of a process could not be judged; somebody must see it")
+            return _unjudged(written.description)
 
     def _commands(self, tool: Tool, args: Json, meanings: Mapping[str, Meaning]) -> list[str]:
         named = _named(meanings, Meaning.COMMAND)
@@ -180,6 +213,8 @@ class Subjects:
             plain = name.casefold()
             if plain in _COMMANDS and self._may_execute(tool):
                 guessed[name] = Meaning.COMMAND
+            elif plain in _INPUTS and self._may_execute(tool):
+                guessed[name] = Meaning.INPUT
             elif plain in _FOLDERS and isinstance(value, str):
                 guessed[name] = Meaning.FOLDER
             elif plain in _PATHS and Effect.WRITE in tool.effects:
@@ -287,7 +322,7 @@ def _nested_commands(args: Json) -> Iterator[str]:
 
 
 def _joined(verdicts: list[Verdict]) -> Verdict:
-    """Several commands of one call, as one verdict over all of their text."""
+    """Several commands and inputs of one call, as one verdict over all of their text."""
     if len(verdicts) == 1:
         return verdicts[0]
     findings: list[Finding] = []
@@ -389,7 +424,7 @@ def _parts(value: Any) -> Iterator[Any]:
 
 def _paths(name: str, value: Any, meanings: Mapping[str, Meaning]) -> Iterator[str]:
     """What in an argument names a file: all of one that is called so, elsewhere what starts like one."""
-    if meanings.get(name) in (Meaning.COMMAND, Meaning.NOTE):
+    if meanings.get(name) in _NO_PATHS:
         return
     called = meanings.get(name) is Meaning.PATH or name.casefold() in _PATHS
     for text in _texts(value):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import json
 import re
 import secrets
@@ -18,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from toolfold.environments.guard import Guard, GuardLost
+from toolfold.environments.input_log import IN_PART, OTHERS, InputLog, InputLogs
 from toolfold.environments.output import readable
 from toolfold.environments.place import Command, Place
 from toolfold.environments.scripts import script
@@ -32,7 +34,8 @@ MOST_LINES = 5
 MOST_NOTICES = 500
 LONGEST_NOTED = 2_000
 LONGEST_LINE = 500
-LONGEST_BEGUN = 1_000_000
+MAX_READ_BACK_BYTES = 16_000
+"""How much of the input of another runtime's process is read back, for a person to see."""
 
 State = Literal["running", "ended", "lost"]
 
@@ -42,8 +45,7 @@ for each in */about; do
   [ ! -e "$each" ] || { printf '%s ' "${each%/about}"; cat "$each"; }
 done"""
 _WRITE = 'tee -a "$1/processes/$2/given" >"$1/processes/$2/in"'
-_GIVEN = 'cd "$1/processes/$2" && [ ! -e given ] || tail -c "$3" given'
-_LINE_END = re.compile(r"(?<!\\)\n")  # after a backslash, a shell reads on
+_GIVEN = 'cd "$1/processes/$2" && [ ! -e given ] || { wc -c <given && tail -c "$3" given; }'
 _CLOSE_INPUT = 'read -r holder <"$1/processes/$2/holder" && kill "$holder"'
 
 
@@ -85,6 +87,7 @@ class Processes:
         self._seen: dict[str, Process] = {}
         self._read: dict[str, int] = {}
         self._notices: list[Notice] = []
+        self._inputs = InputLogs()
         self._starting, self._looking, self._writing = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
         self._watching: asyncio.Task[None] | None = None
 
@@ -104,6 +107,8 @@ class Processes:
                 started=time.time(),
                 watched=tuple(watched),
             )
+            log = InputLog(command.text, command.folder, pty=command.pty is not None)
+            self._inputs.start(process.name, log)
             begun = await self._launch(process, command)
         started = await self.get(process.name)
         if not begun and started.state != "running":
@@ -149,33 +154,69 @@ class Processes:
             raise CallError(readable(data).strip())
         return data
 
-    async def write(self, name: str, data: bytes, *, close: bool = False, after: str | None = None) -> None:
+    async def write(
+        self, name: str, data: bytes, *, close: bool = False, revision: int | None = None
+    ) -> None:
         """Give it something to read; with `close`, nothing will follow.
 
-        Raises CallError where it does not come after this, as the beginning of its line.
+        Raises CallError where its input is no longer the one of this revision (see `input_log`).
         """
         await self._running(name)
         folder = self._place.backend.folder
         async with self._writing:
-            if after is not None and await self.begun_line(name) != after:
+            log = await self._input_log(name)
+            if revision is not None and log.revision != revision:
                 raise CallError(f"{name} has been given something else meanwhile. Look, and write it again.")
-            if data and not await self._within(WRITE_SECONDS, _WRITE, folder, name, given=data):
-                raise CallError(f"{name} does not read its input. It has been given a part of this at most.")
+            if data:
+                await self._deliver(name, data, log)
         if close:
             await self._place.own(_CLOSE_INPUT, folder, name)
 
-    async def begun_line(self, name: str) -> str:
-        """What it has been given of a line that has not ended, by whichever client."""
+    async def input_log(self, name: str) -> InputLog:
+        """What it has been given, as far as it is known. Raises CallError where there is no such process."""
+        async with self._writing:
+            return copy.deepcopy(await self._input_log(name))
+
+    async def _deliver(self, name: str, data: bytes, log: InputLog) -> None:
+        """Write to its input, and log it. The log is incomplete where it may have arrived only in part."""
+        delivered = False
+        try:
+            delivered = await self._within(
+                WRITE_SECONDS, _WRITE, self._place.backend.folder, name, given=data
+            )
+        finally:
+            if delivered:
+                log.add_write(data)
+            else:
+                log.mark_unknown(IN_PART)
+        if not delivered:
+            raise CallError(f"{name} does not read its input. It has been given a part of this at most.")
+
+    async def _input_log(self, name: str) -> InputLog:
+        """Its log, compared with what lies in its place: another client may have written too."""
         process = await self.get(name)
-        folder, most = self._place.backend.folder, str(LONGEST_BEGUN)
-        code, data = await self._place.own(_GIVEN, folder, process.name, most)
+        log = self._inputs.of(name, process.command)
+        size, text = await self._written(name)
+        if log.unknown:
+            log.revision += int(size != log.size)
+            log.entries, log.size = [("write", text)], size
+        elif size != log.size:
+            log.mark_unknown(OTHERS)
+        return log
+
+    async def _written(self, name: str) -> tuple[int, str]:
+        """How many bytes it has been given by whichever client, and the last of them."""
+        folder, most = self._place.backend.folder, str(MAX_READ_BACK_BYTES)
+        code, data = await self._place.own(_GIVEN, folder, name, most)
         if code:
             raise CallError(readable(data).strip())
-        return _LINE_END.split(data.decode("utf-8", "replace"))[-1]
+        count, _, rest = data.partition(b"\n")
+        return int(count) if count.strip().isdigit() else 0, rest.decode("utf-8", "replace")
 
     async def signal(self, name: str, signal: str) -> None:
         """Send it a signal, by its name without SIG, and to all that it started."""
-        await self._running(name)
+        process = await self._running(name)
+        self._inputs.of(name, process.command).add_signal(signal)  # before: nobody may write in between
         known = signal.isascii() and signal.isalnum()  # it goes into an order of words
         if not known or not await self._place.ask(lambda guard: guard.tell_process(name, signal)):
             raise CallError(
@@ -232,10 +273,11 @@ class Processes:
             return await guard.begun(process.name)
         return True
 
-    async def _running(self, name: str) -> None:
+    async def _running(self, name: str) -> Process:
         process = await self.get(name)
         if process.state != "running":
             raise CallError(f"{name} has ended already.")
+        return process
 
     async def _within(self, seconds: float, text: str, *arguments: str, given: bytes) -> bool:
         try:

@@ -1,7 +1,8 @@
 """The `terminal` toolset: run a command, and look after those that run in the background.
 
 How a model calls these, and in which words it is answered. The work is done in `toolfold.environments`.
-What a command would do is judged before it gets here, and so is text for a process that may be a shell.
+What a command would do is judged before it gets here, and so is text for a process, together with all that it
+was given before.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ _PROCESS: Json = {
                 "maxLength": 1_000_000,
                 "description": "write: the text, \\n and all.",
             },
-            "line": {"type": "string", "maxLength": 2_000_000, "description": "Leave out."},
+            "context": {"type": "object", "description": "Set by the runtime: leave out."},
             "close": {"type": "boolean", "default": False, "description": "write: nothing will follow."},
             "signal": {"type": "string", "enum": list(_SIGNALS), "default": "INT"},
         },
@@ -151,8 +152,9 @@ def tools(services: Services) -> list[Tool]:
             emoji="⚙️",
             effects=(Effect.EXECUTE,),
             judged_as={
-                "line": Meaning.COMMAND,
-                "data": Meaning.COMMAND,
+                "data": Meaning.INPUT,
+                "context": Meaning.INPUT_CONTEXT,
+                "process": Meaning.NOTE,
                 "action": Meaning.NOTE,
                 "signal": Meaning.NOTE,
             },
@@ -168,12 +170,14 @@ def located(terminal: Resident) -> PreToolCall:
     """A hook that writes into each call what is to be judged of it.
 
     A task may have gone anywhere since its first command, and `rm -r *` is not the same everywhere. What is
-    written to a process may end a line that earlier pieces began, of another runtime as well.
+    written to a process means something only together with what it was given before.
     """
 
     async def where_it_runs(tool: Tool, args: Json, context: CallContext) -> Json | None:
         if tool.source == SOURCE and tool.name == "process":
-            return {**args, "line": await _line(terminal, args)} if args.get("data") else None
+            others = {name: value for name, value in args.items() if name != "context"}
+            found = await _input_context(terminal, args) if args.get("action") == "write" else None
+            return others if found is None else {**others, "context": found}
         if tool.source != SOURCE or tool.name != "terminal":
             return None
         here = terminal.environment.folder(_task(args, context))
@@ -276,10 +280,12 @@ class ProcessTool:
         data, close = args.get("data", ""), args.get("close", False)
         if not data and not close:
             raise InvalidArguments("write needs data, or close.")
+        context = args.get("context") or {}
+        if "revision" not in context or bool(context.get("closes")) != close:
+            raise CallError("The write was not judged together with the earlier input, so it was not done.")
         # What was judged must be what arrives: another call may have written since.
-        judged = args["line"].removesuffix(data) if args.get("line") else None
         await environment.processes.write(
-            args["process"], data.encode(errors="replace"), close=close, after=judged
+            args["process"], data.encode(errors="replace"), close=close, revision=context["revision"]
         )
         return {"written": len(data)}
 
@@ -292,12 +298,20 @@ class ProcessTool:
         return _described(await environment.processes.kill(args["process"]))
 
 
-async def _line(terminal: Resident, args: Json) -> str:
-    """With what is written now, and what was before it."""
-    begun = ""
+async def _input_context(terminal: Resident, args: Json) -> Json | None:
+    """What a write to a process must be judged with; None where there is no such process."""
     with contextlib.suppress(CallError):  # which the call itself will say
-        begun = await terminal.use(lambda place: place.processes.begun_line(str(args.get("process"))))
-    return begun + str(args["data"])
+        log = await terminal.use(lambda place: place.processes.input_log(str(args.get("process"))))
+        return {
+            "command": log.command,
+            "workdir": log.folder,
+            "pty": log.pty,
+            "before": [list(entry) for entry in log.entries],
+            "unknown": log.unknown,
+            "revision": log.revision,
+            "closes": bool(args.get("close")),
+        }
+    return None
 
 
 def _task(args: Json, context: CallContext) -> str:

@@ -37,7 +37,7 @@ from toolfold.approval.shell.tree import (
     WordNode,
 )
 
-__all__ = ["DECLARES", "Budget", "TooMuch", "Unreadable", "parse"]
+__all__ = ["DECLARES", "Budget", "TooMuch", "Unreadable", "parse", "parse_input"]
 
 DEEPEST = 40
 
@@ -45,9 +45,11 @@ DEEPEST = 40
 class Unreadable(Exception):
     """The text is not a shell's; `script` is what was read before the trouble."""
 
-    def __init__(self, problem: str, at: int) -> None:
+    def __init__(self, problem: str, at: int, *, unfinished: bool = False) -> None:
+        """`unfinished`: more text could still make it readable, so that a shell would wait for it."""
         super().__init__(problem)
         self.at = at
+        self.unfinished = unfinished
         self.script: Script | None = None
 
 
@@ -109,13 +111,29 @@ def parse(text: str, budget: Budget, *, depth: int = 0) -> Script:
     return parser.whole()
 
 
+def parse_input(text: str, budget: Budget) -> Script:
+    """Parse text that is still being written to a shell.
+
+    Raises `Unreadable` with `unfinished` set where the shell would wait for more before it runs anything.
+    """
+    parser = Parser(text, budget)
+    script = parser.whole()
+    if parser.open_heredoc or text.endswith("\\\n"):
+        problem = Unreadable("the text does not end here", len(text), unfinished=True)
+        problem.script = script
+        raise problem
+    return script
+
+
 class Parser:
     """Reads one text from left to right."""
 
-    def __init__(self, text: str, budget: Budget, depth: int = 0) -> None:
+    def __init__(self, text: str, budget: Budget, depth: int = 0, *, nested: bool = False) -> None:
         self.text, self.end, self.at = text, len(text), 0
         self.budget, self.depth = budget, depth
         self.waiting: list[Redirection] = []  # here-documents whose line has not ended
+        self.open_heredoc = False
+        self._nested = nested or depth > 0  # a part that is complete: nothing can be added to it
 
     def whole(self) -> Script:
         statements: list[Statement] = []
@@ -514,6 +532,7 @@ class Parser:
         found = re.compile(rf"^{tabs}{re.escape(heredoc.delimiter)}$", re.MULTILINE).search(
             self.text, self.at
         )
+        self.open_heredoc = self.open_heredoc or found is None
         stop = found.start() if found else self.end
         body = self.text[self.at : stop]
         self.at = min(found.end() + 1, self.end) if found else self.end
@@ -583,7 +602,7 @@ class Parser:
     def _single(self) -> Literal:
         close = self.text.find("'", self.at + 1)
         if close < 0:
-            self._fail("a quotation mark is not closed")
+            self._fail("a quotation mark is not closed", unclosed=True)
         text = self.text[self.at + 1 : close]
         self.at = close + 1
         return Literal(text, quoted=True)
@@ -602,7 +621,7 @@ class Parser:
         return self._parts(IN_HEREDOC, quoted=True)
 
     def _sub(self, text: str) -> Parser:
-        return Parser(text, self.budget, self.depth)
+        return Parser(text, self.budget, self.depth, nested=True)
 
     def _dollar(self, quoted: bool) -> Part:
         following = self.text[self.at + 1 : self.at + 2]
@@ -634,7 +653,7 @@ class Parser:
         while place < self.end and self.text[place] != "'":
             place += 2 if self.text[place] == "\\" else 1
         if place >= self.end:
-            self._fail("a quotation mark is not closed")
+            self._fail("a quotation mark is not closed", unclosed=True)
         text = self.text[self.at + 2 : place]
         self.at = place + 1
         return Literal(ANSI_ESCAPE.sub(_ansi_character, text).partition("\0")[0], quoted=True)
@@ -665,7 +684,7 @@ class Parser:
         while place < self.end and self.text[place] != "`":
             place += 2 if self.text[place] == "\\" else 1
         if place >= self.end:
-            self._fail("a backtick is not closed")
+            self._fail("a backtick is not closed", unclosed=True)
         text = BACKTICK_ESCAPES.sub(r"\1", self.text[self.at + 1 : place])
         if quoted:
             text = text.replace('\\"', '"')
@@ -678,7 +697,7 @@ class Parser:
     def _old_arithmetic(self) -> Part:
         close = self.text.find("]", self.at)
         if close < 0:
-            self._fail("a bracket is not closed")
+            self._fail("a bracket is not closed", unclosed=True)
         text = self.text[self.at + 2 : close]
         self.at = close + 1
         return Arithmetic(self._sub(text).quoted_parts())
@@ -708,7 +727,7 @@ class Parser:
             return None
         close = self.text.find("]", self.at)
         if close < 0:
-            self._fail("a bracket is not closed")
+            self._fail("a bracket is not closed", unclosed=True)
         text = self.text[self.at + 1 : close]
         self.at = close + 1
         return self._sub(text).quoted_parts()
@@ -773,8 +792,9 @@ class Parser:
             self._fail(f"{word!r} is missing")
         self.at += len(word)
 
-    def _fail(self, problem: str) -> NoReturn:
-        raise Unreadable(problem, self.at)
+    def _fail(self, problem: str, *, unclosed: bool = False) -> NoReturn:
+        unfinished = not self._nested and (unclosed or self.at >= self.end)
+        raise Unreadable(problem, self.at, unfinished=unfinished)
 
 
 def _ansi_character(found: re.Match[str]) -> str:

@@ -45,10 +45,12 @@ from toolfold.approval.shell.walk import DEEPEST_CODE, Around, Choice, Reading, 
 from toolfold.approval.shell.words import EMPTY, GAP, LONGEST, NOTHING_KEPT, Mark, Word, gap
 from toolfold.approval.verdict import Kind
 
-__all__ = ["Reading", "read_command"]
+__all__ = ["Reading", "ShellReader", "read_command"]
 
 LONGEST_LEFT = 4_096
 DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
+# The input of another process; `self` is one's own.
+OTHERS_INPUT = re.compile(rf"/proc/(?!self/|thread-self/)[^/]*(?:/task/[^/]*)?/fd/(?:0|[{GAP}-\ufddf])")
 CAT = Word("cat")
 NETWORK_FILES = ("/dev/tcp/", "/dev/udp/")
 LOOPBACK = tuple(f"{folder}{host}/" for folder in NETWORK_FILES for host in ("127.0.0.1", "localhost", "::1"))
@@ -82,7 +84,7 @@ def read_command(
     budget = Budget()
     try:
         for choice in Choice:
-            walk = _Reader(reading, budget, confidential, (0, len(command)), choice)
+            walk = ShellReader(reading, budget, confidential, (0, len(command)), choice)
             state = State(home=Word(home), cwd=Word(cwd), variables=dict(kept), exported=frozenset(kept))
             walk.text(command, state, top=True)
             if choice is Choice.DOUBT:
@@ -105,7 +107,7 @@ def _left(state: State) -> dict[str, Word]:
     }
 
 
-class _Reader(Walk):
+class ShellReader(Walk):
     """A walk that notes every program it comes to, and follows code inside code."""
 
     # Simple commands
@@ -249,9 +251,9 @@ class _Reader(Walk):
 
     def _own_program(self, run: Run, state: State, around: Around) -> None:
         """A program that this very command has written or fetched."""
-        if "/" not in run.path:
+        path = state.path(run.path) if "/" in run.path else _found_on_path(run.path, state)
+        if not path:
             return
-        path = state.path(run.path)
         stream = state.files.get(path)
         if stream is not None:
             own = state.child(run.assigned)
@@ -272,6 +274,10 @@ class _Reader(Walk):
                 self._see(Kind.EXFILTRATE, word, {Mark.CONFIDENTIAL})
 
     def _look_at_connections(self, run: Run) -> None:
+        words = run.argv[1:] if run.name in WRITING or run.name in ("dd", "sponge", "socat") else ()
+        targets = (*words, *(each.target for each in run.redirects if each.writes))
+        if any(OTHERS_INPUT.search(target) for target in targets):
+            self._see(Kind.UNREADABLE, run.path, detail="it may write to the input of another process")
         for redirect in run.redirects:
             if redirect.writes and redirect.target[:1] == GAP:
                 self._see(Kind.UNREADABLE, redirect.target, detail="nobody knows which file it writes")
@@ -353,6 +359,8 @@ class _Reader(Walk):
 
     def _code(self, stream: Stream, language: str, run: Run, state: State, around: Around) -> Stream:
         """Code that flows into an interpreter, or stands in a file this command wrote."""
+        if stream.typed:
+            return self._await_input(language, run, state, around)
         text = stream.text
         if text is None:
             marks = stream.marks - {Mark.CONFIDENTIAL} or {Mark.UNREAD}
@@ -366,6 +374,10 @@ class _Reader(Walk):
         if language != "sh":
             return self._foreign(text, language, state, around)
         return self.text(text, state, replace(around, depth=around.depth + 1))
+
+    def _await_input(self, language: str, run: Run, state: State, around: Around) -> Stream:  # noqa: ARG002
+        """Note a program that reads code from the input of the process."""
+        return UNKNOWN
 
     def _file(self, file: Word, language: str, run: Run, state: State, around: Around) -> Stream:
         if file in STANDARD_INPUT:
@@ -577,6 +589,16 @@ def _descriptor(path: str) -> str:
     """The number in `/dev/fd/3`, or nothing."""
     found = DESCRIPTOR.fullmatch(path)
     return found.group(1) if found else ""
+
+
+def _found_on_path(name: str, state: State) -> str:
+    """The file that a bare name means, where this command has set PATH and has written or fetched it."""
+    folders = state.variables.get("PATH", EMPTY)
+    for folder in joined(folders).split(":"):
+        path = state.path(Word(f"{folder or '.'}/{name}"))
+        if path in state.files or fetched.holds(state, path):
+            return path
+    return ""
 
 
 def _numbered(descriptor: str, state: State) -> str:

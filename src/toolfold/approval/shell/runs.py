@@ -22,11 +22,13 @@ STANDARD_INPUT = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 class Stream:
     """Bytes between programs: their text where reading can tell it, and where they come from.
 
-    `text` is None where nothing is known; it may contain the gaps of `Word`.
+    `text` is None where nothing is known; it may contain the gaps of `Word`. `typed` marks the input of a
+    running process, which is written to it bit by bit.
     """
 
     text: Word | None = None
     marks: frozenset[Mark] = frozenset()
+    typed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,224 @@
+"""Code of other languages that is typed line by line: what the new lines do after all those before them.
+
+An interpreter drops what it does not understand and goes on, so that code is taken apart as it would do that:
+no line, however broken, hides those behind it.
+"""
+
+from __future__ import annotations
+
+import ast
+import codeop
+import re
+import shlex
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from toolfold.approval.foreign import Foreign, read_foreign
+from toolfold.approval.foreign.reading import LONGEST
+from toolfold.approval.interactive.programs import UNREAD
+from toolfold.approval.shell.grammar import TooMuch
+from toolfold.approval.shell.words import Word
+from toolfold.approval.verdict import Effect, Kind
+
+__all__ = ["MAX_CODE_CHARS", "CodeReader"]
+
+MAX_CODE_CHARS = LONGEST
+MAX_READ_CHARS = 400_000
+"""How much code is read for one verdict, all repetitions counted: a few seconds' work."""
+MAX_RESTARTS = 24
+"""At how many earlier lines reading starts anew, in case the interpreter has dropped what stands before."""
+
+_PYTHON_GOES_ON = re.compile(r"\s|(?:elif|else|except|finally)\b")
+_KEYS_TO_SHELL = re.compile(r"[!|](.*)")
+_PASSES_ON = re.compile(
+    r"[!|]|system|sh\b|shell|spawn|exec|popen|process|psql|mysql|python|node\b|irb|console|term",
+    re.IGNORECASE,
+)
+
+
+@dataclass(slots=True)
+class CodeReader:
+    """Reads code and counts the work."""
+
+    left: int = MAX_READ_CHARS
+    _known: dict[tuple[str, str], Foreign] = field(default_factory=dict)
+
+    def read_new(self, language: str, before: Sequence[str], new: Sequence[str]) -> Foreign:
+        """What `new` lines do, with what the lines `before` have set up."""
+        if language == UNREAD:
+            return _unread("\n".join(new)) if any(line.strip() for line in new) else Foreign()
+        if sum(map(len, before)) + sum(map(len, new)) > MAX_CODE_CHARS:
+            return _unread("more code than is read")
+        old, fresh = self._units(language, before, new)
+        known = self._read(language, old)
+        context = old if not _anything(known) else self._harmless(language, old)
+        found = [self._read(language, [*context, *fresh])]
+        if len(context) != len(old):
+            everything = self._read(language, [*old, *fresh])
+            dropped = [unit for unit in old if unit not in context]
+            found.append(everything if _uses(dropped, fresh) else _without(everything, known))
+        if language != "python":
+            found += self._restarted(language, context, fresh)
+        return _joined(found)
+
+    def may_start_something(self, line: str) -> bool:
+        """Whether a line may start another program that reads on."""
+        return _PASSES_ON.search(line) is not None
+
+    def _units(self, language: str, before: Sequence[str], new: Sequence[str]) -> tuple[list[str], list[str]]:
+        if language != "python":
+            return list(before), list(new)
+        old, rest = _python_units(before)
+        fresh, rest = _python_units([*rest, *new])
+        return old, [*fresh, *rest]
+
+    def _harmless(self, language: str, units: Iterable[str]) -> list[str]:
+        """The units that do nothing by themselves. The others have been asked about, and may come again."""
+        plain = [unit for unit in units if not _anything(self._read(language, [unit]))]
+        if not _anything(self._read(language, plain)):
+            return plain
+        kept: list[str] = []
+        for unit in plain:
+            if not _anything(self._read(language, [*kept, unit])):
+                kept.append(unit)
+        return kept
+
+    def _restarted(self, language: str, context: list[str], new: list[str]) -> Iterator[Foreign]:
+        lines = [*context, *new]
+        first_new = len(context)
+        starts = range(max(1, first_new - MAX_RESTARTS), len(lines))
+        if len(lines) - first_new > MAX_RESTARTS:  # a long text in one write is read as it stands
+            starts = range(max(1, first_new - MAX_RESTARTS), first_new + 1)
+        for start in starts:
+            told = self._read(language, lines[start:])
+            if start < first_new:
+                told = _without(told, self._read(language, lines[start:first_new]))
+            yield told
+
+    def _read(self, language: str, units: Sequence[str]) -> Foreign:
+        text = "\n".join(units)
+        if (found := self._known.get((language, text))) is not None:
+            return found
+        self.left -= len(text) + 100
+        if self.left < 0:
+            raise TooMuch
+        found = _read_text(text, language)
+        if language == "python":
+            found = _joined([found, *map(_python_magic, units)])
+        self._known[language, text] = found
+        return found
+
+
+def _read_text(text: str, language: str) -> Foreign:
+    if language == "redis":
+        return Foreign(tuple(_redis_commands(text)))
+    if language == "pager":
+        return Foreign(tuple(Word(each) for each in _KEYS_TO_SHELL.findall(text) if each.strip()))
+    if language == "vim":
+        typed = [part for line in text.split("\n") for part in line.split(":")[1:]]
+        return read_foreign(Word("\n".join(typed)), "vim")
+    return read_foreign(Word(text), language)
+
+
+def _redis_commands(text: str) -> Iterator[Word]:
+    for line in text.split("\n"):
+        try:
+            words = shlex.split(line)
+        except ValueError:
+            words = line.split()
+        if words:
+            yield Word(shlex.join(["redis-cli", *words]))
+
+
+def _python_units(lines: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Complete statements, as an interactive interpreter would take them, and the lines of an unfinished one.
+
+    What is no Python stands by itself, so that it spoils nothing else.
+    """
+    units: list[str] = []
+    held: list[str] = []
+    for line in lines:
+        if held and not _PYTHON_GOES_ON.match(line) and _is_python("\n".join(held)):
+            units += _statements("\n".join(held))
+            held = []
+        held.append(line)
+        text = "\n".join(held)
+        if not _is_python(text) and not _is_unfinished(text):
+            units += held
+            held = []
+    if held and _is_python("\n".join(held)):
+        return [*units, *_statements("\n".join(held))], []
+    return units, held
+
+
+def _statements(text: str) -> list[str]:
+    tree = ast.parse(text)
+    return [ast.get_source_segment(text, each) or text for each in tree.body]
+
+
+def _is_python(text: str) -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def _is_unfinished(text: str) -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return codeop.compile_command(text + "\n") is None
+    except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError):
+        return False
+
+
+_MAGIC = re.compile(r"\s*(?:\w[\w, ]*=\s*)?(?:!+|%{1,2}(?:sx|sc|system|bash|sh|!)?\s?)(?=\S)(.*)", re.DOTALL)
+
+
+def _python_magic(unit: str) -> Foreign:
+    """IPython's and pdb's lines behind `!` and `%`: a command of the shell, or a statement."""
+    found = _MAGIC.fullmatch(unit)
+    if found is None:
+        return Foreign()
+    return _joined([Foreign((Word(found[1]),)), read_foreign(Word(found[1]), "python")])
+
+
+def _unread(text: str) -> Foreign:
+    return Foreign((), (Effect(Kind.UNREADABLE, Word(text[:80]), detail="a language that is not read here"),))
+
+
+_DEFINES = re.compile(
+    r"\b(?:def|function|class|module|const|let|var|my|our|local|sub|as|import|define|macro|procedure|set)\s+"
+    r"[$@%]?([\w.]+)|([\w.]+)\s*(?::=|=|<-)(?!=)",
+    re.IGNORECASE,
+)
+
+
+def _uses(defining: Iterable[str], using: Iterable[str]) -> bool:
+    """Whether code names something that other code may define."""
+    names = {name.lower() for unit in defining for pair in _DEFINES.findall(unit) for name in pair if name}
+    return any(word.lower() in names for unit in using for word in re.findall(r"[\w.]+", unit))
+
+
+def _anything(found: Foreign) -> bool:
+    return bool(found.scripts or found.effects)
+
+
+def _without(found: Foreign, known: Foreign) -> Foreign:
+    return Foreign(
+        tuple(each for each in found.scripts if each not in known.scripts),
+        tuple(each for each in found.effects if each not in known.effects),
+    )
+
+
+def _joined(found: Iterable[Foreign]) -> Foreign:
+    scripts: dict[Word, None] = {}
+    effects: dict[Effect, None] = {}
+    for each in found:
+        scripts |= dict.fromkeys(each.scripts)
+        effects |= dict.fromkeys(each.effects)
+    return Foreign(tuple(scripts), tuple(effects))

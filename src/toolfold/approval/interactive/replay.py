@@ -1,0 +1,332 @@
+"""Replays the input of a process line by line, and tells what its latest part would do.
+
+Lines go to the innermost program that reads. Where it is not certain which one that is, they go to every one
+that it may be, and the worst counts. What earlier lines did is not told again; what they set up is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from toolfold.approval.interactive.code import CodeReader
+from toolfold.approval.interactive.keys import Event, Transcript, new_events, transcribe
+from toolfold.approval.interactive.process_input import WRITE, ProcessInput
+from toolfold.approval.interactive.programs import leaves, may_take_lines, opens_shell
+from toolfold.approval.interactive.session_reader import TYPED, Prompt, SessionReader
+from toolfold.approval.interactive.worlds import MAX_WORLDS, Frame, World, merge_worlds
+from toolfold.approval.shell.grammar import Budget, TooMuch, Unreadable, parse_input
+from toolfold.approval.shell.runs import Run
+from toolfold.approval.shell.state import State
+from toolfold.approval.shell.tree import Script
+from toolfold.approval.shell.walk import Around, Choice, Reading
+from toolfold.approval.shell.words import LONGEST, Word, gap
+from toolfold.approval.verdict import Kind
+
+__all__ = ["InputReading", "read_input"]
+
+MAX_STEPS = 60_000
+MAX_PENDING_LINES = 64
+"""How many lines of an unfinished command are looked at from each of its lines on."""
+
+# Text for a program that is not known to be an interpreter counts if it is dangerous in any of these.
+GUESSES = ("sh", "python", "sql:postgres", "node", "ruby", "redis")
+
+_QUOTED = re.compile(r"'[^']*'")
+_HISTORY = re.compile(r"(?<!\\)(?<!\$)(?<!\$\{)(?<!\[)!(?![\s=(\"';&|)]|$)")
+_HISTORY_ON = re.compile(r"\bset\s+(?:-\w*H|-o\s+hist)|\bshopt\b.*\bhist")
+_LEAVES_SHELL = re.compile(r"(?:exit|logout|bye)(?:\s+\d+)?\s*;?")
+_NAME = re.compile(r"[A-Za-z_][\w.-]*")
+
+
+@dataclass(slots=True)
+class InputReading:
+    """What the latest write would do, and why that may not be all."""
+
+    reading: Reading = field(default_factory=Reading)
+    unknown: list[str] = field(default_factory=list)
+    """Reasons why nobody can tell what it would do."""
+    shown: str = ""
+    """The new text as the terminal would make it."""
+
+
+def read_input(
+    given: ProcessInput, *, home: str, cwd: str, confidential: Callable[[Run], bool] = lambda _: False
+) -> InputReading:
+    """Tell what a write would do. Whatever it is, this ends soon and raises nothing."""
+    found = InputReading()
+    if given.unknown:
+        found.unknown.append(given.unknown)
+    if len(given.command) + len(given.written_before) + len(given.text) > LONGEST:
+        found.unknown.append("the process has been given more than can be judged together")
+        return found
+    budget, code = Budget(MAX_STEPS), CodeReader()
+    try:
+        for before, after in _transcripts(given, found):
+            for choice in Choice:
+                replay = _Replay(
+                    given, found, SessionReader(found.reading, budget, confidential, choice), code
+                )
+                replay.run(before, after, State(home=Word(home), cwd=Word(cwd)))
+                if not replay.reader.doubted:
+                    break
+    except (TooMuch, RecursionError):
+        found.reading.unread = True
+    return found
+
+
+def _transcripts(given: ProcessInput, found: InputReading) -> list[tuple[Transcript, Transcript]]:
+    """The input before and after the write; twice where keys edit a line and a program may not let them."""
+    entries = (*given.before, (WRITE, given.text))
+    before, after = transcribe(given.before, pty=given.pty), transcribe(entries, pty=given.pty)
+    found.shown = "\n".join([*(each.text for each in new_events(before, after)), after.partial])
+    if after.unclear:
+        found.unknown.append(f"what {after.unclear} does depends on the program that reads it")
+    pairs = [(before, after)]
+    if after.edited:
+        pairs.append(
+            (
+                transcribe(given.before, pty=given.pty, editing=False),
+                transcribe(entries, pty=given.pty, editing=False),
+            )
+        )
+    return pairs
+
+
+class _Replay:
+    """One replay: all worlds, from the command that started the process to the end of the new write."""
+
+    def __init__(
+        self, given: ProcessInput, found: InputReading, reader: SessionReader, code: CodeReader
+    ) -> None:
+        self._given, self._found, self.reader, self._code = given, found, reader, code
+        self._new = False
+        self._told: set[object] = set()
+
+    def run(self, before: Transcript, after: Transcript, state: State) -> None:
+        reading = self.reader.reading
+        told = (len(reading.runs), len(reading.effects))
+        worlds = self._begin(state)
+        for event in before.events:
+            worlds = self._step_all(worlds, event)
+        self._start_telling(reading, *told)
+        for event in new_events(before, after):
+            worlds = self._step_all(worlds, event)
+        if after.partial:
+            worlds = self._step_all(worlds, Event("line", after.partial))
+        if self._given.closes:
+            self._step_all(worlds, Event("end"))
+        elif not worlds and self._given.text:
+            self._found.unknown.append("the program that read the input seems to have ended")
+        for world in worlds:
+            for frame in world.stack:
+                self._tell_code(frame, world.certain)
+
+    def _start_telling(self, reading: Reading, runs: int, effects: int) -> None:
+        """Forget what was found in earlier input: it has been judged when it was written."""
+        del reading.runs[runs:], reading.effects[effects:]
+        self._new = True
+
+    def _begin(self, state: State) -> list[World]:
+        prompts = self.reader.look_at_text(self._given.command, state, Around(stdin=TYPED))
+        frames = self._frames(prompts)
+        if not frames:
+            return [self._guess(language, state) for language in GUESSES]
+        known = World(frames, certain=True)
+        if all(frame.language == "sh" for frame in frames):
+            return [known]
+        return [known, self._guess("sh", state)]  # any program may start a shell in a way nobody sees
+
+    def _guess(self, language: str, state: State) -> World:
+        frame = Frame(language, state.copy(), Around(stdin=TYPED, depth=1), doubtful=True)
+        return World([frame], guess=True)
+
+    def _frames(self, prompts: Iterable[Prompt]) -> list[Frame]:
+        return [Frame.of(prompt, pty=self._given.pty) for prompt in reversed(list(prompts))]
+
+    # Events
+
+    def _step_all(self, worlds: list[World], event: Event) -> list[World]:
+        found: list[World] = []
+        effects = self.reader.reading.effects
+        for world in worlds:
+            first, guess = len(effects), world.guess
+            found += self._step(world, event)
+            if guess:
+                effects[first:] = [each for each in effects[first:] if each.kind is not Kind.UNREADABLE]
+        after = merge_worlds(found)
+        if len(after) > MAX_WORLDS:
+            raise TooMuch
+        return after
+
+    def _step(self, world: World, event: Event) -> list[World]:
+        match event.kind:
+            case "break":
+                return self._interrupt(world)
+            case "end":
+                return self._end(world)
+            case "line" if world.innermost.language == "sh":
+                return self._shell_line(world, event.text)
+        return self._code_line(world, event.text)
+
+    def _interrupt(self, world: World) -> list[World]:
+        """Ctrl-C: the unfinished command is dropped, or nobody listens, or the program ends."""
+        unheard = world.copy()
+        ended = world.without_innermost()
+        frame = world.innermost
+        frame.pending = ""
+        if frame.language == "python" and frame.given:
+            frame.given.append("0")  # ends a statement that was not finished
+        return [world, unheard, *([ended] if ended.stack else [])]
+
+    def _end(self, world: World) -> list[World]:
+        frame = world.innermost
+        if frame.pending and self._new:
+            self._look_at_unfinished(world, frame.pending)
+        self._tell_code(frame, world.certain)
+        left = world.without_innermost(certain=world.certain)
+        return [left, world.copy()]
+
+    # Shells
+
+    def _shell_line(self, world: World, line: str) -> list[World]:
+        frame = world.innermost
+        had = frame.pending
+        text = f"{had}{line}\n"
+        if self._new:
+            self._look_at_line(frame, had, line)
+        frame.expands_history = frame.expands_history or _HISTORY_ON.search(line) is not None
+        try:
+            script = parse_input(text, self.reader.budget)
+        except Unreadable as problem:
+            self._not_a_unit(world, text, problem)
+            return [world]
+        frame.pending = ""
+        return self._run_unit(world, script, line)
+
+    def _not_a_unit(self, world: World, text: str, problem: Unreadable) -> None:
+        frame = world.innermost
+        if problem.unfinished:
+            frame.pending = text
+        else:
+            frame.pending = ""
+            frame.unclear |= set(_NAME.findall(text))
+            for name in frame.unclear & frame.state.variables.keys():
+                frame.state.variables[name] = gap()
+            if self._new and world.certain:
+                self.reader.see(Kind.UNREADABLE, text, str(problem))
+        if self._new and problem.script:
+            self.reader.look_at(problem.script, frame.state, frame.around)
+
+    def _look_at_line(self, frame: Frame, had: str, line: str) -> None:
+        """What can be seen in a new line by itself, whatever it is a part of."""
+        if frame.expands_history and _is_history(line):
+            self.reader.see(Kind.UNREADABLE, line, "the shell puts an earlier command in its place")
+        if not had:
+            return
+        lines = [*had.split("\n")[:-1], line]
+        if len(lines) > MAX_PENDING_LINES:
+            self.reader.see(Kind.UNREADABLE, line, "it belongs to a command that is too long to be read")
+            return
+        for start in range(1, len(lines)):
+            self._look_at_text("\n".join(lines[start:]) + "\n", frame)
+
+    def _look_at_text(self, text: str, frame: Frame) -> None:
+        """In case the shell does not wait for more where we think so."""
+        try:
+            script: Script | None = parse_input(text, self.reader.budget)
+        except Unreadable as problem:
+            script = problem.script
+        if script:
+            self.reader.look_at(script, frame.state, frame.around)
+
+    def _look_at_unfinished(self, world: World, text: str) -> None:
+        """The input ends within a command: a shell may run it as it is."""
+        self._look_at_text(text, world.innermost)
+        if world.certain:
+            self.reader.see(Kind.UNREADABLE, text, "the input ends within a command")
+
+    def _run_unit(self, world: World, script: Script, line: str) -> list[World]:
+        frame = world.innermost
+        before = frame.state.copy()
+        first = len(self.reader.reading.runs)
+        prompts = self.reader.run_unit(script, frame.state, frame.around)
+        runs = self.reader.reading.runs[first:]
+        self._look_at_names(frame, runs)
+        if frame.doubtful:
+            frame.state.merge(before)
+        found = [world]
+        if not frame.doubtful and any(map(may_take_lines, runs)):
+            taken = world.copy()
+            taken.innermost.doubtful = True
+            found.append(taken)
+        if prompts:
+            found.append(world.copy())  # it may have failed to start
+            world.stack += self._frames(prompts)
+        elif any(run.name in ("exit", "logout") for run in runs):
+            found += self._leave_shell(world, line)
+        return found
+
+    def _leave_shell(self, world: World, line: str) -> list[World]:
+        plain = _LEAVES_SHELL.fullmatch(line.strip()) is not None
+        left = world.without_innermost(certain=world.certain and plain)
+        world.certain = world.certain and not plain
+        return [left]
+
+    def _look_at_names(self, frame: Frame, runs: Iterable[Run]) -> None:
+        if self._new and any(run.path in frame.unclear for run in runs):
+            self.reader.see(Kind.UNREADABLE, "", "an earlier line that could not be read may have defined it")
+
+    # Other languages
+
+    def _code_line(self, world: World, line: str) -> list[World]:
+        frame = world.innermost
+        (frame.new if self._new else frame.given).append(line)
+        if leaves(frame.language, line):
+            self._tell_code(frame, world.certain)
+            stays = world.copy()
+            left = world.without_innermost(certain=world.certain)
+            return [left, stays] if left.stack else [world]
+        if opens_shell(frame.language, line):
+            return self._open(world, [Prompt("sh", frame.state.child(()), frame.around)])
+        if self._code.may_start_something(line):
+            return self._open(world, self._started(frame))
+        return [world]
+
+    def _open(self, world: World, prompts: list[Prompt]) -> list[World]:
+        if not prompts:
+            return [world]
+        inside = world.copy(certain=world.certain)
+        inside.stack += self._frames(prompts)
+        world.certain = False
+        return [inside, world]
+
+    def _started(self, frame: Frame) -> list[Prompt]:
+        """Programs that the latest line starts, and that read on."""
+        lines = [*frame.given, *frame.new]
+        found = self._code.read_new(frame.language, lines[:-1], lines[-1:])
+        return [
+            prompt
+            for script in found.scripts
+            for prompt in self.reader.look_at_text(script.typed, frame.state, frame.around)
+        ]
+
+    def _tell_code(self, frame: Frame, certain: bool) -> None:
+        """Note what the new lines of another language do."""
+        if not frame.new or frame.language == "sh":
+            return
+        key = (frame.language, tuple(frame.given), tuple(frame.new), certain)
+        if key in self._told:
+            return
+        self._told.add(key)
+        found = self._code.read_new(frame.language, frame.given, frame.new)
+        effects = self.reader.reading.effects
+        effects += [each for each in found.effects if certain or each.kind is not Kind.UNREADABLE]
+        for script in found.scripts:
+            self.reader.look_at_text(script.typed, frame.state, frame.around)
+
+
+def _is_history(line: str) -> bool:
+    """Whether an interactive shell would put an earlier command in the place of a part of the line."""
+    return line.startswith("^") or _HISTORY.search(_QUOTED.sub("", line)) is not None

