@@ -253,8 +253,10 @@ class Session:
     def _whole_turn(self, grant: Grant, checked: Sequence[Tool] | None = None) -> Turn:
         """Everything granted; `checked` limits whose checks are run, where one call is all there is."""
         looked_at = grant if checked is None else replace(grant, tools=checked)
-        turn = begin(looked_at, self._grounds.availability, self._grounds.bridge)
-        return replace(turn, awaiting=self._awaiting(), direct=self._grounds.disclosure.always_shown(grant))
+        grounds, direct = self._grounds, self._grounds.disclosure.always_shown(grant)
+        return begin(
+            looked_at, grounds.availability, grounds.bridge, awaiting=self._awaiting(), direct=direct
+        )
 
     def _awaiting(self) -> frozenset[str]:
         """What would be granted if a person had looked at it."""

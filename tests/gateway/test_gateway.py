@@ -284,6 +284,28 @@ async def asked(served: Served, era: str, answer: str) -> AsyncIterator[Any]:
 
 
 @both_eras
+async def test_a_kind_agreed_to_through_the_client_covers_its_session_and_no_other(
+    tmp_path: Path, era: str
+) -> None:
+    victims = [tmp_path / name for name in ("build", "src", "other")]
+    for victim in victims:
+        victim.mkdir()
+    calls = [{"command": f"rm -rf {victim}"} for victim in victims]
+    with serving(tmp_path / "home", {}, **{"files.workspace": str(tmp_path)}) as served:
+        async with asked(served, era, "kind") as (client, questions):
+            for call in calls[:2]:
+                assert not (await client.call_tool("terminal", call)).is_error
+            assert len(questions) == 1
+            assert "every other recursive delete in this session" in questions[0]
+        async with asked(served, era, "deny") as (client, questions):
+            assert (await client.call_tool("terminal", calls[2])).is_error
+            assert len(questions) == 1
+        async with asked(served, era, "always-kind") as (client, _):
+            assert (await client.call_tool("terminal", calls[2])).is_error
+    assert [victim.exists() for victim in victims] == [False, False, True]
+
+
+@both_eras
 async def test_a_person_is_asked_through_the_client_before_something_dangerous_runs(
     tmp_path: Path, era: str
 ) -> None:

@@ -134,7 +134,14 @@ def assemble(
     return begin(Grant.of(snapshot, granted, hidden), availability)
 
 
-def begin(grant: Grant, availability: Availability, bridge: Bridge | None = None) -> Turn:
+def begin(
+    grant: Grant,
+    availability: Availability,
+    bridge: Bridge | None = None,
+    *,
+    awaiting: frozenset[str] = frozenset(),
+    direct: frozenset[str] = frozenset(),
+) -> Turn:
     """A turn that shows all that was granted and can work now."""
     failures = availability.failures(grant.checked)
     unavailable = failures.unavailable
@@ -151,7 +158,9 @@ def begin(grant: Grant, availability: Availability, bridge: Bridge | None = None
         names,
         bridge,
         shown=grant.shown,
+        awaiting=awaiting,
         failing=failures.failing,
+        direct=direct,
     )
 
 
