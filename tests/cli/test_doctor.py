@@ -199,6 +199,19 @@ def test_a_gateway_beyond_this_machine_is_told_of(toolfold: Toolfold) -> None:
     assert "other machines, with 1 token" in found(toolfold("doctor", "--json"), "gateway", "warn")[0]
 
 
+def test_who_needs_a_token_at_the_gateway_is_reported(toolfold: Toolfold) -> None:
+    assert "need no token until one is made" in "".join(found(toolfold("doctor", "--json"), "gateway", "ok"))
+    toolfold("token", "add", "laptop")
+    assert "every client needs a token (1 token)" in "".join(
+        found(toolfold("doctor", "--json"), "gateway", "ok")
+    )
+    setting("gateway.allow_anonymous", True)
+    assert "gateway.allow_anonymous" in found(toolfold("doctor", "--json"), "gateway", "warn")[0]
+    setting("gateway.allow_anonymous", False)
+    toolfold("token", "revoke", "laptop")
+    assert "nobody has one" in found(toolfold("doctor", "--json"), "gateway", "warn")[0]
+
+
 def test_a_sandbox_is_recommended_where_it_can_run(
     toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

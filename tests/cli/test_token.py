@@ -29,3 +29,10 @@ def test_a_revoked_client_is_gone_and_a_stranger_cannot_be_revoked(toolfold: Too
     done = toolfold("token", "revoke", "laptop")
     assert done.code == 4
     assert "nobody called laptop" in done.err
+
+
+def test_the_first_token_says_that_every_client_needs_one(toolfold: Toolfold) -> None:
+    assert "every client of `toolfold serve` needs a token" in toolfold("token", "add", "laptop").err
+    assert "every client" not in toolfold("token", "add", "desktop").err
+    assert "last token" not in toolfold("token", "revoke", "desktop").err
+    assert "Clients still need one" in toolfold("token", "revoke", "laptop").err

@@ -62,12 +62,12 @@ class Served:
 
 @contextmanager
 def serving(home: Path, servers: dict[str, Any], **overrides: Any) -> Iterator[Served]:
-    """A gateway in front of these servers."""
+    """A gateway in front of these servers, which takes clients with and without a token."""
     settings = {"mcp.servers": servers, "mcp.wait_seconds": 60.0, **overrides}
     config = load_config(overrides=settings, env={"TOOLFOLD_HOME": str(home), "PATH": "/usr/bin:/bin"})
     tokens = Tokens(home / "tokens.json")
     with open_runtime(config, behind_gateway=True) as runtime, _listening() as listening:
-        guard = door("127.0.0.1", tokens, toolsets=None, hosts=(), origins=())
+        guard = door("127.0.0.1", tokens, toolsets=None, hosts=(), origins=(), allow_anonymous=True)
         server = uvicorn.Server(uvicorn.Config(app(runtime, guard), log_level="error", lifespan="on"))
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()

@@ -6,12 +6,14 @@ import contextlib
 import json
 import resource
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.gateway.gateway_process import GatewayProcess, gateway_process
+from tests.gateway.gateway_process import GatewayProcess, environment, gateway_process
 from tests.gateway.harness import PATIENCE, until
 from tests.gateway.test_attacks import HELLO
 from toolfold.gateway import http_connections
@@ -116,6 +118,14 @@ def test_a_listening_socket_detects_vanished_peers() -> None:
                 if hasattr(socket, "TCP_USER_TIMEOUT"):
                     limit = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
                     assert limit == http_connections.PEER_TIMEOUT_S * 1_000
+
+
+def test_a_running_gateway_notices_the_first_token(tmp_path: Path) -> None:
+    with gateway_process(tmp_path) as gateway:
+        assert b" 200 " in initialize(gateway)
+        words = [sys.executable, "-m", "toolfold", "token", "add", "first"]
+        subprocess.run(words, env=environment(tmp_path), cwd=tmp_path, check=True, capture_output=True)
+        assert b" 401 " in initialize(gateway)
 
 
 @contextlib.contextmanager

@@ -53,7 +53,12 @@ def tokens(tmp_path: Path) -> Tokens:
 
 def local(tokens: Tokens, **more: Any) -> Door:
     return door(
-        "127.0.0.1", tokens, toolsets=None, hosts=more.get("hosts", ()), origins=more.get("origins", ())
+        "127.0.0.1",
+        tokens,
+        toolsets=None,
+        hosts=more.get("hosts", ()),
+        origins=more.get("origins", ()),
+        allow_anonymous=more.get("allow_anonymous", False),
     )
 
 
@@ -114,6 +119,50 @@ def test_a_token_goes_no_further_than_the_door(tokens: Tokens) -> None:
     assert status == 200
     assert inside.scopes[0][CLIENT] == Client("bob", ("mcp-x",), inside.scopes[0][CLIENT].created)
     assert token not in repr(inside.scopes[0])
+
+
+def test_once_a_token_exists_every_client_needs_one(tokens: Tokens) -> None:
+    at = local(tokens)
+    assert knock(at, LOCAL)[0] == 200
+    token = tokens.add("narrow", ["mcp-git"])
+    status, inside, said = knock(at, LOCAL)
+    assert (status, inside.scopes) == (401, [])
+    assert "A token is needed" in said["error"]
+    assert knock(at, {**LOCAL, "authorization": f"Bearer {token}"})[0] == 200
+
+
+def test_revoking_the_last_token_lets_nobody_in_without_one(tokens: Tokens) -> None:
+    tokens.add("narrow")
+    tokens.revoke("narrow")
+    assert knock(local(tokens), LOCAL)[0] == 401
+
+
+def test_anonymous_clients_are_let_in_beside_tokens_where_that_is_allowed(tokens: Tokens) -> None:
+    tokens.add("narrow")
+    at = local(tokens, allow_anonymous=True)
+    assert knock(at, LOCAL)[0] == 200
+    assert knock(at, {**LOCAL, "authorization": "Bearer wrong"})[0] == 401
+
+
+def test_a_stream_without_a_token_says_no_more_once_one_is_needed(tokens: Tokens) -> None:
+    sent: list[Any] = []
+
+    async def stream(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"before", "more_body": True})
+        tokens.add("first")
+        await send({"type": "http.response.body", "body": b"after", "more_body": True})
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    raw = [(name.encode(), value.encode()) for name, value in LOCAL.items()]
+
+    async def enter() -> None:
+        await guarded(stream, local(tokens))({"type": "http", "headers": raw}, None, send)
+
+    asyncio.run(enter())
+    assert [each.get("body") for each in sent] == [None, b"before", b""]
 
 
 def test_beyond_loopback_nobody_is_let_in_without_a_token(tokens: Tokens) -> None:

@@ -179,9 +179,19 @@ def _require_address(options: _Options) -> None:
         warn("a gateway beyond this machine wants a token: `toolfold token add NAME`, then --token-env")
 
 
+def _warn_of_missing_token(config: Config, options: _Options) -> None:
+    from toolfold.gateway.tokens import Tokens
+
+    if not options.url or options.token_variable or config.gateway.allow_anonymous:
+        return
+    if Tokens(config.paths.state_dir / "gateway" / "tokens.json").are_in_use():
+        warn("clients of the gateway need a token: `toolfold token add NAME`, then --token-env")
+
+
 def _connect(invocation: Invocation, config: Config, steps: Steps, file: Path, options: _Options) -> int:
     from toolfold.connecting import changed, entry_of, opened, opened_again
 
+    _warn_of_missing_token(config, options)
     title = CLIENTS[options.client].title
     way = _way(invocation, config, options)
     original = opened(options.client, file)

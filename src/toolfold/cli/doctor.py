@@ -285,15 +285,19 @@ def _gateway(config: Config) -> Iterator[Finding]:
     from toolfold.gateway.web import is_loopback
 
     host, port = config.gateway.host, config.gateway.port
-    if is_loopback(host):
-        yield Finding(
-            "ok", "gateway", f"`toolfold serve` listens on {host}, port {port}, for this machine alone"
-        )
-        return
     try:
-        tokens = len(Tokens(config.paths.state_dir / "gateway" / "tokens.json").all())
+        found = Tokens(config.paths.state_dir / "gateway" / "tokens.json")
+        tokens = len(found.all())
     except ConfigError as error:
         yield Finding("fail", "gateway", str(error))
+        return
+    if is_loopback(host):
+        what = f"`toolfold serve` listens on {host}, port {port}, for this machine alone"
+        yield Finding("ok", "gateway", what)
+        if found.are_in_use():
+            yield _who_needs_a_token(tokens, config.gateway.allow_anonymous)
+        else:
+            yield Finding("ok", "gateway", "clients of this machine need no token until one is made")
         return
     what = f"{host} can be reached from other machines"
     if tokens:
@@ -301,6 +305,16 @@ def _gateway(config: Config) -> Iterator[Finding]:
         yield Finding("warn", "gateway", f"{what}, with {counted(tokens, 'token')}", advice)
     else:
         yield Finding("fail", "gateway", f"{what}, and nobody has a token", "toolfold token add NAME")
+
+
+def _who_needs_a_token(tokens: int, allow_anonymous: bool) -> Finding:
+    if allow_anonymous:
+        what = "a client that omits its token may use more than a narrow one grants (gateway.allow_anonymous)"
+        return Finding("warn", "gateway", what, "toolfold config unset gateway.allow_anonymous")
+    if not tokens:
+        what = "every client needs a token, and nobody has one"
+        return Finding("warn", "gateway", what, "toolfold token add NAME")
+    return Finding("ok", "gateway", f"every client needs a token ({counted(tokens, 'token')})")
 
 
 def _approval(config: Config) -> Iterator[Finding]:

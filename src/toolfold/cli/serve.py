@@ -123,8 +123,15 @@ async def _serve_http(
     host, port = listening.getsockname()[:2]
     tokens = Tokens(config.paths.state_dir / "gateway" / "tokens.json")
     settings = config.gateway
-    guard = door(host, tokens, toolsets=toolsets, hosts=settings.hosts, origins=settings.origins)
-    needs_token = guard.everybody is None
+    guard = door(
+        host,
+        tokens,
+        toolsets=toolsets,
+        hosts=settings.hosts,
+        origins=settings.origins,
+        allow_anonymous=settings.allow_anonymous,
+    )
+    needs_token = guard.requires_token
     AcceptErrors().install(asyncio.get_running_loop())
     server = _server(app(runtime, guard), lambda: _tell(runtime, host, port, needs_token=needs_token))
     await server.serve([listening])

@@ -31,10 +31,14 @@ def add(invocation: Invocation, name: str, toolsets: tuple[str, ...]) -> None:
     """Make a token for a client. It is shown once."""
     if toolsets:
         _require_known(invocation, toolsets)
-    token = _tokens(invocation).add(name, toolsets or None)
+    tokens = _tokens(invocation)
+    is_first = not tokens.are_in_use()
+    token = tokens.add(name, toolsets or None)
     note(f"The token of {plain(name)}, which cannot be shown again:")
     out(token)
     note(f"Clients send it as `Authorization: Bearer {token[:6]}…`.")
+    if is_first:
+        note("Now every client of `toolfold serve` needs a token, unless gateway.allow_anonymous is set.")
 
 
 def _require_known(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
@@ -76,12 +80,15 @@ def listed(invocation: Invocation, as_json_: bool) -> None:
 @click.pass_context
 def revoke(ctx: click.Context, name: str) -> None:
     """Revoke a client's token: its next request is refused."""
-    if not _tokens(ctx.obj).revoke(name):
+    tokens = _tokens(ctx.obj)
+    if not tokens.revoke(name):
         note(
             f"[red]error:[/red] nobody called {plain(name)} has a token. `toolfold token list` shows who has."
         )
         ctx.exit(NOT_FOUND)
     out(f"{plain(name)} is let in no more")
+    if not tokens.all():
+        note("That was the last token. Clients still need one, unless gateway.allow_anonymous is set.")
 
 
 def _tokens(invocation: Invocation) -> Tokens:

@@ -15,6 +15,11 @@ class Gateway(Section):
         description="What clients without a token may use; null for all but files and the terminal.",
         json_schema_extra=THE_USERS_ALONE,
     )
+    allow_anonymous: bool = Field(
+        default=False,
+        description="Whether programs of this machine may come without a token although there are tokens.",
+        json_schema_extra=THE_USERS_ALONE,
+    )
     host: Text = Field(
         default="127.0.0.1",
         description="The address `toolfold serve` listens on; beyond this machine clients need tokens.",

@@ -79,6 +79,16 @@ class Tokens:
         """Everybody who is let in, by name."""
         return [_client(name, each) for name, each in sorted(self._load().items())]
 
+    def are_in_use(self) -> bool:
+        """Whether a token was ever made here. Revoking the last one does not let everybody in again."""
+        try:
+            self._file.stat()
+        except FileNotFoundError:
+            return False
+        except OSError:  # it is there, whatever keeps us from it
+            return True
+        return True
+
     def find(self, token: str) -> Client | None:
         """Whose token this is. A token that was revoked a moment ago is nobody's."""
         return self._by_hash().get(_hashed(token))

@@ -1,8 +1,9 @@
 """The gateway for many clients: Streamable HTTP, with its door.
 
 The door looks at every request before the protocol does: where it claims to come from, where it meant to
-go, and whose token it brings. On loopback a client may come without a token; beyond it, nobody may. What a
-client brought to the door goes no further: no server behind ever sees it.
+go, and whose token it brings. On loopback a client may come without a token as long as none was made, or
+where that is allowed; beyond it, nobody may. What a client brought to the door goes no further: no server
+behind ever sees it.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class Door:
 
     tokens: Tokens
     everybody: Client | None
-    """Who somebody without a token is; None where nobody is let in without."""
+    """Who somebody without a token is; None where nobody is ever let in without."""
+    allow_anonymous: bool = False
+    """Whether somebody without a token is let in although tokens exist."""
     hosts: frozenset[str] = frozenset()
     """Names of this machine beyond loopback, as they may stand in `Host`, without a port."""
     origins: frozenset[str] = frozenset()
@@ -68,11 +71,16 @@ class Door:
             )
         return None
 
+    @property
+    def requires_token(self) -> bool:
+        """Whether every client needs a token now. A client could otherwise omit one that grants little."""
+        return self.everybody is None or (not self.allow_anonymous and self.tokens.are_in_use())
+
     def who(self, headers: MutableMapping[str, str]) -> Client | None:
         """Who is asking; None for somebody who is not let in. A token that is wrong is worse than none."""
         given = headers.get("authorization")
         if given is None:
-            return self.everybody
+            return None if self.requires_token else self.everybody
         scheme, _, token = given.partition(" ")
         return self.tokens.find(token.strip()) if scheme.lower() == "bearer" else None
 
@@ -124,9 +132,10 @@ def _headers(scope: Scope) -> dict[str, str] | None:
 
 
 def _while_known(door: Door, headers: dict[str, str], send: Send) -> Send:
-    """Say no more to somebody whose token was revoked while an answer or a stream was under way."""
-    if "authorization" not in headers:
-        return send
+    """Say no more to somebody who would not be let in any longer while an answer or a stream is under way.
+
+    A token may be revoked meanwhile, or the first one made, so that every client needs one.
+    """
     is_over = False
 
     async def say(message: MutableMapping[str, Any]) -> None:
@@ -203,12 +212,14 @@ def door(
     toolsets: tuple[str, ...] | None,
     hosts: tuple[str, ...],
     origins: tuple[str, ...],
+    allow_anonymous: bool = False,
 ) -> Door:
     """The door for an address. Raises ConfigError where nobody could be let in."""
     if is_loopback(host):
         return Door(
             tokens=tokens,
             everybody=Client(ANYBODY, toolsets),
+            allow_anonymous=allow_anonymous,
             hosts=frozenset(map(str.lower, hosts)),
             origins=frozenset(origins),
         )
