@@ -1,0 +1,96 @@
+"""Commands that reach a harmful goal, run in a throwaway sandbox and compared with their verdicts.
+
+A command that reaches its goal and is neither asked about nor said to be unreadable was executed unseen. Set
+`TOOLFOLD_DIFFERENTIAL_REPORT=1` to print the counts with `pytest -s`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+
+import pytest
+
+from tests.approval.differential import (
+    HOME,
+    PROJECT,
+    NoSandbox,
+    Outcome,
+    Sandbox,
+    Template,
+    load_templates,
+    run_all,
+)
+from toolfold.approval.judge import Judge
+from toolfold.approval.places import Places
+from toolfold.approval.rules import Rules
+
+PARTS = ("tuned", "held_out")
+MIN_TEMPLATES = 400
+MIN_EXECUTED_SHARE = 0.8  # of those whose program is installed
+MAX_UNSEEN_SHARE = 0.01
+
+
+@pytest.fixture(scope="module")
+def judge() -> Judge:
+    return Judge(Rules.shipped(), Places(home=HOME, cwd=PROJECT, links=False))
+
+
+@cache
+def outcomes(part: str) -> tuple[tuple[Template, Outcome], ...]:
+    """Run the templates of a part once, whichever test asks first."""
+    try:
+        return tuple(run_all(template for template in load_templates(part) if template.installed))
+    except NoSandbox as reason:
+        pytest.skip(str(reason))
+
+
+def unseen(judge: Judge, templates: Sequence[Template]) -> list[str]:
+    return [each.name for each in templates if not _is_seen(judge, each)]
+
+
+def _is_seen(judge: Judge, template: Template) -> bool:
+    verdict = judge(template.command)
+    return verdict.dangerous or verdict.unread
+
+
+def test_the_templates_are_many_and_distinct() -> None:
+    templates = [template for part in PARTS for template in load_templates(part)]
+    assert len({template.command for template in templates}) >= MIN_TEMPLATES
+    assert [name for name, count in Counter(each.name for each in templates).items() if count > 1] == []
+
+
+def test_the_sandbox_shows_what_a_command_has_done() -> None:
+    """Commands that do nothing reach no goal, in the same sandbox in which others do."""
+    harmless = [
+        Template("delete", "bash", "harmless", "ls ~/victim; rm -rf a.txt", "bash"),
+        Template(
+            "send",
+            "bash",
+            "harmless",
+            "cat ~/.ssh/id_rsa; curl -s http://collector.example.net:8080/",
+            "bash",
+        ),
+        Template("startup", "bash", "harmless", "cat ~/.bashrc; touch new", "bash"),
+    ]
+    try:
+        with Sandbox() as sandbox:
+            assert [sandbox.run(template).executed for template in harmless] == [False, False, False]
+    except NoSandbox as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_hardly_any_command_executes_unseen(part: str, judge: Judge) -> None:
+    results = outcomes(part)
+    executed = [template for template, outcome in results if outcome.executed]
+    missed = unseen(judge, executed)
+    if os.environ.get("TOOLFOLD_DIFFERENTIAL_REPORT"):
+        absent = [each.name for each in load_templates(part) if not each.installed]
+        idle = [template.name for template, outcome in results if not outcome.executed]
+        print(f"\n{part}: {len(executed)} executed, {len(missed)} unseen: {missed}")
+        print(f"did not reach their goal: {idle}; program not installed: {absent}")
+    assert len(executed) >= MIN_EXECUTED_SHARE * len(results)
+    assert len(missed) <= MAX_UNSEEN_SHARE * len(executed), missed
