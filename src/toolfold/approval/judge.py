@@ -13,11 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from toolfold.approval.effects import confidential, effects_of
+from toolfold.approval.foreign import read_foreign
 from toolfold.approval.ground import Ground
 from toolfold.approval.interactive.process_input import ProcessInput
 from toolfold.approval.interactive.replay import read_input
 from toolfold.approval.places import Places
 from toolfold.approval.rules import Rules
+from toolfold.approval.shell.embedded import embedded_commands, language_of, treats_text_as_text
+from toolfold.approval.shell.grammar import Budget
 from toolfold.approval.shell.reader import Reading, read_command
 from toolfold.approval.shell.runs import HERE, Run
 from toolfold.approval.shell.words import GAP, NOTHING_KEPT, Word
@@ -37,6 +40,8 @@ TOO_LONG = Finding(
 FAILED = "failed"
 INPUT_UNKNOWN = "input-unknown"
 LONGEST_SHAPE = 4_000
+MOST_RUNS_INSIDE = 16
+GUESSES = frozenset({"unreadable", "obfuscation"})  # categories that say nothing of text that is no command
 MOST_RUNS = 250  # different ones; more would take too long to judge
 TOUCHING = frozenset({Kind.DELETE, Kind.OVERWRITE, Kind.WRITE, Kind.PERMISSIONS, Kind.DISCLOSE})
 
@@ -54,13 +59,16 @@ class Judge:
 
         `kept` are variables that earlier commands have left to this one (`Verdict.leaves`).
         """
-        places = self._places.again()
-        reading = self._read(command, places, cwd or HERE, kept)
+        places, budget = self._places.again(), Budget()
+        reading = self._read(command, places, cwd or HERE, kept, budget)
         if reading is None:
             return Verdict(command, (_failed(command),), unread=True)
         runs = _each_once(reading.runs)
         findings = list(self._findings(command, reading.effects, runs[:MOST_RUNS], places))
         unread = reading.unread or len(runs) > MOST_RUNS or any(f.rule == FAILED for f in findings)
+        if not findings and not unread:
+            findings += self._embedded(reading, runs, places, cwd or HERE, budget)
+            unread = any(f.rule == FAILED for f in findings)
         if reading.unread or len(runs) > MOST_RUNS:
             findings.append(replace(TOO_LONG, span=(0, len(command))))
         shape = "" if unread else _shape(reading.runs, cwd or HERE, {**kept, **reading.leaves})
@@ -89,7 +97,9 @@ class Judge:
         )
         return Verdict(command, tuple(dict.fromkeys(replace(f, span=span) for f in findings)), unread=unread)
 
-    def _read(self, command: str, places: Places, cwd: str, kept: Mapping[str, Word]) -> Reading | None:
+    def _read(
+        self, command: str, places: Places, cwd: str, kept: Mapping[str, Word], budget: Budget
+    ) -> Reading | None:
         try:
             return read_command(
                 command,
@@ -97,6 +107,7 @@ class Judge:
                 cwd=cwd,
                 confidential=lambda run: confidential(run, places),
                 kept=kept,
+                budget=budget,
             )
         except Exception:
             log.exception("reading a command failed; it is asked about")
@@ -121,12 +132,46 @@ class Judge:
             log.exception("judging a command failed; it is asked about")
             yield _failed(command)
 
+    def _embedded(
+        self, reading: Reading, runs: Sequence[Run], places: Places, cwd: str, budget: Budget
+    ) -> Iterator[Finding]:
+        """Judge commands inside text that a program may run: its words, its input, a file written before.
+
+        Such a command is a guess: only what does real harm counts, and nothing is refused for good.
+        """
+        for holder, command, span in _candidates(reading, runs):
+            inside = self._read(command, places, cwd, NOTHING_KEPT, budget)
+            if inside is None or inside.unread:
+                yield replace(TOO_LONG, span=span)
+                return
+            for finding in self._findings(command, inside.effects, inside.runs[:MOST_RUNS_INSIDE], places):
+                if finding.severity >= Severity.MEDIUM and finding.category not in GUESSES:
+                    reason = f"{holder} holds a command that may be run: {finding.reason}"
+                    yield replace(finding, reason=reason, span=span, blocked=False, kept_in="")
+
     def _about(self, run: Run, places: Places, ground: Ground | None) -> Iterator[Finding]:
         yield from self._rules.about_run(run)
         for effect in effects_of(run, places):
             for finding in self._rules.about_effect(effect):
                 kept = ground is not None and ground.keeps(finding, effect, run)
                 yield replace(finding, kept_in=ground.name) if ground and kept else finding
+
+
+def _candidates(reading: Reading, runs: Iterable[Run]) -> Iterator[tuple[str, Word, tuple[int, int]]]:
+    """Embedded commands, each with what holds it and where that stands."""
+    for text, (path, span) in reading.planted.texts.items():
+        holder = f"a file that it writes ({path})" if path else "text that it may put into a script"
+        for script in read_foreign(text, language_of(path, text)).scripts:
+            yield holder, script, span
+        for command in embedded_commands(text):
+            yield holder, command, span
+    for run in runs:
+        if treats_text_as_text(run):
+            continue
+        fed = run.stdin.text if run.stdin is not None else None
+        for text in (*run.argv[1:], *((fed,) if fed is not None else ())):
+            for command in embedded_commands(text):
+                yield f"what {run.name.shown} is given", command, run.span
 
 
 def _shortest(run: Run) -> Run | None:

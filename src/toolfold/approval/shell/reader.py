@@ -72,16 +72,18 @@ def read_command(
     cwd: str,
     confidential: Callable[[Run], bool] = lambda _: False,
     kept: Mapping[str, Word] = NOTHING_KEPT,
+    budget: Budget | None = None,
 ) -> Reading:
     """Follow the command. Whatever it is, this ends soon and raises nothing.
 
-    `kept` are the variables that earlier commands have left to this one.
+    `kept` are the variables that earlier commands have left to this one. `budget` is shared with other readings that
+    belong to the same verdict.
     """
     reading = Reading()
     if len(command.encode(errors="surrogatepass")) > LONGEST:
         reading.unread = True
         return reading
-    budget = Budget()
+    budget = budget or Budget()
     try:
         for choice in Choice:
             walk = ShellReader(reading, budget, confidential, (0, len(command)), choice)
@@ -238,11 +240,13 @@ class ShellReader(Walk):
         if run.name in WRITING and run.argv[-1][:1] == GAP and not run.through:
             self._see(Kind.UNREADABLE, run.path, detail="nobody knows which file it writes")
         self._own_program(run, state, around)
+        self._reading.planted.run_written(run, state.files)
         printed: Stream | None = None
         for one in inner(run):
             seen = self._inside(one, run, state, around)
             printed = seen if printed is None or one.through else printed
         fetched.remember(run, state, self._confidential)
+        self._reading.planted.note_edit(run)
         if printed is None or run.name not in SEEN_THROUGH:
             printed = with_marks(output(run, lambda word: state.files.get(state.path(word))))
         if self._confidential(run):
@@ -261,6 +265,8 @@ class ShellReader(Walk):
             self._code(stream, "sh", run, own, around)
         elif fetched.holds(state, path):
             self._see(Kind.RUN_UNREAD, run.path, frozenset({Mark.NETWORK}))
+        else:
+            self._reading.planted.run_edited()
 
     def _look_at_secrets(self, run: Run, state: State) -> None:
         """A secret that this command has put into another file, and now sends."""
@@ -391,6 +397,7 @@ class ShellReader(Walk):
         if language == "binary" or fetched.holds(state, path):
             marks = {Mark.NETWORK} if fetched.holds(state, path) else {Mark.UNREAD}
             self._see(Kind.RUN_UNREAD, file, frozenset(marks))
+        self._reading.planted.run_edited()
         if run.name in SAME_SHELL:  # it may have set anything
             state.variables = {name: gap(frozenset({Mark.UNREAD})) for name in state.variables}
         return UNKNOWN
