@@ -166,10 +166,11 @@ def _candidates(reading: Reading, runs: Iterable[Run]) -> Iterator[tuple[str, Wo
         for command in embedded_commands(text):
             yield holder, command, span
     for run in runs:
-        if treats_text_as_text(run):
-            continue
-        fed = run.stdin.text if run.stdin is not None else None
-        for text in (*run.argv[1:], *((fed,) if fed is not None else ())):
+        texts = list(run.assigned.values())
+        if not treats_text_as_text(run):
+            texts += run.argv[1:]
+            texts += [run.stdin.text] if run.stdin is not None and run.stdin.text is not None else []
+        for text in texts:
             for command in embedded_commands(text):
                 yield f"what {run.name.shown} is given", command, run.span
 

@@ -16,8 +16,11 @@ __all__ = ["OUTPUTS"]
 _OUTPUTS: dict[str, frozenset[str]] = {
     **dict.fromkeys(names("sort iconv pandoc strace ltrace time gpg gpg2 age aria2c"), names("-o --output")),
     **dict.fromkeys(names("gcc g++ cc c++ clang clang++ ld as tcc rustc go ar dot"), names("-o")),
-    "wget": names("-O --output-document -o --output-file -a --append-output"),
-    "curl": names("-o --output -D --dump-header -c --cookie-jar --trace --trace-ascii --stderr"),
+    "wget": names("-O --output-document -o --output-file -a --append-output --save-cookies --hsts-file --warc-file"),
+    "curl": names(
+        "-o --output -D --dump-header -c --cookie-jar --trace --trace-ascii --stderr --etag-save --hsts --alt-svc "
+        "--libcurl"
+    ),
     "shuf": names("-o --output"),
     "ssh": names("-E"),
     "tcpdump": names("-w"),
@@ -65,6 +68,17 @@ def _outputs(scene: Scene) -> Iterator[Effect]:
             yield scene.write(path, *_fetched(name))
     if _keeps_names(name, options):
         yield scene.write(directory or Word("."), *_fetched(name), kind=Kind.WRITE)
+        for file in _remote_names(options):
+            yield scene.write(Word(f"{directory or '.'}/{file}"), *_fetched(name), kind=Kind.WRITE)
+
+
+def _remote_names(options: Options) -> Iterator[str]:
+    """The last part of each address, which is the name of the file that is made."""
+    for url in options.operands[:32]:
+        path = url.partition("://")[2].partition("?")[0]
+        file = path.rpartition("/")[2]
+        if file:
+            yield file
 
 
 def _keeps_names(name: str, options: Options) -> bool:

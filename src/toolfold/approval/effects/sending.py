@@ -56,6 +56,7 @@ _KEPT_AFAR = re.compile(
     r"(?:sftp|ssh|s3|b2|gs|azure|rest|swift|rclone|ftp|http|https|webdavs?|scp|par2\+\w+):\S|[^/]+@[^/]+:"
 )
 _FILE = re.compile("(?:FILE|OPEN|GOPEN|CREATE):", re.IGNORECASE)
+_BARE_FILE = re.compile("(?:[~.]{0,2}/|[\\w-]+/)[^:]*(?:,|\\Z)")
 _METADATA = re.compile(
     r"169\.254\.169\.254|169\.254\.170\.2|100\.100\.100\.200|metadata\.google\.internal|metadata\.azure|"
     r"fd00:ec2::254|::ffff:a9fe:a9fe|(?:^|//)(?:2852039166|0xa9fea9fe|0xa9\.0xfe|0251\.0376|169\.254\.43518)",
@@ -139,6 +140,7 @@ def files_sent(scene: Scene) -> Iterator[Word]:
         yield from (
             Word(word.partition(":")[2].partition(",")[0]) for word in run.argv[1:] if _FILE.match(word)
         )
+        yield from (Word(word.partition(",")[0]) for word in run.argv[1:] if _BARE_FILE.match(word))
         yield Word("-")
     elif name in _PIPES_OUT or (name == "openssl" and run.argv[1:2] == ("s_client",)):
         yield Word("-")

@@ -144,6 +144,11 @@ _VIM_LANGUAGES = {
     **dict.fromkeys(("ruby", "rub", "rubydo"), "ruby"),
     "tcl": "tcl",
 }
+# Options that are programs.
+_VIM_PROGRAM = re.compile(
+    r"(?:grepprg|gp|makeprg|mp|equalprg|ep|formatprg|fp|keywordprg|kp|shell|sh|cscopeprg|printexpr)"
+    r"\s*=\s*[\"']?((?:\\.|[^\s\"'\\])(?:\\.|[^\"'\\\s])*)"
+)
 _VIM_SHELLS = frozenset({"system", "systemlist", "job_start", "termopen", "jobstart", "term_start"})
 
 
@@ -178,6 +183,8 @@ def _vim_command(line: str, found: Found, others: list[tuple[str, str]], depth: 
         found.append(argument) if argument.startswith(">>") else found.overwrite(argument.lstrip("+ "))
     elif name in ("ter", "term", "terminal", "grep", "make", "mak", "lgrep") and argument and name[0] == "t":
         found.script(argument.lstrip("+ "))
+    elif name in ("se", "set", "setl", "setlocal", "let") and (option := _VIM_PROGRAM.search(command)):
+        found.script(f"{option[1].replace(chr(92), '')} {GAP}")
     elif name in ("exe", "execute", "norm", "normal", "g", "global", "v", "windo", "bufdo", "argdo"):
         _vim_nested(name, argument, found, others, depth)
     _vim_functions(command, found)

@@ -252,6 +252,8 @@ class _Reader(Names):
                     self._code(code)
         elif name in ("getattr", "__import__", "importlib.import_module"):
             self._reaches(node, name)
+        elif name in ("urllib.request.urlretrieve", "urlretrieve", "wget.download") and len(node.args) > 1:
+            self.found.command("curl", "-o", self.text(node.args[1]) or GAP, first or GAP)
         elif name == "os.chdir" and first is not None:
             self.found.folder = first
         elif name in ("os.chmod", "os.lchmod", "os.chown", "os.kill", "os.killpg", "os.truncate"):

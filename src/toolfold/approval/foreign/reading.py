@@ -14,6 +14,7 @@ from toolfold.approval.foreign.python import NotPython, read_python
 from toolfold.approval.foreign.scripts import read_calls
 from toolfold.approval.foreign.sql import read_sql
 from toolfold.approval.foreign.tools import (
+    read_cmake,
     read_crontab,
     read_dc,
     read_debugger,
@@ -44,6 +45,7 @@ _READERS: Mapping[str, Callable[[str], Foreign]] = MappingProxyType(
         "make": read_make,
         "make-value": read_make_value,
         "crontab": read_crontab,
+        "cmake": read_cmake,
         "mongo": read_mongo,
         "lftp": read_transfer,
         "sftp": read_transfer,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
-from toolfold.approval.foreign.nouns import Foreign, Found
+from toolfold.approval.foreign.nouns import SHELLS, Foreign, Found
 from toolfold.approval.foreign.scripts import Calls
 from toolfold.approval.shell.words import GAP
 from toolfold.approval.verdict import Kind
 
 __all__ = [
+    "read_cmake",
     "read_crontab",
     "read_dc",
     "read_debugger",
@@ -60,8 +61,37 @@ def read_make_value(code: str) -> Foreign:
     found = Found()
     for match in _SHELL_CALL.finditer(code):
         found.script(match[1])
-    if " " in code.strip() and not found.scripts:
+    if found.scripts:
+        return found.foreign
+    if " " in code.strip():
         found.script(code)
+    elif code.strip().rpartition("/")[2] not in SHELLS:
+        found.script(f"{code} {GAP}")  # the recipes are given to it
+    return found.foreign
+
+
+_CMAKE_CALL = re.compile(r"\b(execute_process|file|exec_program)\s*\(([^()]*)\)", re.IGNORECASE)
+_CMAKE_VARIABLE = re.compile(r"\$\{[^{}]*\}")
+_CMAKE_COMMAND = re.compile(
+    r"\bCOMMAND\s+(.*?)(?=\b(?:COMMAND|WORKING_DIRECTORY|TIMEOUT|RESULT_VARIABLE|RESULTS_VARIABLE|OUTPUT_VARIABLE"
+    r"|ERROR_VARIABLE|INPUT_FILE|OUTPUT_FILE|ERROR_FILE|OUTPUT_QUIET|ERROR_QUIET|COMMAND_ECHO|ENCODING)\b|\Z)",
+    re.DOTALL,
+)
+
+
+def read_cmake(code: str) -> Foreign:
+    """CMake: programs that run while a file is read, and files that are deleted."""
+    found = Found()
+    for call in _CMAKE_CALL.finditer(code):
+        words = _CMAKE_VARIABLE.sub(GAP, " ".join(call[2].split()))
+        if call[1].lower() == "execute_process":
+            for given in _CMAKE_COMMAND.finditer(words):
+                found.script(given[1])
+        elif call[1].lower() == "exec_program":
+            found.script(words)
+        elif words.upper().startswith("REMOVE"):
+            how = "-rf" if words.upper().startswith("REMOVE_RECURSE") else "-f"
+            found.script(f"rm {how} {words.partition(' ')[2]}")
     return found.foreign
 
 

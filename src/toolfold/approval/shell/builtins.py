@@ -120,6 +120,10 @@ def _hash(run: Run, state: State) -> None:
     words = run.argv
     if len(words) >= 4 and words[1] == "-p":
         state.programs[words[3]] = Word(words[2].rpartition("/")[2])
+    for word in words[1:]:  # zsh
+        name, equals, path = word.partition("=")
+        if equals and name:
+            state.programs[name] = Word(path.rpartition("/")[2])
 
 
 def _export(run: Run, state: State) -> None:

@@ -37,13 +37,14 @@ _TEXT_PROGRAMS = names(
     "sdiff colordiff jq yq gron ls ll stat file touch mkdir cd pushd popd read test [ [[ : true false export declare "
     "typeset local readonly set unset logger wall write notify-send say espeak figlet cowsay man info tldr cheat "
     "apropos whatis which type git gh glab hub svn hg jj curl wget http https xh httpie mail mailx mutt sendmail "
-    "python pypy ipython node deno bun perl ruby php lua tclsh expect osascript R Rscript julia sed awk gawk mawk nawk "
+    "osascript R Rscript sed awk gawk mawk nawk toolfold "
     "ed vi vim nvim nano emacs code psql mysql mariadb mongosh redis-cli duckdb docker podman nerdctl kubectl oc ssh "
     "claude codex aider gemini llm ollama todo jrnl basename dirname realpath xclip pbcopy wl-copy column fold fmt "
     "nl rev tee sponge date sleep seq yes expr bc let alias trap history sh bash zsh dash ksh fish rbash pwsh "
     "zenity dialog whiptail kdialog rofi dmenu fzf envsubst base64 md5sum sha256sum xxd od hexdump strings gpg pass "
     "aws gcloud az terraform helm slack shellcheck explainshell npm pnpm yarn pip uv cargo go pytest jest vitest"
 )
+_INTERPRETERS = names("python pypy ipython node deno bun perl ruby php lua tclsh expect julia")
 # Of these, some run nothing of a file; all the others may run or load a file that was just written.
 _RUNS_NO_FILE = names(
     "echo printf cat tac head tail less more bat grep egrep fgrep zgrep rg ag ack cut sort uniq tr wc diff cmp comm "
@@ -53,8 +54,8 @@ _RUNS_NO_FILE = names(
     "base64 md5sum sha1sum sha256sum sha512sum xxd od hexdump strings gpg envsubst shellcheck shfmt ruff black mypy "
     "flake8 isort prettier yamllint markdownlint hadolint gh glab hub code nano docker podman nerdctl kubectl oc helm "
     "aws gcloud az terraform psql mysql mariadb redis-cli curl wget kill wait return exit break continue shift du df "
-    "ps id whoami hostname uname env printenv pwd tar zip gzip gunzip unzip xz split csplit install dd sed awk gawk "
-    "mawk paste join tput clear open xdg-open pbcopy xclip sqlite3"
+    "ps id whoami hostname uname env printenv pwd tar zip gzip gunzip unzip xz split csplit install dd sed paste "
+    "join tput clear open xdg-open pbcopy xclip"
 )
 _DOCUMENTS = (".md", ".rst", ".adoc", ".html", ".htm", ".txt", ".tex", ".css", ".svg", ".csv", ".log", ".jsonl")
 _BUILT_ELSEWHERE = re.compile(r"(?:.*/)?(?:(?:Docker|Container)file[\w.-]*|[\w.-]+\.dockerfile)\Z", re.IGNORECASE)
@@ -79,6 +80,13 @@ _LANGUAGES = {
     ".cmake": "cmake",
 }
 _NAMES = {"makefile": "make", "gnumakefile": "make", "cmakelists.txt": "cmake", "rakefile": "ruby"}
+# Ways of an interpreter to call what a string names, to load what was stored, or to run code inside a pattern.
+_INDIRECT = re.compile(
+    r"methodcaller|attrgetter|__getattribute__|__dict__|__globals__|\bvars\(|\bglobals\(|getattr\(|call_user_func"
+    r"|\bFunction\(|Reflect\.|\.(?:call|apply)\(|\bsend\b|public_send|\bmethod\(|instance_eval|class_eval"
+    r"|array_map|array_walk|usort|register_shutdown_function|ReflectionFunction|unserialize|\(\?\??\{|pickle"
+    r"|marshal|Marshal|shelve|yaml\.(?:unsafe_)?load|\bdata:[\w/]+[,;]|\|\s*\Z|new Proxy|constructor\b"
+)
 _SHEBANG = re.compile(r"#!\s*\S*?(?:\benv\s+(?:-\S+\s+)*)?(python|perl|ruby|node|php|lua|tclsh|awk|sed)[\d.]*\b")
 _GIT_CODE = ("-c", "--template", "--exec-path", "--config-env", "--config", "-u", "--upload-pack")
 
@@ -107,11 +115,12 @@ class Planted:
 
     def run_written(self, run: Run, files: dict[str, Stream]) -> None:
         """A program starts that may run a file which the command has written."""
-        if runs_no_file(run):
-            return
+        passive = runs_no_file(run)
         for path, stream in files.items():
             text = stream.text
-            if text is not None and text not in self.texts and _may_be_code(path, text, run):
+            if text is None or text in self.texts or (passive and path.rpartition("/")[2] != run.name):
+                continue
+            if _may_be_code(path, text, run):
                 self.texts[text] = (path, run.span)
 
 
@@ -129,7 +138,12 @@ def runs_no_file(run: Run) -> bool:
 
 
 def treats_text_as_text(run: Run) -> bool:
-    return run.name.rstrip("0123456789.") in _TEXT_PROGRAMS or run.name in _TEXT_PROGRAMS
+    """Whether what such words say is never run, or is read by a reader that knows the language."""
+    name = run.name.rstrip("0123456789.")
+    if name not in _INTERPRETERS:
+        return name in _TEXT_PROGRAMS or run.name in _TEXT_PROGRAMS
+    module = name in ("python", "pypy") and any(word.startswith("-m") for word in run.argv[1:3])
+    return not module and not any(_INDIRECT.search(word[:MAX_TEXT_LENGTH]) for word in run.argv[1:])
 
 
 def _may_be_code(path: str, text: str, run: Run) -> bool:

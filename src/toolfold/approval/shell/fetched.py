@@ -10,6 +10,7 @@ import posixpath
 from collections.abc import Callable
 from dataclasses import replace
 
+from toolfold.approval.names import names
 from toolfold.approval.options import Options
 from toolfold.approval.shell.runs import Run, Stream
 from toolfold.approval.shell.state import State
@@ -87,6 +88,15 @@ def remember(run: Run, state: State, confidential: Callable[[Run], bool]) -> Non
             _clone(run, state)
         case "cp" | "mv" | "install" | "ln":
             _copy(run, state, confidential)
+        case "dd":
+            _copy_raw(run, state)
+        case "openssl" | "gpg" | "gpg2" | "age" if _decodes(run):
+            for file in Options.read(run.argv, names("-out -o --output"), clusters=False).values(
+                "-out", "-o", "--output"
+            ):
+                state.files[state.path(file)] = Stream(None, frozenset({Mark.DECODED}))
+        case "sed" | "perl" | "ruby" | "ed" | "ex" | "vim" | "patch":
+            _forget_edited(run, state)
         case "tee":
             for word in _operands(run):
                 state.files[state.path(word)] = run.stdin or Stream()
@@ -96,6 +106,26 @@ def remember(run: Run, state: State, confidential: Callable[[Run], bool]) -> Non
             _unpack(run, state)
         case "scp" | "rsync" | "sftp" | "ftp" | "aws" | "gsutil":
             _copied_from_afar(run, state)
+
+
+def _copy_raw(run: Run, state: State) -> None:
+    """`dd if=a of=b`: what flows in, or the file that is named, is in the other one then."""
+    given = dict(word.split("=", 1) for word in run.argv[1:] if "=" in word)
+    if "of" in given:
+        source = state.files.get(state.path(Word(given["if"]))) if "if" in given else run.stdin
+        state.files[state.path(Word(given["of"]))] = source or Stream()
+
+
+def _decodes(run: Run) -> bool:
+    return any(word in ("-d", "-D", "--decrypt", "-decrypt") for word in run.argv[1:])
+
+
+def _forget_edited(run: Run, state: State) -> None:
+    """A file that an editor may have changed has no known text any more; where it came from still counts."""
+    for word in run.argv[1:]:
+        stream = state.files.get(state.path(word))
+        if stream is not None and stream.text is not None and not stream.marks:
+            del state.files[state.path(word)]
 
 
 def _operands(run: Run) -> list[Word]:

@@ -15,8 +15,9 @@ from types import MappingProxyType
 from toolfold.approval.foreign import read_foreign
 from toolfold.approval.shell import fetched
 from toolfold.approval.shell.builtins import BUILTINS
+from toolfold.approval.shell.configs import with_configured_options
 from toolfold.approval.shell.expansion import Expansion
-from toolfold.approval.shell.grammar import DECLARES, Budget, TooMuch
+from toolfold.approval.shell.grammar import DECLARES, RESERVED, Budget, TooMuch
 from toolfold.approval.shell.inner import Inner, inner
 from toolfold.approval.shell.outputs import output
 from toolfold.approval.shell.programs import (
@@ -190,6 +191,7 @@ class ShellReader(Walk):
         name = program(argv[0], state)
         if name == "env":
             argv = env_words(argv)
+        argv = with_configured_options(name, argv, assigned or {}, self._known_file(state, around))
         argv = (argv[0], *(state.linked(word, itself=name not in DELETING) for word in argv[1:]))
         run = Run(
             argv=(name, *argv[1:]),
@@ -208,6 +210,8 @@ class ShellReader(Walk):
             self._see(Kind.UNREADABLE, detail="a function is handed over by the environment")
         if any(GIVEN_SUBSCRIPT.search(word) for word in argv[1:]):
             self._see(Kind.UNREADABLE, detail="whatever evaluates it as a number runs it")
+        if name == "alias":
+            self._look_at_aliases(argv[1:], state, around)
         if name == "let":
             for word in argv[1:]:
                 self._expansion(state, around).number(word.typed)
@@ -217,6 +221,20 @@ class ShellReader(Walk):
         if name in NAMING and any(SUBSCRIPT.search(word) for word in argv[1:]):
             self._see(Kind.UNREADABLE, detail="text is evaluated as a name, and would be run")
         return self._start(run, around, state)
+
+    def _look_at_aliases(self, words: Sequence[Word], state: State, around: Around) -> None:
+        """Aliases that change the grammar itself, or (in zsh) stand for words anywhere in a command."""
+        anywhere = any(word.startswith("-") and set(word) & {"s", "g"} for word in words)
+        for word in words:
+            name, equals, text = word.partition("=")
+            if equals and RESERVED.match(f"{name} "):
+                self._see(Kind.UNREADABLE, word, detail="an alias takes the place of a word of the shell's grammar")
+            elif equals and anywhere:
+                self.text(Word(text.lstrip("; ")), state.copy(), replace(around, depth=around.depth + 1))
+
+    def _known_file(self, state: State, around: Around) -> Callable[[Word], Stream | None]:
+        """What is known of a file by its name, where `-` is the input."""
+        return lambda word: around.stdin if word in STANDARD_INPUT else state.files.get(state.path(word))
 
     def _fed(self, run: Run) -> Run:
         """A `read` after another one is given the lines that are left."""
@@ -341,7 +359,7 @@ class ShellReader(Walk):
         if around.depth > DEEPEST_CODE * 2:
             raise TooMuch
         own = state if run.name in SAME_SHELL else state.copy()
-        functions = run.name in ("time", "coproc")
+        functions = run.name in ("time", "coproc", "compgen", "complete")
         return self._invoke(argv, own, around, redirects=run.redirects, functions=functions)
 
     def _typed_code(self, one: Inner, run: Run, state: State, around: Around) -> Stream:
@@ -442,7 +460,10 @@ class ShellReader(Walk):
                 if self._confidential(Run(argv=(CAT, path), path=CAT, cwd=state.cwd)):
                     opened = Stream(None, opened.marks | {Mark.CONFIDENTIAL})
                 return opened
-            return self._script(script, state.copy(), replace(around, background=False))
+            inside = state.copy()
+            printed = self._script(script, inside, replace(around, background=False))
+            state.files |= inside.files
+            return printed
 
         def process(script: Script, writes: bool) -> Word:
             fed = replace(around, stdin=Stream(None, frozenset({Mark.UNREAD}))) if writes else around
@@ -543,6 +564,8 @@ class ShellReader(Walk):
                 continue
             if sign in ("<", "<>") and redirection.descriptor in ("", "0"):
                 stdin = self._opened(text, state)
+            elif sign in ("<", "<>") and redirection.descriptor.isdigit():
+                state.descriptors[redirection.descriptor] = self._opened(text, state)
             elif sign == "<&" and text in state.descriptors:
                 stdin = state.descriptors[text]
             if redirection.descriptor.isdigit() and text.startswith(NETWORK_FILES):

@@ -129,7 +129,10 @@ class Walk(ABC):
             return self._node(statement.node, state, around)
         if around.repeated:
             self._see(Kind.FORK_BOMB, detail="an endless loop starts processes and does not wait for them")
-        return self._node(statement.node, state.copy(), replace(around, background=True))
+        beside = state.copy()
+        printed = self._node(statement.node, beside, replace(around, background=True))
+        state.files |= beside.files
+        return printed
 
     def _node(self, node: Node, state: State, around: Around) -> Stream:
         match node:
@@ -199,6 +202,7 @@ class Walk(ABC):
         self._evaluate(node.words, state, around)
         redirects, stdin = self._redirects(node.redirects, state, around)
         printed = self._script(node.body, inside, replace(around, stdin=stdin))
+        state.files |= inside.files
         if any(redirect.writes for redirect in redirects):
             run = Run(argv=(), redirects=redirects, cwd=state.cwd, through=around.through, span=self._span)
             self._reading.runs.append(run)

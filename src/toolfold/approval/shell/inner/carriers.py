@@ -130,6 +130,37 @@ def _make(run: Run) -> Iterator[Inner]:
             yield Inner(code=as_typed(value), language="make-value", through="make")
 
 
+_CMAKE = spec("-P@cmake -C@cmake -S= -B= -G= -D= -U= -T= -A= --toolchain@cmake --build! --install! --open! --workflow!")
+_CMAKE_TOOLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"remove_directory": ("rm", "-rf"), "remove": ("rm", "-f"), "rm": ("rm",)}
+)
+
+
+def _cmake(run: Run) -> Iterator[Inner]:
+    """`-P script`, and `-E`: a few programs of its own, some of which run others."""
+    words = run.argv[1:]
+    if words[:1] == (Word("-E"),) and len(words) > 1:
+        yield from _cmake_tool(run, words[1], words[2:])
+        return
+    reading = read(words, _CMAKE, stop=False)
+    for name, value in reading.options:
+        if value is not None and name in ("-P", "-C", "--toolchain"):
+            yield from script(run, (value,), "cmake", "")
+        elif value is not None and name == "-D" and "_FILE=" in value:
+            yield from script(run, (Word(value.partition("=")[2]),), "cmake", "")
+
+
+def _cmake_tool(run: Run, tool: Word, words: tuple[Word, ...]) -> Iterator[Inner]:
+    if tool in _CMAKE_TOOLS:
+        yield Inner(argv=(*(Word(word) for word in _CMAKE_TOOLS[tool]), *words), through="cmake")
+    elif tool == "chdir":
+        yield from command(run, words[1:], "cmake")
+    elif tool == "time":
+        yield from command(run, words, "cmake")
+    elif tool == "env":
+        yield from command(run, (Word("env"), *words), "cmake")
+
+
 _LD = spec(
     "--library-path= --inhibit-rpath= --audit@binary --preload@binary --argv0= --list! --verify! "
     "--list-tunables!"
@@ -197,6 +228,7 @@ READERS: Mapping[str, Callable[[Run], Iterator[Inner]]] = MappingProxyType(
         "gmake": _make,
         "bmake": _make,
         "ld.so": _loader,
+        "cmake": _cmake,
         "less": _less,
         "more": _less,
         "most": _less,

@@ -60,6 +60,12 @@ _COMMANDS = frozenset(
         "RUSTC_WRAPPER",
         "RUSTC_WORKSPACE_WRAPPER",
         "CARGO_BUILD_RUSTC_WRAPPER",
+        "RSYNC_CONNECT_PROG",
+        "DPKG_PAGER",
+        "TEXEDIT",
+        "CMAKE_C_COMPILER_LAUNCHER",
+        "CMAKE_CXX_COMPILER_LAUNCHER",
+        "GEM_EDITOR",
     ]
 )
 _PIPED = frozenset({"LESSOPEN", "LESSCLOSE"})

@@ -58,12 +58,31 @@ def _python(run: Run) -> Iterator[Inner]:
 
 def _python_code(run: Run, code: Word | None, arguments: tuple[Word, ...]) -> Iterator[Inner]:
     if code is not None:
-        yield Inner(code=as_typed(code), language="python", arguments=arguments)
+        yield Inner(code=_with_arguments(as_typed(code), arguments), language="python", arguments=arguments)
     elif run.more_operands:
         yield Inner(source="stdin", language="python")
 
 
+_ARGUMENT = re.compile(r"\b(?:sys\.)?argv\[(\d{1,3})\]")
+
+
+def _with_arguments(code: Word, arguments: tuple[Word, ...]) -> Word:
+    """The code with the arguments in the place of `sys.argv[1]`, as far as they are known."""
+
+    def literal(found: re.Match[str]) -> str:
+        place = int(found[1]) - 1
+        known = 0 <= place < len(arguments) and arguments[place].known
+        return repr(str(arguments[place])) if known else found[0]
+
+    return Word(_ARGUMENT.sub(literal, code)) if arguments else code
+
+
 def _python_module(run: Run, module: Word | None, words: tuple[Word, ...]) -> Iterator[Inner]:
+    if module in ("code", "asyncio", "pdb", "ipdb"):
+        yield from standard_input(run, "python")
+    if module in ("pdb", "ipdb"):
+        for command in read(words, spec("-c= --command=")).values("-c", "--command"):
+            yield Inner(code=as_typed(command.lstrip("! ")), language="python")
     if module == "timeit":
         for word in words:
             if word[:1] != "-":

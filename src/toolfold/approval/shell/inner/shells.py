@@ -83,6 +83,36 @@ def _given(run: Run, shell: _Shell) -> Iterator[Inner]:
         yield Inner(source="stdin")
 
 
+_COMPGEN = spec("-W= -C>sh -F= -P= -S= -X= -A= -G= -o=")
+
+
+def _compgen(run: Run) -> Iterator[Inner]:
+    """Completion: the words of -W are expanded, -C is a command, -F a function."""
+    reading = read(run.argv[1:], _COMPGEN, stop=False)
+    for words in reading.values("-W"):
+        if "$" in words or "`" in words:
+            yield Inner(code=Word(f"echo {as_typed(words)}"), through=run.name)
+    for code in reading.values("-C"):
+        yield Inner(code=as_typed(code), through=run.name, more_operands=True)
+    for function in reading.values("-F"):
+        yield Inner(argv=(function,), through=run.name)
+
+
+def _history(run: Run) -> Iterator[Inner]:
+    """A line that is put into the history is there to be run by `fc` or `!`."""
+    if run.argv[1:2] == (Word("-s"),):
+        yield Inner(code=joined(run.argv[2:]), through="history")
+
+
+_FC = spec("-e= -l! -n -r -s -L! -R! -W! -A! -I! -p! -P!")
+
+
+def _fc(run: Run) -> Iterator[Inner]:
+    """`fc` runs a line of the history, which is not known here."""
+    if not read(run.argv[1:], _FC).quits:
+        yield Inner(argv=(UNKNOWN,), through="fc")
+
+
 _NU = spec("-c>sh --commands>sh -e>sh --execute>sh -h! -v! --config= --env-config= --log-level= -t= -I=")
 _OUTSIDE = re.compile(r"(^|[\s|;({])\^(?=[\w./~])")
 
@@ -152,16 +182,8 @@ def _export(run: Run) -> Iterator[Inner]:
 
 
 def _callback(run: Run) -> Iterator[Inner]:
-    """`mapfile -C code`, `complete -C code`, `bind -x '"key": code'`, `fc -e editor`."""
-    options = {
-        "mapfile": "-C",
-        "readarray": "-C",
-        "complete": "-C",
-        "compgen": "-C",
-        "fc": "-e",
-        "bind": "-x",
-    }
-    wanted = options[run.name]
+    """`mapfile -C code`, `bind -x '"key": code'`."""
+    wanted = "-x" if run.name == "bind" else "-C"
     words = run.argv[1:]
     for place, word in enumerate(words[:-1]):
         if word == wanted:
@@ -284,7 +306,10 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         ".": _source,
         "trap": _trap,
         **dict.fromkeys(["export", "declare", "typeset", "readonly", "local", "setenv"], _export),
-        **dict.fromkeys(["mapfile", "readarray", "complete", "compgen", "bind", "fc"], _callback),
+        **dict.fromkeys(["mapfile", "readarray", "bind"], _callback),
+        **dict.fromkeys(["complete", "compgen"], _compgen),
+        "history": _history,
+        "fc": _fc,
         "pwsh": _powershell,
         "powershell": _powershell,
         "pwsh-preview": _powershell,
