@@ -19,8 +19,9 @@ from toolfold.approval.interactive.process_input import ProcessInput
 from toolfold.approval.interactive.replay import read_input
 from toolfold.approval.places import Places
 from toolfold.approval.rules import Rules
-from toolfold.approval.shell.embedded import embedded_commands, language_of, treats_text_as_text
+from toolfold.approval.shell.embedded import calls_indirectly, embedded_commands, language_of, words_that_may_run
 from toolfold.approval.shell.grammar import Budget
+from toolfold.approval.shell.inner import runs_others
 from toolfold.approval.shell.reader import Reading, read_command
 from toolfold.approval.shell.runs import HERE, Run
 from toolfold.approval.shell.words import GAP, NOTHING_KEPT, Word
@@ -41,7 +42,7 @@ FAILED = "failed"
 INPUT_UNKNOWN = "input-unknown"
 LONGEST_SHAPE = 4_000
 MOST_RUNS_INSIDE = 16
-GUESSES = frozenset({"unreadable", "obfuscation"})  # categories that say nothing of text that is no command
+GUESSES = frozenset({"unreadable", "spoof"})  # categories that say nothing of text that is no command
 MOST_RUNS = 250  # different ones; more would take too long to judge
 TOUCHING = frozenset({Kind.DELETE, Kind.OVERWRITE, Kind.WRITE, Kind.PERMISSIONS, Kind.DISCLOSE})
 
@@ -161,16 +162,14 @@ def _candidates(reading: Reading, runs: Iterable[Run]) -> Iterator[tuple[str, Wo
     """Embedded commands, each with what holds it and where that stands."""
     for text, (path, span) in reading.planted.texts.items():
         holder = f"a file that it writes ({path})" if path else "text that it may put into a script"
-        for script in read_foreign(text, language_of(path, text)).scripts:
+        language = language_of(path, text)
+        for script in read_foreign(text, language).scripts:
             yield holder, script, span
-        for command in embedded_commands(text):
-            yield holder, command, span
+        if not language or calls_indirectly(text, language):
+            for command in embedded_commands(text):
+                yield holder, command, span
     for run in runs:
-        texts = list(run.assigned.values())
-        if not treats_text_as_text(run):
-            texts += run.argv[1:]
-            texts += [run.stdin.text] if run.stdin is not None and run.stdin.text is not None else []
-        for text in texts:
+        for text in (*run.assigned.values(), *words_that_may_run(run, known=runs_others(run))):
             for command in embedded_commands(text):
                 yield f"what {run.name.shown} is given", command, run.span
 

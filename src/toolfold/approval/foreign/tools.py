@@ -66,7 +66,7 @@ def read_make_value(code: str) -> Foreign:
     if " " in code.strip():
         found.script(code)
     elif code.strip().rpartition("/")[2] not in SHELLS:
-        found.script(f"{code} {GAP}")  # the recipes are given to it
+        found.unreadable(code)  # a program that is no shell is given the recipes
     return found.foreign
 
 

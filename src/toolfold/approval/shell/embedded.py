@@ -15,7 +15,7 @@ from toolfold.approval.names import names
 from toolfold.approval.shell.runs import Run, Stream
 from toolfold.approval.shell.words import GAP, Word
 
-__all__ = ["Planted", "embedded_commands", "holds_command", "language_of", "treats_text_as_text"]
+__all__ = ["Planted", "calls_indirectly", "embedded_commands", "holds_command", "language_of", "words_that_may_run"]
 
 MAX_CANDIDATES = 24  # commands that are judged for one text
 MAX_CANDIDATE_LENGTH = 512
@@ -27,7 +27,7 @@ _START = re.compile(
     r"|sudo|shutdown|reboot|poweroff|crontab|kill|killall|pkill|bash|sh|eval|tee|mv|cp)"
     r"(?=(?:\\?[ \t]|[\"'],|,|\$\{IFS\}|%20))"
 )
-_LIST_SEPARATOR = re.compile(r"[\"']\s*,\s*[\"']")
+_LIST_SEPARATOR = re.compile(r"[\"']\s*,\s*(?:\w{1,20}[\s(]\s*)?[\"']")
 _BLANK = re.compile(r"\\[ \t]|\$\{IFS\}|%20|\\t")
 _END = re.compile(r"[\"'`)}\]>\n;|&#\\]")
 
@@ -40,11 +40,11 @@ _TEXT_PROGRAMS = names(
     "osascript R Rscript sed awk gawk mawk nawk toolfold "
     "ed vi vim nvim nano emacs code psql mysql mariadb mongosh redis-cli duckdb docker podman nerdctl kubectl oc ssh "
     "claude codex aider gemini llm ollama todo jrnl basename dirname realpath xclip pbcopy wl-copy column fold fmt "
-    "nl rev tee sponge date sleep seq yes expr bc let alias trap history sh bash zsh dash ksh fish rbash pwsh "
+    "nl rev tee sponge date sleep seq yes expr bc let alias trap history sh bash zsh dash ksh rbash pwsh "
     "zenity dialog whiptail kdialog rofi dmenu fzf envsubst base64 md5sum sha256sum xxd od hexdump strings gpg pass "
     "aws gcloud az terraform helm slack shellcheck explainshell npm pnpm yarn pip uv cargo go pytest jest vitest"
 )
-_INTERPRETERS = names("python pypy ipython node deno bun perl ruby php lua tclsh expect julia")
+_INTERPRETERS = names("python pypy ipython node deno bun perl ruby php lua tclsh expect julia fish")
 # Of these, some run nothing of a file; all the others may run or load a file that was just written.
 _RUNS_NO_FILE = names(
     "echo printf cat tac head tail less more bat grep egrep fgrep zgrep rg ag ack cut sort uniq tr wc diff cmp comm "
@@ -77,6 +77,20 @@ _LANGUAGES = {
     ".vim": "vim",
     ".mk": "make",
     ".sed": "sed",
+    ".ts": "node",
+    ".tsx": "node",
+    ".jsx": "node",
+    ".mts": "node",
+    ".go": "go",
+    ".c": "c",
+    ".h": "c",
+    ".cc": "c",
+    ".cpp": "c",
+    ".java": "jshell",
+    ".kt": "kotlin",
+    ".swift": "swift",
+    ".ml": "ocaml",
+    ".raku": "raku",
     ".cmake": "cmake",
 }
 _NAMES = {"makefile": "make", "gnumakefile": "make", "cmakelists.txt": "cmake", "rakefile": "ruby"}
@@ -85,8 +99,10 @@ _INDIRECT = re.compile(
     r"methodcaller|attrgetter|__getattribute__|__dict__|__globals__|\bvars\(|\bglobals\(|getattr\(|call_user_func"
     r"|\bFunction\(|Reflect\.|\.(?:call|apply)\(|\bsend\b|public_send|\bmethod\(|instance_eval|class_eval"
     r"|array_map|array_walk|usort|register_shutdown_function|ReflectionFunction|unserialize|\(\?\??\{|pickle"
-    r"|marshal|Marshal|shelve|yaml\.(?:unsafe_)?load|\bdata:[\w/]+[,;]|\|\s*\Z|new Proxy|constructor\b"
+    r"|marshal|Marshal|shelve|yaml\.(?:unsafe_)?load|\bdata:[\w/]+[,;]|\|\s*\Z|new Proxy|constructor\b|\bpsub\b"
 )
+_HARDLY_READ = frozenset({"jshell", "kotlin", "c", "go", "swift"})
+_STARTS_PROGRAMS = re.compile("exec|[Pp]rocess|system|popen|spawn|Command")
 _SHEBANG = re.compile(r"#!\s*\S*?(?:\benv\s+(?:-\S+\s+)*)?(python|perl|ruby|node|php|lua|tclsh|awk|sed)[\d.]*\b")
 _GIT_CODE = ("-c", "--template", "--exec-path", "--config-env", "--config", "-u", "--upload-pack")
 
@@ -142,8 +158,25 @@ def treats_text_as_text(run: Run) -> bool:
     name = run.name.rstrip("0123456789.")
     if name not in _INTERPRETERS:
         return name in _TEXT_PROGRAMS or run.name in _TEXT_PROGRAMS
-    module = name in ("python", "pypy") and any(word.startswith("-m") for word in run.argv[1:3])
-    return not module and not any(_INDIRECT.search(word[:MAX_TEXT_LENGTH]) for word in run.argv[1:])
+    return not any(calls_indirectly(word) for word in run.argv[1:])
+
+
+def calls_indirectly(code: str, language: str = "") -> bool:
+    """Whether code may run a string in a way that readers of its language do not follow."""
+    if language in _HARDLY_READ and _STARTS_PROGRAMS.search(code[:MAX_TEXT_LENGTH]):
+        return True
+    return _INDIRECT.search(code[:MAX_TEXT_LENGTH]) is not None
+
+
+def words_that_may_run(run: Run, *, known: bool) -> Iterator[Word]:
+    """The words and the input that a program may run; of a program nobody knows, only the values of options."""
+    if treats_text_as_text(run):
+        return
+    if known and run.stdin is not None and run.stdin.text is not None:
+        yield run.stdin.text
+    for before, word in zip(run.argv, run.argv[1:], strict=False):
+        if known or word.startswith("-") or before.startswith("-"):
+            yield word
 
 
 def _may_be_code(path: str, text: str, run: Run) -> bool:

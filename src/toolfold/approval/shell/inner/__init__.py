@@ -6,7 +6,7 @@ the few whose words follow a grammar of their own have a reader in the modules b
 
 from __future__ import annotations
 
-from toolfold.approval.shell.inner.follow import inner
+from toolfold.approval.shell.inner.follow import inner, runs_others
 from toolfold.approval.shell.inner.nouns import Inner
 
-__all__ = ["Inner", "inner"]
+__all__ = ["Inner", "inner", "runs_others"]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from types import MappingProxyType
 
+from toolfold.approval.names import names
 from toolfold.approval.shell.inner import carriers, git, hosts, interpreters, lists, shells, terminals
 from toolfold.approval.shell.inner.environment import from_assignments
 from toolfold.approval.shell.inner.generic import follow
@@ -14,7 +15,7 @@ from toolfold.approval.shell.inner.programs import programs
 from toolfold.approval.shell.runs import Run
 from toolfold.approval.shell.words import GAP
 
-__all__ = ["inner"]
+__all__ = ["inner", "runs_others"]
 
 _MOST = 256  # things one run runs; what comes behind them is as good as unknown
 
@@ -48,6 +49,19 @@ def _of_program(run: Run) -> Iterator[Inner]:
         yield from reader(run)
     elif program := programs().get(name):
         yield from follow(run, program, name)
+
+
+_CARRIERS = names(
+    "m4 gcc g++ cc c++ clang clang++ gfortran cpp ld rpmspec rpmbuild tmux screen zellij dtach abduco compgen complete "
+    "autoconf automake autoreconf ctags cscope groff troff pdflatex gs ffmpeg convert magick dot mc ranger nnn lf "
+    "dpkg-buildpackage debuild mock logrotate procmail fetchmail getmail irssi weechat newsboat mpv vlc xterm"
+)
+
+
+def runs_others(run: Run) -> bool:
+    """Whether the program is one that is known to run others, or code, by some of its words or its input."""
+    name = program_name(run.name)
+    return name in _READERS or name in programs() or name in _CARRIERS
 
 
 _SAME: Mapping[str, str] = MappingProxyType(
