@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what the tests use beyond Python packages: shells, to try completion in the real ones, and the
-# servers and sandboxes that commands are run in. Says of each whether it is here. Only where this machine lets
+# Installs what the tests use beyond Python packages: shells, to try completion in the real ones, the servers and
+# sandboxes that commands are run in, and programs that run code, to compare what they do with the verdict on it. Says of each whether it is here. Only where this machine lets
 # us; the tests that miss something say so and skip.
 # $1 a folder for what is no package of this system, .venv/test_tools if not given
 set -u
@@ -20,6 +20,9 @@ busybox|busybox|busybox-static
 bash-static|bash-static|bash-static
 patchelf|patchelf|patchelf
 strace|strace|strace
+interpreters|m4|m4 gawk lua5.4 ksh93u+m dc ed tcl expect ruby php-cli sqlite3
+network-tools|socat|socat netcat-openbsd rsync
+archivers|cpio|cpio zip rpm parallel
 '
 PATH=$PATH:/usr/sbin:/sbin
 

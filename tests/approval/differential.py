@@ -1,8 +1,8 @@
-"""Commands that reach a harmful goal in many ways, and a throwaway sandbox that shows whether each really does.
+"""Commands that reach a harmful goal in many ways, and a throwaway sandbox that shows whether each does.
 
-The goal of a template is one of three: a directory is deleted, a secret reaches another machine, a start-up file is
-changed. The sandbox (bubblewrap) has no network, a read-only root, its own process list, a home and a /tmp in memory,
-and an unprivileged user; nothing is run without it.
+The goal of a template is one of three: a directory is deleted, a secret reaches another machine, a start-up
+file is changed. The sandbox (bubblewrap) has no network, a read-only root, its own process list, a home and a
+/tmp in memory, and an unprivileged user; nothing is run without it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ PAYLOAD = "rm -rf ~/victim"
 HOSTNAME, PORT = "collector.example.net", 8080
 UNPRIVILEGED_ID = 61_234
 COMMAND_TIMEOUT_S = 6
+CLOSE_TIMEOUT_S = 10
 MEMORY_BYTES = 256_000_000
 WORKERS = 2
 PLACEHOLDERS = {
@@ -141,8 +142,12 @@ class Sandbox:
         return json.loads(self._process.stdout.readline() or "null")
 
     def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+        """End the sandbox: it ends by itself when its input does."""
+        try:
+            self._process.communicate(timeout=CLOSE_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
 
     def __enter__(self) -> Sandbox:
         return self

@@ -2,8 +2,9 @@
 
     python -I differential_host.py
 
-Orders and answers are lines of JSON. Every command starts in a fresh home directory with a victim, a secret and
-start-up files; a listener on the loopback interface stands for another machine. It imports nothing of the project.
+Orders and answers are lines of JSON. Every command starts in a fresh home directory with a victim, a secret
+and start-up files; a listener on the loopback interface stands for another machine. It imports nothing of the
+project.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 HOME = Path("/home/someone")
@@ -188,7 +190,7 @@ class Runner:
         before = self._home.startup_digest()
         started = time.monotonic()
         ended, printed = run_command(str(order["command"]), float(str(order["seconds"])), bool(order["tty"]))
-        goals = {
+        goals: dict[str, Callable[[], bool]] = {
             "delete": self._is_deleted,
             "send": self._is_sent,
             "startup": lambda: self._home.startup_digest() != before,
@@ -227,7 +229,7 @@ def run_command(command: str, seconds: float, tty: bool) -> tuple[bool, str]:
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            preexec_fn=(lambda: limit_command(0 if tty else None)),
+            preexec_fn=partial(limit_command, 0 if tty else None),
         )
         os.close(theirs)
         output = bytearray()
@@ -259,7 +261,8 @@ def limit_command(terminal: int | None) -> None:
 
 def other_processes() -> bool:
     """Whether anything but this process and the sandbox's first one is still there."""
-    return sum(name.isdigit() and name not in ("1", str(os.getpid())) for name in os.listdir("/proc")) > 1
+    own = {"1", str(os.getpid())}
+    return sum(path.name.isdigit() and path.name not in own for path in Path("/proc").iterdir()) > 1
 
 
 def kill_everything() -> None:

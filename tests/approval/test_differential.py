@@ -62,6 +62,14 @@ def test_the_templates_are_many_and_distinct() -> None:
     assert [name for name, count in Counter(each.name for each in templates).items() if count > 1] == []
 
 
+@pytest.mark.parametrize("part", PARTS)
+def test_nearly_every_template_is_asked_about(part: str, judge: Judge) -> None:
+    """The same share where nothing can be run: programs that are missing here count as well."""
+    templates = load_templates(part)
+    missed = unseen(judge, templates)
+    assert len(missed) <= MAX_UNSEEN_SHARE * len(templates), missed
+
+
 def test_the_sandbox_shows_what_a_command_has_done() -> None:
     """Commands that do nothing reach no goal, in the same sandbox in which others do."""
     harmless = [

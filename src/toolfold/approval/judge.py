@@ -19,7 +19,12 @@ from toolfold.approval.interactive.process_input import ProcessInput
 from toolfold.approval.interactive.replay import read_input
 from toolfold.approval.places import Places
 from toolfold.approval.rules import Rules
-from toolfold.approval.shell.embedded import calls_indirectly, embedded_commands, language_of, words_that_may_run
+from toolfold.approval.shell.embedded import (
+    calls_indirectly,
+    embedded_commands,
+    language_of,
+    words_that_may_run,
+)
 from toolfold.approval.shell.grammar import Budget
 from toolfold.approval.shell.inner import runs_others
 from toolfold.approval.shell.reader import Reading, read_command

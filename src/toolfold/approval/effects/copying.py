@@ -232,7 +232,19 @@ def _rclone(scene: Scene) -> Iterator[Effect]:
         yield scene.fill(paths[-1], "copied")
 
 
+def _container_copy(scene: Scene) -> Iterator[Effect]:
+    """`docker cp container:file here`, and kubectl's: what comes out of a container lands on this machine."""
+    values = names("-n --namespace -c --container --context --kubeconfig --host -H --config --log-level -l")
+    operands = scene.options(values, abbreviated=False).operands
+    if "cp" not in operands[:2]:
+        return
+    paths = operands[operands.index(Word("cp")) + 1 :]
+    if len(paths) > 1 and remote(paths[0]) and not remote(paths[-1]) and paths[-1] != "-":
+        yield from _put(scene, list(paths[:-1]), paths[-1], "copied")
+
+
 COPYING: Family = {
+    **dict.fromkeys(names("docker podman nerdctl kubectl oc"), _container_copy),
     **dict.fromkeys(names("cp gcp"), _cp),
     **dict.fromkeys(names("mv gmv"), _mv),
     **dict.fromkeys(names("install ginstall"), _install),

@@ -16,10 +16,12 @@ __all__ = ["OUTPUTS"]
 _OUTPUTS: dict[str, frozenset[str]] = {
     **dict.fromkeys(names("sort iconv pandoc strace ltrace time gpg gpg2 age aria2c"), names("-o --output")),
     **dict.fromkeys(names("gcc g++ cc c++ clang clang++ ld as tcc rustc go ar dot"), names("-o")),
-    "wget": names("-O --output-document -o --output-file -a --append-output --save-cookies --hsts-file --warc-file"),
+    "wget": names(
+        "-O --output-document -o --output-file -a --append-output --save-cookies --hsts-file --warc-file"
+    ),
     "curl": names(
-        "-o --output -D --dump-header -c --cookie-jar --trace --trace-ascii --stderr --etag-save --hsts --alt-svc "
-        "--libcurl"
+        "-o --output -D --dump-header -c --cookie-jar --trace --trace-ascii --stderr --etag-save --hsts "
+        "--alt-svc --libcurl"
     ),
     "shuf": names("-o --output"),
     "ssh": names("-E"),

@@ -90,7 +90,23 @@ def _cpio(scene: Scene) -> Iterator[Effect]:
             yield scene.fill(word, "copied")
 
 
+_PYTHON_UNPACKS = {"zipfile": names("-e --extract"), "tarfile": names("-e --extract")}
+
+
+def _python(scene: Scene) -> Iterator[Effect]:
+    """`python -m zipfile -e archive folder`, and tarfile's."""
+    words = scene.run.argv[1:]
+    place = next((at for at, word in enumerate(words) if word == "-m"), None)
+    if place is None or len(words) < place + 3:
+        return
+    asked = _PYTHON_UNPACKS.get(words[place + 1], frozenset())
+    if words[place + 2] in asked:
+        into = words[place + 4 : place + 5]
+        yield scene.fill(into[0] if into else Word("."), "extracted")
+
+
 UNPACKING: Family = {
+    **dict.fromkeys(names("python python3 pypy pypy3"), _python),
     **dict.fromkeys(names("tar gtar bsdtar star"), _tar),
     "unzip": _unzip,
     "zip": _zip,

@@ -123,6 +123,8 @@ def read_debugger(code: str) -> tuple[Foreign, list[tuple[str, str]]]:
             found.script(text[len(word) :].strip())
         elif match := re.match(r"(?:python|py|pi|python-interactive|script)\s+(?:--\s+)?(.*)", text):
             others.append(("python", match[1]))
+        elif match := re.match(r"set\s+logging\s+file\s+(\S+)", text):
+            found.overwrite(match[1])
         elif text.startswith(("pipe ", "|")) and "|" in text[1:]:
             found.script(text.rpartition("|")[2])
         elif re.match(r"(?:call|print|p|expr|expression|e|inspect|output|set)\b", text):

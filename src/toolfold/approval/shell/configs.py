@@ -69,6 +69,8 @@ def _wget_options(argv: Sequence[Word], assigned: Mapping[str, Word], open_file:
         files.append(settings)
     for file in files:
         lines += _lines(file, open_file)
+    for listed in _values(argv, "i", "--input-file"):
+        yield from (Word(line.strip()) for line in _lines(listed, open_file) if "://" in line)
     for line in lines:
         if (found := _WGET_LINE.fullmatch(line)) and not line.lstrip().startswith("#"):
             name = found[1].lower().replace("_", "-")

@@ -1,205 +1,102 @@
-"""Commands inside text that is not shell code itself: settings files, option values, other languages' strings.
+"""Commands inside text that is not shell code itself: settings, option values, strings of other languages.
 
-Nobody can list every program that runs a part of its arguments, of its input or of a file. Where such text holds what
-would be a harmful command, and a program that is not known to treat text as mere text may see it, the command is
-judged as if it were run. Only the judge knows what is harmful; this module finds the candidates.
+Nobody can list every program that runs a part of its words, of its input or of a file. Where such text holds
+what would be a harmful command, and a program that is not known to treat it as mere text may see it, that
+command is judged as if it were run. Only the judge knows what is harmful; this module finds the candidates.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files as package_files
+from types import MappingProxyType
+from typing import Any
 
 from toolfold.approval.names import names
-from toolfold.approval.shell.runs import Run, Stream
+from toolfold.approval.shell.runs import Mark, Run, Stream
 from toolfold.approval.shell.words import GAP, Word
 
-__all__ = ["Planted", "calls_indirectly", "embedded_commands", "holds_command", "language_of", "words_that_may_run"]
+__all__ = [
+    "Planted",
+    "calls_indirectly",
+    "embedded_commands",
+    "files_loaded_by_name",
+    "language_of",
+    "makes_option_file",
+    "words_that_may_run",
+]
 
 MAX_CANDIDATES = 24  # commands that are judged for one text
 MAX_CANDIDATE_LENGTH = 512
 MAX_TEXT_LENGTH = 16_384
+MAX_TEXTS = 64  # texts that are kept for one command
 
 _START = re.compile(
     r"(?<![\w./$~-])(?:/(?:usr/)?(?:local/)?s?bin/)?"
-    r"(?:rm|unlink|shred|srm|wipefs|dd|mkfs(?:\.\w+)?|truncate|chmod|chown|find|xargs|curl|wget|nc|ncat|socat|scp|rsync"
-    r"|sudo|shutdown|reboot|poweroff|crontab|kill|killall|pkill|bash|sh|eval|tee|mv|cp)"
+    r"(?:rm|unlink|shred|srm|wipefs|dd|mkfs(?:\.\w+)?|truncate|chmod|chown|find|xargs|curl|wget|nc|ncat|socat"
+    r"|scp|rsync|sudo|shutdown|reboot|poweroff|crontab|kill|killall|pkill|bash|sh|eval|tee|mv|cp)"
     r"(?=(?:\\?[ \t]|[\"'],|,|\$\{IFS\}|%20))"
 )
 _LIST_SEPARATOR = re.compile(r"[\"']\s*,\s*(?:\w{1,20}[\s(]\s*)?[\"']")
 _BLANK = re.compile(r"\\[ \t]|\$\{IFS\}|%20|\\t")
 _END = re.compile(r"[\"'`)}\]>\n;|&#\\]")
 
-# Programs to which words are text: they print, search, compare or send them, or read them by rules of their own.
-_TEXT_PROGRAMS = names(
-    "echo printf cat tac head tail less more bat grep egrep fgrep zgrep rg ag ack cut sort uniq tr wc diff cmp comm "
-    "sdiff colordiff jq yq gron ls ll stat file touch mkdir cd pushd popd read test [ [[ : true false export declare "
-    "typeset local readonly set unset logger wall write notify-send say espeak figlet cowsay man info tldr cheat "
-    "apropos whatis which type git gh glab hub svn hg jj curl wget http https xh httpie mail mailx mutt sendmail "
-    "osascript R Rscript sed awk gawk mawk nawk toolfold "
-    "ed vi vim nvim nano emacs code psql mysql mariadb mongosh redis-cli duckdb docker podman nerdctl kubectl oc ssh "
-    "claude codex aider gemini llm ollama todo jrnl basename dirname realpath xclip pbcopy wl-copy column fold fmt "
-    "nl rev tee sponge date sleep seq yes expr bc let alias trap history sh bash zsh dash ksh rbash pwsh "
-    "zenity dialog whiptail kdialog rofi dmenu fzf envsubst base64 md5sum sha256sum xxd od hexdump strings gpg pass "
-    "aws gcloud az terraform helm slack shellcheck explainshell npm pnpm yarn pip uv cargo go pytest jest vitest"
-)
-_INTERPRETERS = names("python pypy ipython node deno bun perl ruby php lua tclsh expect julia fish")
-# Of these, some run nothing of a file; all the others may run or load a file that was just written.
-_RUNS_NO_FILE = names(
-    "echo printf cat tac head tail less more bat grep egrep fgrep zgrep rg ag ack cut sort uniq tr wc diff cmp comm "
-    "sdiff colordiff jq yq gron ls ll tree stat file touch mkdir cd pushd popd read test [ [[ : true false export "
-    "declare typeset local readonly set unset logger man info which type basename dirname realpath readlink date sleep "
-    "seq yes expr bc let alias trap history column fold fmt nl rev tee sponge cp mv ln rm rmdir chmod chown mktemp "
-    "base64 md5sum sha1sum sha256sum sha512sum xxd od hexdump strings gpg envsubst shellcheck shfmt ruff black mypy "
-    "flake8 isort prettier yamllint markdownlint hadolint gh glab hub code nano docker podman nerdctl kubectl oc helm "
-    "aws gcloud az terraform psql mysql mariadb redis-cli curl wget kill wait return exit break continue shift du df "
-    "ps id whoami hostname uname env printenv pwd tar zip gzip gunzip unzip xz split csplit install dd sed paste "
-    "join tput clear open xdg-open pbcopy xclip"
-)
-_DOCUMENTS = (".md", ".rst", ".adoc", ".html", ".htm", ".txt", ".tex", ".css", ".svg", ".csv", ".log", ".jsonl")
-_BUILT_ELSEWHERE = re.compile(r"(?:.*/)?(?:(?:Docker|Container)file[\w.-]*|[\w.-]+\.dockerfile)\Z", re.IGNORECASE)
-_LANGUAGES = {
-    ".py": "python",
-    ".pth": "python",
-    ".js": "node",
-    ".mjs": "node",
-    ".cjs": "node",
-    ".rb": "ruby",
-    ".pl": "perl",
-    ".pm": "perl",
-    ".t": "perl",
-    ".php": "php",
-    ".lua": "lua",
-    ".tcl": "tcl",
-    ".exp": "tcl",
-    ".awk": "awk",
-    ".vim": "vim",
-    ".mk": "make",
-    ".sed": "sed",
-    ".ts": "node",
-    ".tsx": "node",
-    ".jsx": "node",
-    ".mts": "node",
-    ".go": "go",
-    ".c": "c",
-    ".h": "c",
-    ".cc": "c",
-    ".cpp": "c",
-    ".java": "jshell",
-    ".kt": "kotlin",
-    ".swift": "swift",
-    ".ml": "ocaml",
-    ".raku": "raku",
-    ".cmake": "cmake",
-}
-_NAMES = {"makefile": "make", "gnumakefile": "make", "cmakelists.txt": "cmake", "rakefile": "ruby"}
-# Ways of an interpreter to call what a string names, to load what was stored, or to run code inside a pattern.
+# Ways of an interpreter to call what a string names, to load what was stored, or to run code in a pattern.
 _INDIRECT = re.compile(
-    r"methodcaller|attrgetter|__getattribute__|__dict__|__globals__|\bvars\(|\bglobals\(|getattr\(|call_user_func"
-    r"|\bFunction\(|Reflect\.|\.(?:call|apply)\(|\bsend\b|public_send|\bmethod\(|instance_eval|class_eval"
-    r"|array_map|array_walk|usort|register_shutdown_function|ReflectionFunction|unserialize|\(\?\??\{|pickle"
-    r"|marshal|Marshal|shelve|yaml\.(?:unsafe_)?load|\bdata:[\w/]+[,;]|\|\s*\Z|new Proxy|constructor\b|\bpsub\b"
+    r"methodcaller|attrgetter|__getattribute__|__dict__|__globals__|\bvars\(|\bglobals\(|getattr\("
+    r"|call_user_func|\bFunction\(|Reflect\.|\.(?:call|apply)\(|\bsend\b|public_send|\bmethod\(|instance_eval"
+    r"|class_eval|array_map|array_walk|usort|register_shutdown_function|ReflectionFunction|unserialize"
+    r"|\(\?\??\{|pickle|marshal|Marshal|shelve|yaml\.(?:unsafe_)?load|\bdata:[\w/]+[,;]|\|\s*\Z|new Proxy"
+    r"|constructor\b|\bpsub\b|breakpoint\([\"']|runsource|runcode|>>> |runIn\w*Context|\bWorker\b|\]\s*\("
+    r"|[/})|]e{2}\b|\A-d\Z|\A-[Mm].*;|\{\*\}|\A\s*!|\bau(?:tocmd)?\b|job_?start|^@\w",
+    re.MULTILINE,
 )
-_HARDLY_READ = frozenset({"jshell", "kotlin", "c", "go", "swift"})
 _STARTS_PROGRAMS = re.compile("exec|[Pp]rocess|system|popen|spawn|Command")
-_SHEBANG = re.compile(r"#!\s*\S*?(?:\benv\s+(?:-\S+\s+)*)?(python|perl|ruby|node|php|lua|tclsh|awk|sed)[\d.]*\b")
+_SHEBANG = re.compile(
+    r"#!\s*\S*?(?:\benv\s+(?:-\S+\s+)*)?(python|perl|ruby|node|php|lua|tclsh|awk|sed)[\d.]*\b"
+)
+_BUILT_ELSEWHERE = re.compile(
+    r"(?:.*/)?(?:(?:Docker|Container)file[\w.-]*|[\w.-]+\.dockerfile)\Z", re.IGNORECASE
+)
+_LIKE_AN_OPTION = re.compile(r"(?:.*/)?--[a-z][\w-]*=.")
 _GIT_CODE = ("-c", "--template", "--exec-path", "--config-env", "--config", "-u", "--upload-pack")
 
 
 @dataclass(slots=True)
 class Planted:
-    """Texts that a later program of the same command may run: by text, the path it was written to and the span."""
+    """Texts of one command that a later program of the same command may run."""
 
-    texts: dict[Word, tuple[str, tuple[int, int]]] = field(default_factory=dict)
-    edits: dict[Word, tuple[int, int]] = field(default_factory=dict)  # words of editors and interpreters so far
+    texts: dict[Word, tuple[str, tuple[int, int]]] = field(
+        default_factory=dict
+    )  # path it is written to, span
+    edits: dict[Word, tuple[int, int]] = field(default_factory=dict)  # words of programs that write files
 
     def note_edit(self, run: Run) -> None:
-        """Keep the words of a program that can write files by itself; a script that runs later may hold them."""
-        if run.name.rstrip("0123456789.") not in _WRITERS:
-            return
-        fed = run.stdin.text if run.stdin is not None else None
-        for text in (*run.argv[1:], *((fed,) if fed is not None else ())):
-            if holds_command(text):
-                self.edits.setdefault(text, run.span)
+        """Keep the text given to a program that writes files: a script that runs later may hold it."""
+        if _bare_name(run) in _listed("writers") and len(self.edits) < MAX_TEXTS:
+            for text in (*run.argv[1:], _input(run)):
+                if _START.search(text[:MAX_TEXT_LENGTH]):
+                    self.edits.setdefault(text, run.span)
 
     def run_edited(self) -> None:
-        """A script is run whose content is not known: it may be one that was edited."""
+        """A script is run whose content is not known: one that was edited before, perhaps."""
         for text, span in self.edits.items():
             self.texts.setdefault(text, ("", span))
         self.edits.clear()
 
-    def run_written(self, run: Run, files: dict[str, Stream]) -> None:
+    def run_written(self, run: Run, files: Mapping[str, Stream]) -> None:
         """A program starts that may run a file which the command has written."""
-        passive = runs_no_file(run)
+        passive, called = _runs_no_file(run), (run.name, "-".join(run.argv[:2]))  # git-log for `git log`
         for path, stream in files.items():
             text = stream.text
-            if text is None or text in self.texts or (passive and path.rpartition("/")[2] != run.name):
+            if text is None or text in self.texts or len(self.texts) >= MAX_TEXTS:
                 continue
-            if _may_be_code(path, text, run):
+            if (not passive or path.rpartition("/")[2] in called) and _may_be_code(path, text, run):
                 self.texts[text] = (path, run.span)
-
-
-_WRITERS = names(
-    "sed gsed perl ruby python pypy node deno bun php lua awk gawk mawk nawk sqlite ed ex vim vi nvim patch git "
-    "tclsh expect emacs yq jq crudini m4"
-)
-
-
-def runs_no_file(run: Run) -> bool:
-    if run.name == "git":
-        told = any(word.startswith(_GIT_CODE) for word in run.argv[1:])
-        return not told and not any(name.startswith("GIT_") for name in run.assigned)
-    return run.name in _RUNS_NO_FILE and "PATH" not in run.assigned
-
-
-def treats_text_as_text(run: Run) -> bool:
-    """Whether what such words say is never run, or is read by a reader that knows the language."""
-    name = run.name.rstrip("0123456789.")
-    if name not in _INTERPRETERS:
-        return name in _TEXT_PROGRAMS or run.name in _TEXT_PROGRAMS
-    return not any(calls_indirectly(word) for word in run.argv[1:])
-
-
-def calls_indirectly(code: str, language: str = "") -> bool:
-    """Whether code may run a string in a way that readers of its language do not follow."""
-    if language in _HARDLY_READ and _STARTS_PROGRAMS.search(code[:MAX_TEXT_LENGTH]):
-        return True
-    return _INDIRECT.search(code[:MAX_TEXT_LENGTH]) is not None
-
-
-def words_that_may_run(run: Run, *, known: bool) -> Iterator[Word]:
-    """The words and the input that a program may run; of a program nobody knows, only the values of options."""
-    if treats_text_as_text(run):
-        return
-    if known and run.stdin is not None and run.stdin.text is not None:
-        yield run.stdin.text
-    for before, word in zip(run.argv, run.argv[1:], strict=False):
-        if known or word.startswith("-") or before.startswith("-"):
-            yield word
-
-
-def _may_be_code(path: str, text: str, run: Run) -> bool:
-    if path.startswith("/dev/") or _BUILT_ELSEWHERE.match(path):
-        return False
-    if path.lower().endswith(_DOCUMENTS) and language_of(path, text) == "":
-        name = path.rpartition("/")[2]
-        return any(name in word for word in run.argv[1:]) and holds_command(text)
-    return holds_command(text) or language_of(path, text) not in ("", "make")
-
-
-def language_of(path: str, text: str) -> str:
-    """The language of a file by its name or its first line; empty where neither tells."""
-    name = path.rpartition("/")[2].lower()
-    if name in _NAMES:
-        return _NAMES[name]
-    if found := _SHEBANG.match(text):
-        return {"tclsh": "tcl"}.get(found[1], found[1])
-    return _LANGUAGES.get(name[name.rfind(".") :] if "." in name else "", "")
-
-
-def holds_command(text: str) -> bool:
-    return _START.search(text[:MAX_TEXT_LENGTH]) is not None
 
 
 def embedded_commands(text: str) -> Iterator[Word]:
@@ -216,3 +113,94 @@ def embedded_commands(text: str) -> Iterator[Word]:
         command = rest[: ended.start()] if ended else rest
         if command.strip().strip(GAP):
             yield Word(command)
+
+
+def words_that_may_run(run: Run, *, known: bool) -> Iterator[Word]:
+    """The words and the input that a program may run; of one that is not `known`, the values of options."""
+    if _treats_text_as_text(run):
+        return
+    if known:
+        yield _input(run)
+    for before, word in zip(run.argv, run.argv[1:], strict=False):
+        if known or word.startswith("-") or before.startswith("-"):
+            yield word
+
+
+def calls_indirectly(code: str, language: str = "") -> bool:
+    """Whether code may run a string in a way that the readers of its language do not follow."""
+    code = code[:MAX_TEXT_LENGTH]
+    if language in _listed("hardly_read") and _STARTS_PROGRAMS.search(code):
+        return True
+    return _INDIRECT.search(code) is not None
+
+
+def language_of(path: str, text: str) -> str:
+    """The language of a file by its name or its first line; empty where neither tells."""
+    name = path.rpartition("/")[2].lower()
+    if name in _table()["named"]:
+        return str(_table()["named"][name])
+    if found := _SHEBANG.match(text):
+        return found[1].replace("tclsh", "tcl")
+    return str(_table()["languages"].get(name.rpartition(".")[2], "")) if "." in name else ""
+
+
+def files_loaded_by_name(run: Run, files: Mapping[str, Stream]) -> Iterator[tuple[str, frozenset[Mark]]]:
+    """Files of unknown text that this program loads because of their names, and where they come from."""
+    loaded = names(_table()["loads"].get(run.name, ""))
+    for path, stream in files.items() if loaded else ():
+        if path.rpartition("/")[2].lower() in loaded and stream.text is None:
+            yield path, stream.marks - {Mark.CONFIDENTIAL}
+
+
+def makes_option_file(run: Run) -> bool:
+    """Whether a file is made whose name is an option, for a pattern to hand it to a program."""
+    if run.name not in _listed("makes_files"):
+        return False
+    behind = run.argv.index(Word("--")) if "--" in run.argv else len(run.argv)
+    operands = (*(word for word in run.argv[1:behind] if not word.startswith("-")), *run.argv[behind + 1 :])
+    return any(_LIKE_AN_OPTION.match(word) for word in operands)
+
+
+@cache
+def _table() -> Mapping[str, Any]:
+    text = package_files(__package__).joinpath("embedded.toml").read_text("utf-8")
+    return MappingProxyType(tomllib.loads(text))
+
+
+def _listed(key: str) -> frozenset[str]:
+    return names(_table()[key])
+
+
+def _bare_name(run: Run) -> str:
+    """The name of the program without a version."""
+    return run.name.rstrip("0123456789.") or run.name
+
+
+def _input(run: Run) -> Word:
+    """The text that flows in, as far as it is known."""
+    return run.stdin.text if run.stdin is not None and run.stdin.text is not None else Word("")
+
+
+def _treats_text_as_text(run: Run) -> bool:
+    """Whether what the words say is never run, or is read by a reader that knows the language."""
+    name = _bare_name(run)
+    if name not in _listed("interpreters"):
+        return name in _listed("text_programs") or run.name in _listed("text_programs")
+    return not any(calls_indirectly(text) for text in (*run.argv[1:], _input(run)))
+
+
+def _runs_no_file(run: Run) -> bool:
+    if run.name == "git":
+        told = any(word.startswith(_GIT_CODE) for word in run.argv[1:])
+        return not told and not any(name.startswith("GIT_") for name in run.assigned)
+    return run.name in _listed("runs_no_file") and "PATH" not in run.assigned
+
+
+def _may_be_code(path: str, text: str, run: Run) -> bool:
+    if path.startswith("/dev/") or _BUILT_ELSEWHERE.match(path):
+        return False
+    language = language_of(path, text)
+    holds_command = _START.search(text[:MAX_TEXT_LENGTH]) is not None
+    if not language and path.lower().endswith(tuple(_listed("documents"))):
+        return holds_command and any(path.rpartition("/")[2] in word for word in run.argv[1:])
+    return holds_command or language not in ("", "make")

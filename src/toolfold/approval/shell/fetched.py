@@ -65,6 +65,13 @@ VALUES_OF_FETCHERS = frozenset(
         "-i",
     ]
 )
+VALUES_OF_WGET = names(
+    "-O --output-document -o --output-file -a --append-output -e --execute -i --input-file -B --base -t "
+    "--tries -T --timeout -w --wait -Q --quota -P --directory-prefix -U --user-agent -l --level -A --accept "
+    "-R --reject -D --domains -I -X --header --post-data --post-file --body-data --body-file --method --user "
+    "--password --config"
+)
+WGET_TWO_LETTERS = frozenset({"-nd", "-nc", "-nv", "-np", "-nH"})
 FROM_NETWORK = Stream(None, frozenset({Mark.NETWORK}))
 PROGRAM_FOLDERS = ("/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/")
 UNPACKERS = frozenset({"tar", "bsdtar", "unzip", "7z", "cpio", "unrar", "ar", "gunzip", "xz", "bunzip2"})
@@ -135,7 +142,9 @@ def _operands(run: Run) -> list[Word]:
 def _fetch(run: Run, state: State, to: tuple[str, ...], own_name: tuple[str, ...]) -> None:
     """A download: to the file that is named, or to the name at the end of its address."""
     own = frozenset(own_name)  # curl's -O takes no value, wget's does
-    options = Options.read(run.argv, VALUES_OF_FETCHERS - own)
+    wget = run.name.startswith("wget")
+    argv = [word for word in run.argv if not wget or word not in WGET_TWO_LETTERS]
+    options = Options.read(argv, VALUES_OF_WGET if wget else VALUES_OF_FETCHERS - own)
     named = options.values(*to)
     for file in named:
         state.files[state.path(file)] = FROM_NETWORK

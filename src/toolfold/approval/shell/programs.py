@@ -45,6 +45,9 @@ def program(word: Word, state: State) -> Word:
     """The bare name of the program behind a word: links, copies and patterns seen through."""
     if word in state.programs:
         return state.programs[word]
+    if "/" not in word and "PATH" in state.variables:
+        own = (known for path, known in state.programs.items() if path.rpartition("/")[2] == word)
+        word = next(own, word)
     if word.startswith(("=", "zf_")) and word.known:  # zsh: the path of a program, and its own file commands
         word = Word(word.removeprefix("=").removeprefix("zf_") or word)
     if "/" in word and state.path(word) in state.programs:

@@ -16,6 +16,7 @@ from toolfold.approval.foreign import read_foreign
 from toolfold.approval.shell import fetched
 from toolfold.approval.shell.builtins import BUILTINS
 from toolfold.approval.shell.configs import with_configured_options
+from toolfold.approval.shell.embedded import files_loaded_by_name, makes_option_file
 from toolfold.approval.shell.expansion import Expansion
 from toolfold.approval.shell.grammar import DECLARES, RESERVED, Budget, TooMuch
 from toolfold.approval.shell.inner import Inner, inner
@@ -61,7 +62,8 @@ STARTED_WITH = frozenset({"BASH_ENV", "ENV"})
 NAMING = frozenset({"let", "test", "[", "printf", "read", "unset", "declare", "typeset", "local", "mapfile"})
 SUBSCRIPT = re.compile(r"^\w+\[[^\]]*(?:\$\(|`)")
 GIVEN_SUBSCRIPT = re.compile(r"^\w+=\w+\[[^\]]*(?:\$\(|`)")
-TABLES = frozenset({"BASH_CMDS", "BASH_ALIASES"})
+TABLES = frozenset({"BASH_CMDS", "BASH_ALIASES", "commands", "aliases", "galiases", "saliases", "functions"})
+PATH_TABLES = frozenset({"BASH_CMDS", "commands"})
 OUR_NAMES = ("__toolfold", "TOOLFOLD_")
 MOST_CALLS = 3
 
@@ -77,8 +79,8 @@ def read_command(
 ) -> Reading:
     """Follow the command. Whatever it is, this ends soon and raises nothing.
 
-    `kept` are the variables that earlier commands have left to this one. `budget` is shared with other readings that
-    belong to the same verdict.
+    `kept` are the variables that earlier commands have left to this one. `budget` is shared with the other
+    readings of the same verdict.
     """
     reading = Reading()
     if len(command.encode(errors="surrogatepass")) > LONGEST:
@@ -228,7 +230,9 @@ class ShellReader(Walk):
         for word in words:
             name, equals, text = word.partition("=")
             if equals and RESERVED.match(f"{name} "):
-                self._see(Kind.UNREADABLE, word, detail="an alias takes the place of a word of the shell's grammar")
+                self._see(
+                    Kind.UNREADABLE, word, detail="an alias takes the place of a word of the shell's grammar"
+                )
             elif equals and anywhere:
                 self.text(Word(text.lstrip("; ")), state.copy(), replace(around, depth=around.depth + 1))
 
@@ -258,6 +262,7 @@ class ShellReader(Walk):
         if run.name in WRITING and run.argv[-1][:1] == GAP and not run.through:
             self._see(Kind.UNREADABLE, run.path, detail="nobody knows which file it writes")
         self._own_program(run, state, around)
+        self._look_at_files(run, state)
         self._reading.planted.run_written(run, state.files)
         printed: Stream | None = None
         for one in inner(run):
@@ -286,6 +291,13 @@ class ShellReader(Walk):
         else:
             self._reading.planted.run_edited()
 
+    def _look_at_files(self, run: Run, state: State) -> None:
+        """Files that count by their names: as options of a later program, or as what a program loads."""
+        if makes_option_file(run):
+            self._see(Kind.UNREADABLE, run.path, detail="a file gets the name of an option")
+        for path, marks in files_loaded_by_name(run, state.files):
+            self._see(Kind.RUN_UNREAD, Word(path), marks or {Mark.UNREAD})
+
     def _look_at_secrets(self, run: Run, state: State) -> None:
         """A secret that this command has put into another file, and now sends."""
         if run.name not in SENDERS:
@@ -308,6 +320,8 @@ class ShellReader(Walk):
             far = redirect.target.startswith(NETWORK_FILES) and not redirect.target.startswith(LOOPBACK)
             if far and (run.name in SHELLS or run.name == "exec"):
                 self._see(Kind.REVERSE_SHELL, redirect.target)
+            elif far and redirect.writes and run.argv and self._confidential(run):
+                self._see(Kind.EXFILTRATE, redirect.target, {"network", "in:secret"})
 
     # Code inside code
 
@@ -425,7 +439,9 @@ class ShellReader(Walk):
         for effect in found.effects:
             self._reading.effects.append(replace(effect, span=self._span))
         for script in found.scripts:
-            self.text(script.typed, state.copy(), replace(around, depth=around.depth + 1))
+            inside = state.copy()
+            self.text(script.typed, inside, replace(around, depth=around.depth + 1))
+            state.files |= {path: stream for path, stream in inside.files.items() if stream.marks}
         return UNKNOWN
 
     def _call(self, argv: tuple[Word, ...], state: State, around: Around) -> Stream:
@@ -498,10 +514,10 @@ class ShellReader(Walk):
             self._see(Kind.UNREADABLE, joined(value), detail="whatever evaluates it as a number runs it")
         if assignment.name in TABLES and assignment.index is not None:
             key = expansion.text(assignment.index).typed
-            if assignment.name == "BASH_ALIASES":
-                state.aliases[key] = joined(value)
-            else:
+            if assignment.name in PATH_TABLES:
                 state.programs[key] = Word(joined(value).rpartition("/")[2])
+            else:
+                state.aliases[key] = joined(value)
         self._hooked(assignment.name, joined(value), state, around)
 
     def _look_at_name(self, name: str) -> None:
@@ -580,7 +596,10 @@ class ShellReader(Walk):
             return SILENT
         if number := _descriptor(path):
             return state.files.get(state.path(path), state.descriptors.get(number, UNKNOWN))
-        return state.files.get(state.path(path), Stream(None, frozenset({Mark.UNREAD})))
+        opened = state.files.get(state.path(path))
+        if opened is None and self._confidential(Run(argv=(CAT, path), path=CAT, cwd=state.cwd)):
+            return Stream(None, frozenset({Mark.UNREAD, Mark.CONFIDENTIAL}))
+        return opened or Stream(None, frozenset({Mark.UNREAD}))
 
     def _sent(self, printed: Stream, redirects: tuple[Redirect, ...], state: State) -> Stream:
         """What is left for the next program after output went into files."""

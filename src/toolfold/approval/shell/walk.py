@@ -41,6 +41,14 @@ __all__ = ["Around", "Choice", "Reading", "Walk"]
 
 DEEPEST_CODE = 12
 MOST_ROUNDS = 32
+# Functions that a shell calls by itself.
+CALLED_BY_SHELL = frozenset(
+    {
+        *("command_not_found_handle", "command_not_found_handler", "precmd", "preexec", "chpwd", "periodic"),
+        *("zshexit", "TRAPEXIT", "TRAPZERR", "TRAPDEBUG", "TRAPINT", "TRAPTERM"),
+    }
+)
+DISCIPLINES = (".get", ".set", ".append", ".unset")  # of ksh, for every use of a variable
 ENDLESS = frozenset({":", "true", "1"})
 
 
@@ -155,7 +163,7 @@ class Walk(ABC):
             case Function():
                 state.functions[node.name] = (node.body,)
                 self._look_at_name(node.name)
-                if node.name == "command_not_found_handle":
+                if node.name in CALLED_BY_SHELL or node.name.endswith(DISCIPLINES):
                     self._call((Word(node.name), gap()), state, around)
                 return SILENT
 

@@ -130,7 +130,9 @@ def _make(run: Run) -> Iterator[Inner]:
             yield Inner(code=as_typed(value), language="make-value", through="make")
 
 
-_CMAKE = spec("-P@cmake -C@cmake -S= -B= -G= -D= -U= -T= -A= --toolchain@cmake --build! --install! --open! --workflow!")
+_CMAKE = spec(
+    "-P@cmake -C@cmake -S= -B= -G= -D= -U= -T= -A= --toolchain@cmake --build! --install! --open! --workflow!"
+)
 _CMAKE_TOOLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"remove_directory": ("rm", "-rf"), "remove": ("rm", "-f"), "rm": ("rm",)}
 )

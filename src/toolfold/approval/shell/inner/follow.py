@@ -52,9 +52,10 @@ def _of_program(run: Run) -> Iterator[Inner]:
 
 
 _CARRIERS = names(
-    "m4 gcc g++ cc c++ clang clang++ gfortran cpp ld rpmspec rpmbuild tmux screen zellij dtach abduco compgen complete "
-    "autoconf automake autoreconf ctags cscope groff troff pdflatex gs ffmpeg convert magick dot mc ranger nnn lf "
-    "dpkg-buildpackage debuild mock logrotate procmail fetchmail getmail irssi weechat newsboat mpv vlc xterm"
+    "m4 gcc g++ cc c++ clang clang++ gfortran cpp ld rpmspec rpmbuild tmux screen zellij dtach abduco "
+    "compgen complete autoconf automake autoreconf ctags cscope groff troff pdflatex gs ffmpeg convert "
+    "magick dot mc ranger nnn lf dpkg-buildpackage debuild mock logrotate procmail fetchmail getmail irssi "
+    "weechat newsboat mpv vlc xterm"
 )
 
 

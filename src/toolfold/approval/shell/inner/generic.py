@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from urllib.parse import unquote
 
 from toolfold.approval.shell.inner.environment import INSTALLED, from_assignments
 from toolfold.approval.shell.inner.nouns import UNKNOWN, Inner, as_typed, joined
@@ -66,8 +67,19 @@ def helper(value: Word, through: str) -> Iterator[Inner]:
 def _file(file: Word, language: str, through: str, arguments: tuple[Word, ...] = ()) -> Iterator[Inner]:
     if file in STANDARD_INPUT:
         yield Inner(source="stdin", language=language, through=through, arguments=arguments)
+    elif file.startswith("data:"):
+        yield from data_url(file, language, through)
     else:
         yield Inner(source="file", file=file, language=language, through=through, arguments=arguments)
+
+
+def data_url(address: Word, language: str, through: str) -> Iterator[Inner]:
+    """Code that stands in an address itself."""
+    head, _, content = address.partition(",")
+    if head.endswith(";base64"):
+        yield Inner(source="file", file=Word(head), language="binary", through=through)
+    else:
+        yield Inner(code=as_typed(unquote(content)), language=language, through=through)
 
 
 def _from_operands(

@@ -90,6 +90,19 @@ def _subtree_of_commands(_run: Run, words: Sequence[Word]) -> Iterator[Inner]:
     yield Inner(argv=(Word("git"), *operands), through="git")
 
 
+_CLONE = (
+    "-u>sh --upload-pack>sh -o= --origin= -b= --branch= --template= --reference= -c= --config= "
+    "--depth= --separate-git-dir= -j= --jobs= --filter="
+)
+
+
+def _clone(run: Run, words: Sequence[Word]) -> Iterator[Inner]:
+    yield from _exec_option(_CLONE)(run, words)
+    for setting in read(words, spec(_CLONE), stop=False).values("-c", "--config"):
+        key, _, value = setting.partition("=")
+        yield from git_setting(key, value)
+
+
 _SUBCOMMANDS: Mapping[str, Callable[[Run, Sequence[Word]], Iterator[Inner]]] = MappingProxyType(
     {
         "config": _config,
@@ -105,10 +118,7 @@ _SUBCOMMANDS: Mapping[str, Callable[[Run, Sequence[Word]], Iterator[Inner]]] = M
             "--msg-filter>sh --commit-filter>sh --tag-name-filter>sh --subdirectory-filter= -d= "
             "--state-branch= --original="
         ),
-        "clone": _exec_option(
-            "-u>sh --upload-pack>sh -o= --origin= -b= --branch= --template= --reference= -c= --config= "
-            "--depth= --separate-git-dir= -j= --jobs= --filter="
-        ),
+        "clone": _clone,
         "fetch": _exec_option("--upload-pack>sh --depth= -j= -o="),
         "pull": _exec_option("--upload-pack>sh --depth= -j= -s= -X="),
         "push": _exec_option("--receive-pack>sh --exec>sh -o= --push-option= --repo="),

@@ -246,6 +246,14 @@ def _lines_as_commands(run: Run, things: list[Word], lists: Sequence[Word]) -> I
         yield Inner(source="stdin", through="parallel")
 
 
+def _zargs(run: Run) -> Iterator[Inner]:
+    """zsh: `zargs -- operands -- command`."""
+    dashes = [place for place, word in enumerate(run.argv) if word == "--"]
+    if len(dashes) > 1:
+        command, operands = run.argv[dashes[1] + 1 :], run.argv[dashes[0] + 1 : dashes[1]]
+        yield Inner(argv=(*command, *operands), through="zargs")
+
+
 READERS: Mapping[str, Reader] = MappingProxyType(
-    {"find": _find, "fd": _fd, "xargs": _xargs, "parallel": _parallel, "rush": _parallel}
+    {"find": _find, "fd": _fd, "xargs": _xargs, "parallel": _parallel, "rush": _parallel, "zargs": _zargs}
 )
