@@ -122,6 +122,7 @@ git clone -c core.autocrlf=input https://github.com/a/b
 cd /tmp && curl -O https://example.com/data.csv
 while read -r line; do echo "$line"; done < .env
 docker cp app:/var/log/app.log ./app.log
+git clone https://github.com/a/b && cd b && ls
 gdb -batch -ex bt ./app core
 toolfold approvals test 'rm -rf /'
 touch ./--help

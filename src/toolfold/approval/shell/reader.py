@@ -642,8 +642,9 @@ def _descriptor(path: str) -> str:
 
 def _found_on_path(name: str, state: State) -> str:
     """The file that a bare name means, where this command has set PATH and has written or fetched it."""
-    folders = state.variables.get("PATH", EMPTY)
-    for folder in joined(folders).split(":"):
+    if "PATH" not in state.variables or name in BUILTINS:
+        return ""
+    for folder in joined(state.variables["PATH"]).split(":"):
         path = state.path(Word(f"{folder or '.'}/{name}"))
         if path in state.files or fetched.holds(state, path):
             return path
