@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from itertools import pairwise
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.approval.input_sequences import DANGEROUS, HARMLESS, Sequence
 from toolfold.approval.interactive.process_input import ProcessInput
-from toolfold.approval.judge import Judge
+from toolfold.approval.judge import FAILED, Judge
 from toolfold.approval.places import Places
 from toolfold.approval.rules import Rules
 from toolfold.approval.verdict import Verdict
@@ -26,10 +32,10 @@ def verdicts(judge: Judge, sequence: Sequence) -> list[Verdict]:
     found: list[Verdict] = []
     before: tuple[tuple[str, str], ...] = ()
     for text in sequence.writes:
-        given = ProcessInput(
+        written = ProcessInput(
             command=sequence.command, workdir=WORKDIR, pty=sequence.pty, before=before, text=text
         )
-        found.append(judge.judge_input(given))
+        found.append(judge.judge_input(written))
         before = (*before, ("write", text))
     return found
 
@@ -84,8 +90,7 @@ def test_an_unknown_state_is_asked_about_whatever_is_written(judge: Judge) -> No
 
 
 def test_input_without_its_context_is_asked_about() -> None:
-    given = ProcessInput.from_arguments(None, "ls\n")
-    assert given.unknown
+    assert ProcessInput.from_arguments(None, "ls\n").unknown
     assert ProcessInput.from_arguments({"before": []}, "ls\n").unknown
     assert not ProcessInput.from_arguments({"command": "bash"}, "ls\n").unknown
 
@@ -107,8 +112,8 @@ def test_the_end_of_the_input_runs_what_was_unfinished(judge: Judge) -> None:
 
 def test_a_signal_drops_the_unfinished_command(judge: Judge) -> None:
     before = (("write", "echo '\n"), ("signal", "INT"))
-    given = ProcessInput(command="bash", workdir=WORKDIR, before=before, text="rm -rf /\n")
-    assert judge.judge_input(given).blocked
+    written = ProcessInput(command="bash", workdir=WORKDIR, before=before, text="rm -rf /\n")
+    assert judge.judge_input(written).blocked
 
 
 def test_the_hard_floor_holds_for_input(judge: Judge) -> None:
@@ -128,3 +133,92 @@ def test_what_is_shown_holds_the_process_the_text_and_what_came_before(judge: Ju
 
 def test_lone_surrogates_are_judged_as_they_arrive() -> None:
     assert ProcessInput.from_arguments({"command": "bash"}, "rm -rf /\ud800").text == "rm -rf /?"
+
+
+def test_text_in_an_unfinished_command_is_asked_about_and_not_refused_for_good(judge: Judge) -> None:
+    verdict = judged(judge, "rm -rf /\n", before="cat > notes <<EOF\n")
+    assert (verdict.dangerous, verdict.blocked) == (True, False)
+
+
+CORPUS = Path(__file__).parent / "corpus"
+
+
+def commands(name: str) -> list[str]:
+    return [json.loads(line)["command"] for line in (CORPUS / name).read_text("utf-8").splitlines()]
+
+
+def in_pieces(text: str, random: Random) -> tuple[str, ...]:
+    cuts = [0, *sorted(random.sample(range(1, len(text)), min(3, len(text) - 1))), len(text)]
+    return tuple(text[first:last] for first, last in pairwise(cuts))
+
+
+def is_asked_about(judge: Judge, command: str, *writes: str, pty: bool = False) -> bool:
+    return any(each.dangerous for each in verdicts(judge, Sequence(command, writes, pty)))
+
+
+@pytest.mark.parametrize("process", ["bash", "./unknown", "ssh host"])
+def test_every_dangerous_command_is_dangerous_as_input_too(judge: Judge, process: str) -> None:
+    known = [each for each in commands("own_dangerous.jsonl")[::3] if judge(each, cwd=WORKDIR).dangerous]
+    if process != "bash":  # there, other folders and programs nobody knows
+        known = [each for each in known if judge(each, cwd=WORKDIR).blocked]
+    assert [each for each in known if not is_asked_about(judge, process, each + "\n")] == []
+
+
+def test_every_dangerous_command_is_dangerous_in_pieces_too(judge: Judge) -> None:
+    random = Random(5)
+    known = [each for each in commands("own_dangerous.jsonl")[1::4] if judge(each, cwd=WORKDIR).dangerous]
+    missed = [each for each in known if not is_asked_about(judge, "bash", *in_pieces(each + "\n", random))]
+    assert missed == []
+
+
+def test_no_everyday_command_is_asked_about_as_input(judge: Judge) -> None:
+    known = [each for each in commands("own_benign.jsonl") if not judge(each, cwd=WORKDIR).dangerous]
+    assert [each for each in known if is_asked_about(judge, "bash", each + "\n")] == []
+    typed = [each for each in known if each.isprintable()]
+    assert [each for each in typed if is_asked_about(judge, "bash", each + "\r", pty=True)] == []
+
+
+PIECES = ["f", "()", "{", "}", " rm -rf /tmp/x", "'", '"', "\n", "\\\n", "<<EOF\n", "EOF\n", "$(", ")", "`"]
+PIECES += [
+    "if true; then\n",
+    "fi\n",
+    "python3\n",
+    "exit()\n",
+    "exit\n",
+    "psql\n",
+    "\\q\n",
+    "DROP TABLE",
+    ";",
+    "\x03",
+]
+PIECES += [
+    "\x04",
+    "\x7f",
+    "\x1b[A",
+    "\r",
+    "x=1",
+    "import os\n",
+    "def f():\n",
+    "    pass\n",
+    "!!",
+    "\0",
+    "é",
+    "\ufdd0",
+]
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    command=st.sampled_from(
+        ["bash", "python3", "psql a", "node", "cat", "redis-cli", "vim x", "gdb a", "python3; bash"]
+    ),
+    writes=st.lists(st.lists(st.sampled_from(PIECES), max_size=6).map("".join), min_size=1, max_size=8),
+    pty=st.booleans(),
+    closes=st.booleans(),
+)
+def test_judging_input_never_fails(command: str, writes: list[str], pty: bool, closes: bool) -> None:
+    judge = Judge(Rules.shipped(), Places(home="/home/user", cwd=WORKDIR))
+    *earlier, text = writes
+    before = tuple(("write", each) for each in earlier)
+    written = ProcessInput(command=command, workdir=WORKDIR, pty=pty, before=before, text=text, closes=closes)
+    assert FAILED not in {each.rule for each in judge.judge_input(written).findings}

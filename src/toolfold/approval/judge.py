@@ -95,6 +95,11 @@ class Judge:
             return Verdict(command, (_failed(command),), unread=True)
         span, runs = (0, len(command)), _each_once(found.reading.runs)
         findings = list(self._findings(found.shown, found.reading.effects, runs[:MOST_RUNS], places))
+        possible = _each_once(found.possible.runs)[:MOST_RUNS]
+        guesses = self._findings("", found.possible.effects, possible, places)
+        findings += [
+            replace(each, blocked=False) for each in guesses
+        ]  # nothing is refused for good by a guess
         findings += [Finding(INPUT_UNKNOWN, "unreadable", Severity.HIGH, why) for why in found.unknown]
         if found.reading.unread or len(runs) > MOST_RUNS:
             findings.append(TOO_LONG)

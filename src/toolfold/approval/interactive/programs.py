@@ -16,6 +16,8 @@ __all__ = ["UNREAD", "interactive_language", "leaves", "may_take_lines", "opens_
 UNREAD = "unread"
 """Stands for a language that nobody here reads."""
 
+_ENDS_AT_ONCE = frozenset({"--version", "--help", "-version", "-help", "--list"})
+
 
 @dataclass(frozen=True, slots=True)
 class _Table:
@@ -24,6 +26,7 @@ class _Table:
     valued: frozenset[str]
     subcommands: Mapping[str, str]
     silent: frozenset[str]
+    filters: Mapping[str, int]
     leave: Mapping[str, re.Pattern[str]]
     shell: Mapping[str, re.Pattern[str]]
 
@@ -39,6 +42,7 @@ def _table() -> _Table:
         frozenset(data["bare"]["valued"].split()),
         {words: language for language, several in data["subcommand"].items() for words in several},
         frozenset(data["silent"]["names"].split()),
+        {name: int(count) for count, names in data["filters"].items() for name in names.split()},
         {language: re.compile(pattern) for language, pattern in data["leave"].items()},
         {language: re.compile(pattern) for language, pattern in data["shell"].items()},
     )
@@ -48,6 +52,8 @@ def interactive_language(run: Run) -> str:
     """The language of a program that takes its input from a person; empty where it is not known to."""
     table, name = _table(), str(run.name)
     words = [str(word) for word in run.argv[1:]]
+    if not _ENDS_AT_ONCE.isdisjoint(words):
+        return ""
     if name in ("python", "python3") and words[:1] == ["-m"] and words[1:2]:
         name, words = words[1], words[2:]
     for at, word in enumerate(words):  # python manage.py shell
@@ -59,7 +65,8 @@ def interactive_language(run: Run) -> str:
         return language
     if name in table.bare and _operands(words):
         return ""
-    return table.languages.get(name, "")
+    language = table.languages.get(name, "")
+    return "" if language == UNREAD and "-l" in words else language
 
 
 def _by_subcommand(name: str, operands: list[str], words: list[str]) -> str:
@@ -84,7 +91,11 @@ def _operands(words: list[str]) -> list[str]:
 
 def may_take_lines(run: Run) -> bool:
     """Whether a program may read lines that were meant for the shell that started it."""
-    return run.stdin is not None and run.stdin.typed and bool(run.argv) and run.name not in _table().silent
+    if run.stdin is None or not run.stdin.typed or not run.argv or run.name in _table().silent:
+        return False
+    wanted = _table().filters.get(str(run.name))
+    operands = [word for word in run.argv[1:] if not word.startswith("-") and not word.isdigit()]
+    return wanted is None or len(operands) < wanted
 
 
 def leaves(language: str, line: str) -> bool:

@@ -7,13 +7,14 @@ that it may be, and the worst counts. What earlier lines did is not told again; 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from toolfold.approval.interactive.code import CodeReader
 from toolfold.approval.interactive.keys import Event, Transcript, new_events, transcribe
 from toolfold.approval.interactive.process_input import WRITE, ProcessInput
-from toolfold.approval.interactive.programs import leaves, may_take_lines, opens_shell
+from toolfold.approval.interactive.programs import UNREAD, leaves, may_take_lines, opens_shell
 from toolfold.approval.interactive.session_reader import TYPED, Prompt, SessionReader
 from toolfold.approval.interactive.worlds import MAX_WORLDS, Frame, World, merge_worlds
 from toolfold.approval.shell.grammar import Budget, TooMuch, Unreadable, parse_input
@@ -31,7 +32,9 @@ MAX_PENDING_LINES = 64
 """How many lines of an unfinished command are looked at from each of its lines on."""
 
 # Text for a program that is not known to be an interpreter counts if it is dangerous in any of these.
-GUESSES = ("sh", "python", "sql:postgres", "node", "ruby", "redis")
+GUESSES = ("sh", "python", "sql:postgres", "node", "ruby")
+_BY_KEY = frozenset({"vim", "pager", UNREAD})
+"""Programs that do not wait for the end of a line."""
 
 _QUOTED = re.compile(r"'[^']*'")
 _HISTORY = re.compile(r"(?<!\\)(?<!\$)(?<!\$\{)(?<!\[)!(?![\s=(\"';&|)]|$)")
@@ -45,6 +48,8 @@ class InputReading:
     """What the latest write would do, and why that may not be all."""
 
     reading: Reading = field(default_factory=Reading)
+    possible: Reading = field(default_factory=Reading)
+    """What it would do only if a part of it were read in another way than it seems."""
     unknown: list[str] = field(default_factory=list)
     """Reasons why nobody can tell what it would do."""
     shown: str = ""
@@ -110,23 +115,37 @@ class _Replay:
         worlds = self._begin(state)
         for event in before.events:
             worlds = self._step_all(worlds, event)
-        self._start_telling(reading, *told)
+        self._start_telling(reading, worlds, *told)
         for event in new_events(before, after):
             worlds = self._step_all(worlds, event)
-        if after.partial:
-            worlds = self._step_all(worlds, Event("line", after.partial))
+        worlds = self._step_partial(worlds, after.partial)
         if self._given.closes:
             self._step_all(worlds, Event("end"))
         elif not worlds and self._given.text:
             self._found.unknown.append("the program that read the input seems to have ended")
         for world in worlds:
-            for frame in world.stack:
-                self._tell_code(frame, world.certain)
+            with self._only_what_counts(world):
+                for frame in world.stack:
+                    self._tell_code(frame, world.certain)
 
-    def _start_telling(self, reading: Reading, runs: int, effects: int) -> None:
+    def _step_partial(self, worlds: list[World], partial: str) -> list[World]:
+        """A line that has not ended. Most programs wait for its end, and it is judged with that."""
+        if not partial:
+            return worlds
+        at_once = self._given.closes or not any(world.certain for world in worlds)
+        now: list[World] = []
+        later: list[World] = []
+        for world in worlds:
+            (now if at_once or world.innermost.language in _BY_KEY else later).append(world)
+        return [*self._step_all(now, Event("line", partial)), *later]
+
+    def _start_telling(self, reading: Reading, worlds: list[World], runs: int, effects: int) -> None:
         """Forget what was found in earlier input: it has been judged when it was written."""
         del reading.runs[runs:], reading.effects[effects:]
         self._new = True
+        for world in worlds:
+            for frame in world.stack:
+                frame.waiting = bool(frame.pending)
 
     def _begin(self, state: State) -> list[World]:
         prompts = self.reader.look_at_text(self._given.command, state, Around(stdin=TYPED))
@@ -149,16 +168,22 @@ class _Replay:
 
     def _step_all(self, worlds: list[World], event: Event) -> list[World]:
         found: list[World] = []
-        effects = self.reader.reading.effects
         for world in worlds:
-            first, guess = len(effects), world.guess
-            found += self._step(world, event)
-            if guess:
-                effects[first:] = [each for each in effects[first:] if each.kind is not Kind.UNREADABLE]
+            with self._only_what_counts(world):
+                found += self._step(world, event)
         after = merge_worlds(found)
         if len(after) > MAX_WORLDS:
             raise TooMuch
         return after
+
+    @contextmanager
+    def _only_what_counts(self, world: World) -> Iterator[None]:
+        """Drop what means nothing where the language is a guess: that text cannot be read in it."""
+        effects, guess = self.reader.reading.effects, world.guess
+        first = len(effects)
+        yield
+        if guess:
+            effects[first:] = [each for each in effects[first:] if each.kind is not Kind.UNREADABLE]
 
     def _step(self, world: World, event: Event) -> list[World]:
         match event.kind:
@@ -202,7 +227,7 @@ class _Replay:
         except Unreadable as problem:
             self._not_a_unit(world, text, problem)
             return [world]
-        frame.pending = ""
+        frame.pending, frame.waiting = "", False
         return self._run_unit(world, script, line)
 
     def _not_a_unit(self, world: World, text: str, problem: Unreadable) -> None:
@@ -210,7 +235,7 @@ class _Replay:
         if problem.unfinished:
             frame.pending = text
         else:
-            frame.pending = ""
+            frame.pending, frame.waiting = "", False
             frame.unclear |= set(_NAME.findall(text))
             for name in frame.unclear & frame.state.variables.keys():
                 frame.state.variables[name] = gap()
@@ -223,14 +248,19 @@ class _Replay:
         """What can be seen in a new line by itself, whatever it is a part of."""
         if frame.expands_history and _is_history(line):
             self.reader.see(Kind.UNREADABLE, line, "the shell puts an earlier command in its place")
-        if not had:
+        if not had or not (frame.waiting or frame.doubtful):
             return
         lines = [*had.split("\n")[:-1], line]
         if len(lines) > MAX_PENDING_LINES:
             self.reader.see(Kind.UNREADABLE, line, "it belongs to a command that is too long to be read")
             return
+        reading, possible = self.reader.reading, self._found.possible
+        runs, effects = len(reading.runs), len(reading.effects)
         for start in range(1, len(lines)):
             self._look_at_text("\n".join(lines[start:]) + "\n", frame)
+        possible.runs += reading.runs[runs:]
+        possible.effects += [each for each in reading.effects[effects:] if each.kind is not Kind.UNREADABLE]
+        del reading.runs[runs:], reading.effects[effects:]
 
     def _look_at_text(self, text: str, frame: Frame) -> None:
         """In case the shell does not wait for more where we think so."""

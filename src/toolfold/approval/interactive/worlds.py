@@ -30,6 +30,8 @@ class Frame:
     """Whether each line may have been taken by another program, so that the old state may still hold."""
     pending: str = ""
     """Lines of a shell that do not make a complete command yet."""
+    waiting: bool = False
+    """Whether some of them were written before the write that is judged."""
     given: list[str] = field(default_factory=list)
     """Lines of another language that earlier writes brought."""
     new: list[str] = field(default_factory=list)
