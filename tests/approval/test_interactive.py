@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -22,9 +23,14 @@ from toolfold.approval.verdict import Verdict
 WORKDIR = "/home/user/project"
 
 
-@pytest.fixture(scope="module")
-def judge() -> Judge:
+@functools.cache
+def shipped_judge() -> Judge:
     return Judge(Rules.shipped(), Places(home="/home/user", cwd=WORKDIR))
+
+
+@pytest.fixture
+def judge() -> Judge:
+    return shipped_judge()
 
 
 def verdicts(judge: Judge, sequence: Sequence) -> list[Verdict]:
@@ -217,8 +223,7 @@ PIECES += [
     closes=st.booleans(),
 )
 def test_judging_input_never_fails(command: str, writes: list[str], pty: bool, closes: bool) -> None:
-    judge = Judge(Rules.shipped(), Places(home="/home/user", cwd=WORKDIR))
     *earlier, text = writes
     before = tuple(("write", each) for each in earlier)
     written = ProcessInput(command=command, workdir=WORKDIR, pty=pty, before=before, text=text, closes=closes)
-    assert FAILED not in {each.rule for each in judge.judge_input(written).findings}
+    assert FAILED not in {each.rule for each in shipped_judge().judge_input(written).findings}
