@@ -148,7 +148,7 @@ def test_a_command_of_over_64_kilobytes_is_asked_about_in_every_mode(opened: Ope
 
 
 def test_every_way_to_a_tool_leads_through_approval(opened: Opened) -> None:
-    terminal = Terminal(opened, answer=True)
+    terminal = Terminal(opened, {"tools.pinned": []}, answer=True)  # or tool_call would refuse it anyway
     args = {"command": "rm -rf /"}
     runtime, session = terminal.runtime, terminal.session
     answers = [

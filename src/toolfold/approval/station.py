@@ -134,6 +134,10 @@ class Approval:
         return await self._questions.once((session_id, subject.key), ask_now, seconds=self._timeout)
 
     async def _ask_person(self, subject: Subject, session_id: str) -> Decision:
+        if settled := self._chain.settle(
+            subject, session_id
+        ):  # another call's answer may have come meanwhile
+            return settled
         kinds = tuple(map(in_words, self._chain.kinds.of(subject.rules)))
         request = _request(subject, session_id, self._chain.answers(subject), kinds)
         decision = await self._questions.unless_settled(
