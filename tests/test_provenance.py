@@ -205,6 +205,8 @@ ADMINISTRATION = [
     "config set approval.mode off",
     "config unset approval.mode",
     "config edit",
+    "config accept --yes",
+    "config restore --yes",
     "approvals revoke --all",
     "token add intruder",
     "token revoke somebody",

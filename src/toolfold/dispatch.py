@@ -15,17 +15,20 @@ import inspect
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from toolfold.approval.station import Approval
+from toolfold.config.monitor import SettingsMonitor, Watch
 from toolfold.errors import CallError, ToolFailed, said
 from toolfold.hooks import Hooks
 from toolfold.loops import Escaped, Loops, OutOfTime
 from toolfold.model import (
+    MCP_SOURCE,
     CallContext,
     Content,
+    Effect,
     Handler,
     Json,
     Media,
@@ -59,6 +62,7 @@ class Dispatch:
     redact: Redaction
     timeout: float = 120.0
     max_parallel: int = 8
+    monitor: SettingsMonitor | None = None
 
     async def __call__(
         self, turn: Turn, call: ToolCall, context: CallContext, *, place: Place = ANYWHERE
@@ -87,8 +91,17 @@ class Dispatch:
         args = self.validate.check(tool, args)  # it was read, and read again after each that rewrote it
         await self.approval.require(tool, args, context)  # judges what will run
         async with place:
-            result = await self._run(turn, tool, call, args, context)
+            with self._watching_settings(tool, context) as watch:
+                result = await self._run(turn, tool, call, args, context)
+        result = _with_notice(result, watch.notice)
         return await self._after(turn, tool, args, result, context)
+
+    def _watching_settings(self, tool: Tool, context: CallContext) -> AbstractContextManager[Watch]:
+        """Notice settings that change while the tool runs, unless it can only read."""
+        if self.monitor is None or _only_reads(tool):
+            return contextlib.nullcontext(Watch())
+        call = f"{tool.name} (call {context.call_id}, session {context.session_id})"
+        return self.monitor.around(call, executes=Effect.EXECUTE in tool.effects)
 
     async def all(self, turn: Turn, calls: Sequence[ToolCall], context: CallContext) -> list[ToolResult]:
         """Run the calls of one model reply: side by side where the tools allow it, results in order."""
@@ -222,6 +235,20 @@ class Dispatch:
 
 def _says_the_same(one: ToolResult, other: ToolResult) -> bool:
     return (one.text, one.error, one.media) == (other.text, other.error, other.media)
+
+
+def _only_reads(tool: Tool) -> bool:
+    """Whether it is known to change nothing here. A server's word about its own tools is not enough."""
+    harmless = tool.effects <= {Effect.READ, Effect.NETWORK}
+    return bool(tool.effects) and harmless and tool.source.kind != MCP_SOURCE
+
+
+def _with_notice(result: ToolResult, notice: str) -> ToolResult:
+    """Put a notice of the runtime's own before the result."""
+    if not notice:
+        return result
+    text = render({"notice": notice, "result": result.text})
+    return replace(result, text=text, raw=None)
 
 
 def _may_share(turn: Turn, call: ToolCall) -> bool:

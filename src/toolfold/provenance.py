@@ -17,12 +17,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["SERVER_MARK_KB", "Beacon", "find_tool_call", "has_tool_processes"]
+__all__ = ["SERVER_MARK_KB", "Beacon", "command_limit", "find_tool_call", "has_tool_processes"]
 
 ENVIRONMENT_MARKS = ("TOOLFOLD_RUN", "TOOLFOLD_SERVER")
 MIN_MARK_BYTES = 1 << 62
 """Limits from here on are set by `environments/shell/limits.sh` and by `sources/mcp/child.py` alone."""
-SERVER_MARK_KB = (1 << 52) + (1 << 49)
+_COMMAND_MARK_KB = 1 << 52
+SERVER_MARK_KB = _COMMAND_MARK_KB + (1 << 49)
 """The limit of MCP servers, above that of every command."""
 MAX_ANCESTORS = 256
 MAX_ENVIRON_BYTES = 1 << 22
@@ -66,12 +67,15 @@ def find_tool_call(pid: int | None = None) -> str:
     return _unexplained_limit(chain)
 
 
-def has_tool_processes() -> bool:
-    """Whether a process of this user that a tool call has started is running now.
+def command_limit(client: str) -> int:
+    """Return the limit in bytes of the commands of one client, as `environments/shell/limits.sh` sets it."""
+    return (_COMMAND_MARK_KB + int(client[:-4], 16)) * 1024
 
-    MCP servers do not count: they run for as long as a runtime does.
-    """
-    return any(_is_tool_process(pid) for pid in _all_pids())
+
+def has_tool_processes(client: str) -> bool:
+    """Whether something runs that a command of this client, or any background process, has started."""
+    limits = {command_limit(client), _COMMAND_MARK_KB * 1024}
+    return any(_owner(pid) == os.getuid() and _hard_limit(pid) in limits for pid in _all_pids())
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,11 +209,8 @@ def _all_pids() -> Iterator[int]:
         return
 
 
-def _is_tool_process(pid: int) -> bool:
-    limit = _hard_limit(pid)
-    if limit is None or not MIN_MARK_BYTES <= limit < SERVER_MARK_KB * 1024:
-        return False
+def _owner(pid: int) -> int | None:
     try:
-        return (_PROC / str(pid)).stat().st_uid == os.getuid()
+        return (_PROC / str(pid)).stat().st_uid
     except OSError:
-        return False
+        return None

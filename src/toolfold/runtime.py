@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from toolfold.approval.building import build_approval, own_places
+from toolfold.approval.building import build_approval, build_audit, own_places
 from toolfold.approval.ground import Ground
 from toolfold.approval.rules import Rule
 from toolfold.approval.smart import Reviewer
@@ -22,6 +22,8 @@ from toolfold.approval.station import Approval
 from toolfold.authoring import ToolFunction
 from toolfold.availability import Availability, Status
 from toolfold.config import Config, load, still_trusted, trust_state
+from toolfold.config.monitor import SettingsMonitor, require_accepted, watched_paths
+from toolfold.config.record import SettingsRecord
 from toolfold.dispatch import Dispatch
 from toolfold.environments import choosing
 from toolfold.environments.resident import Resident
@@ -30,7 +32,7 @@ from toolfold.files import Workspace
 from toolfold.hooks import PRE, Hooks
 from toolfold.loops import Loops
 from toolfold.model import AgentServices, Approver, Definition, Json, Source, Tool
-from toolfold.provenance import Beacon, find_tool_call
+from toolfold.provenance import Beacon, find_tool_call, has_tool_processes
 from toolfold.redaction import Redaction
 from toolfold.registry import Registry, Snapshot
 from toolfold.results import Results, render
@@ -81,6 +83,8 @@ def open_runtime(
     MCP clients, which name and ask for themselves.
     """
     config = config or load()
+    record = SettingsRecord(config.paths.state_dir)
+    require_accepted(config, record)
     loops = Loops()
     registry = Registry()
     hooks = Hooks(loops)
@@ -105,6 +109,7 @@ def open_runtime(
         redact=Redaction(config.secret_values()),
         timeout=config.tools.timeout_seconds,
         max_parallel=config.tools.max_parallel,
+        monitor=_monitor(config, record, terminal, lambda: _has_local_servers(config, mcp)),
     )
     toolsets += _own_toolsets(config, Toolsets(registry.snapshot(), toolsets))
     retriever = _retriever(config, progress)
@@ -396,6 +401,37 @@ def _grounds(terminal: Resident) -> Mapping[tuple[Source, str], Ground]:
         return {}
     ground = Ground(name=backend.name, home=backend.home, apart=backend.apart, shared=shared)
     return {(TERMINAL, "terminal"): ground, (TERMINAL, "process"): replace(ground, certain=False)}
+
+
+def _monitor(
+    config: Config, record: SettingsRecord, terminal: Resident, has_servers: Callable[[], bool]
+) -> SettingsMonitor | None:
+    """What notices settings that change during a call; in a tool call, the runtime around it does."""
+    if find_tool_call():
+        return None
+    audit = build_audit(config)
+
+    def report(path: str, during: str) -> None:
+        reason = f"{path} was changed {during}, and not by Toolfold itself"
+        entry = {"tool": "", "command": path, "rules": ["settings-changed"], "category": "self-protection"}
+        judged = {"severity": "critical", "allowed": False, "by": "settings monitor", "answer": None}
+        try:
+            audit.write({**entry, **judged, "reason": reason, "why": reason})
+        except OSError:
+            log.exception("the change of %s could not be recorded", path)
+
+    return SettingsMonitor(
+        watched_paths(config),
+        record,
+        report=report,
+        has_tool_processes=lambda: has_tool_processes(terminal.environment.client),
+        has_servers=has_servers,
+    )
+
+
+def _has_local_servers(config: Config, mcp: McpServers) -> bool:
+    servers = config.mcp.servers
+    return any(each.state == "up" and servers[each.name].command for each in mcp.states())
 
 
 def _retriever(config: Config, progress: Progress | None) -> Retriever:

@@ -71,6 +71,20 @@ sed -i s/a/b/ ~/.config/tool*/c*
 sed -i s/a/b/ ~/.config/*/config.yaml
 sed -i s/a/b/ ~/.c*/t*/c*
 sed -i s/a/b/ toolfold.yaml
+find ~/.config -name config.yaml | xargs sed -i s/manual/off/
+find ~/.config -name config.yaml -print0 | xargs -0 sed -i s/manual/off/
+find ~/.config -name config.yaml | head -1 | xargs -I{} sed -i s/manual/off/ {}
+find ~/.config -name config.yaml | while read f; do sed -i s/a/b/ "$f"; done
+for f in $(find ~/.config -name config.yaml); do sed -i s/a/b/ "$f"; done
+grep -rl manual ~/.config | xargs sed -i s/manual/off/
+rg -l manual ~/.config | xargs sed -i s/manual/off/
+sed -i s/manual/off/ $(grep -rl manual ~/.config)
+docker run -v $HOME:/h alpine touch /h/x
+docker run -v ~/.config:/c alpine touch /c/toolfold/config.yaml
+docker run --rm -it -v$HOME:/h alpine sh
+docker run --volume=/home/u:/h alpine sh
+docker run --mount type=bind,src=/home/u,dst=/h alpine sh
+podman run -v $HOME:/h alpine touch /h/x
 echo ~/.config/toolfold/config.yaml | xargs sed -i s/a/b/
 find ~/.config -name config.yaml -exec sed -i s/manual/off/ {} +
 echo x | tee ~/.config/toolfold/config.yaml
@@ -188,6 +202,13 @@ tmux new -d 'make test'
 ulimit -n 4096
 ulimit -a
 ssh build.example.com make
+find . -name '*.py' | xargs sed -i s/a/b/
+find ~/work -name '*.py' | xargs sed -i s/a/b/
+docker run -v $HOME:/h:ro alpine ls
+docker run -v $PWD:/app node npm test
+docker run -v .:/app node npm test
+docker run -v ~/.m2:/root/.m2 maven mvn test
+docker run -v data:/var/lib/x postgres
 """.strip().splitlines()
 
 

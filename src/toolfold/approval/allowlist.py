@@ -18,6 +18,7 @@ from typing import TypeAlias
 from toolfold.approval.kinds import is_pattern
 from toolfold.config import set_value, unset_value, written_value
 from toolfold.config.atomic import locked
+from toolfold.config.record import SettingsRecord
 from toolfold.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -44,8 +45,10 @@ class AllowList:
         spell: Spell = lambda entry: (entry, None),
         idle: Idle = lambda _: "",
         live: bool = True,
+        record: SettingsRecord | None = None,
     ) -> None:
         self._file, self._lock_folder, self._spell, self._idle = file, lock_folder, spell, idle
+        self._record = record
         self._told: set[str] = set()
         self._live = live and file is not None
         self._lock = threading.Lock()
@@ -135,9 +138,9 @@ class AllowList:
             before = _written(file)
             after = change(before)
             if after and after != before:
-                set_value(file, KEY, after)
+                set_value(file, KEY, after, record=self._record)
             elif not after and before:
-                unset_value(file, KEY)
+                unset_value(file, KEY, record=self._record)
 
     def _look_again(self) -> None:
         """Drop what is no longer in the file."""

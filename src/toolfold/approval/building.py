@@ -26,6 +26,7 @@ from toolfold.approval.station import Approval
 from toolfold.approval.subject import TOOL, Subjects
 from toolfold.approval.verdict import Severity, Verdict
 from toolfold.config import PROJECT_FILE, Config
+from toolfold.config.record import SettingsRecord
 from toolfold.errors import ConfigError, did_you_mean, nearest
 from toolfold.loops import Loops
 from toolfold.model import Approver, Source
@@ -99,6 +100,7 @@ def build_allowlist(
         spell=reading.spell,
         idle=lambda entry: _idle(entry, reading, denials, lambda: _known_rules(config, rules)),
         live=from_file or not config.command_allowlist,
+        record=SettingsRecord(paths.state_dir),
     )
 
 

@@ -21,6 +21,7 @@ from toolfold.provenance import find_tool_call
 
 if TYPE_CHECKING:
     from toolfold.config import Config, Paths
+    from toolfold.config.record import SettingsRecord
     from toolfold.redaction import Redaction
     from toolfold.runtime import Runtime
 
@@ -94,6 +95,12 @@ class Invocation:
         config = self.config()
         with redirect_stdout(sys.stderr):  # what a plugin prints must not end up in a program's JSON
             return open_runtime(config, **options)
+
+    def record(self) -> SettingsRecord:
+        """The record of changed settings, in which changes by these commands are noted."""
+        from toolfold.config.record import SettingsRecord
+
+        return SettingsRecord(self.paths().state_dir)
 
     def paths(self) -> Paths:
         """Where everything lies, without reading any of it."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.cli.app import Invocation, json_option
+from toolfold.cli.config_changes import accept, restore
 from toolfold.cli.show import as_json, note, out, plain, table
 from toolfold.errors import ConfigError
 
@@ -80,7 +81,7 @@ def set_one(invocation: Invocation, key: str, value: str, in_project: bool) -> N
     if in_project and _shown(key, value) != value:
         keep_private(file)
         note("[yellow]warning:[/yellow] a project's file is no place for secrets; write ${NAME} instead.")
-    for remark in set_value(file, key, value):
+    for remark in set_value(file, key, value, record=invocation.record()):
         note(f"[yellow]warning:[/yellow] {plain(remark)}")
     out(f"{plain(key)} is set in {plain(str(file))}")
 
@@ -94,7 +95,7 @@ def unset_one(invocation: Invocation, key: str, in_project: bool) -> None:
     from toolfold.config import unset_value
 
     file = _file(invocation, in_project)
-    was = unset_value(file, key)
+    was = unset_value(file, key, record=invocation.record())
     out(f"{plain(key)} {'is no longer' if was else 'was not'} set in {plain(str(file))}")
 
 
@@ -113,7 +114,7 @@ def edit(invocation: Invocation, in_project: bool) -> None:
             out("nothing changed")
             return
         try:
-            rewrite(file, written)
+            rewrite(file, written, record=invocation.record())
         except ConfigError as error:
             if not sys.stdin.isatty():
                 raise
@@ -124,6 +125,10 @@ def edit(invocation: Invocation, in_project: bool) -> None:
         else:
             out(f"saved {plain(str(file))}")
             return
+
+
+command.add_command(accept)
+command.add_command(restore)
 
 
 @command.command("schema")

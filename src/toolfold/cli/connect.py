@@ -310,9 +310,9 @@ def _import(invocation: Invocation, moving: Sequence[Candidate]) -> None:
         return
     if any(literal_secrets(each.found.settings) for each in new):
         keep_private(file)
-    with changing(invocation, file):
+    with changing(invocation, file) as record:
         for each in new:
-            set_value(file, key_of(each.name), dict(each.found.settings))
+            set_value(file, key_of(each.name), dict(each.found.settings), record=record)
     out(f"{counted(len(new), 'server')} written to {plain(str(file))}")
 
 

@@ -102,6 +102,7 @@ def command(invocation: Invocation, seconds: float, as_json_: bool) -> int:
         servers, problems = _asked(config, seconds)
         findings = [
             *_settings(config),
+            *_changed_in_calls(config),
             *problems,
             *(each for server in servers for each in _of_server(server)),
             *_told_meanwhile(heard),
@@ -132,6 +133,20 @@ def _settings(config: Config) -> Iterator[Finding]:
         yield Finding("warn", "project", what, "look at it, then: toolfold plugins trust")
     else:
         yield Finding("ok", "project", f"{project} is not trusted, and grants nothing")
+
+
+def _changed_in_calls(config: Config) -> Iterator[Finding]:
+    """Settings that something else than the user or Toolfold has changed."""
+    from toolfold.config.record import SettingsRecord
+
+    try:
+        pending = SettingsRecord(config.paths.state_dir).pending()
+    except ConfigError as error:
+        yield Finding("fail", "settings", str(error))
+        return
+    for change in pending.values():
+        advice = "in your own terminal: toolfold config accept, or toolfold config restore"
+        yield Finding("fail" if change.binding else "warn", "settings", str(change), advice)
 
 
 def _asked(config: Config, seconds: float) -> tuple[list[Health], list[Finding]]:

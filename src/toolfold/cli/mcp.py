@@ -81,8 +81,8 @@ def remove(invocation: Invocation, name: str, in_project: bool) -> None:
         raise _written_elsewhere(config, name) if config and name in servers else unknown(name, servers)
     if config:
         _forget(config, name)
-    with changing(invocation, file):
-        unset_value(file, key_of(name))
+    with changing(invocation, file) as record:
+        unset_value(file, key_of(name), record=record)
     out(f"{plain(name)} is no longer in {plain(str(file))}")
 
 

@@ -106,8 +106,8 @@ def add(
         return FAILED
     if secrets:
         keep_private(file)
-    with changing(invocation, file):
-        set_value(file, key_of(name), settings)
+    with changing(invocation, file) as record:
+        set_value(file, key_of(name), settings, record=record)
     out(f"added to {plain(str(file))}")
     if test:
         return _tried(invocation, name)

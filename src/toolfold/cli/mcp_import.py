@@ -175,13 +175,15 @@ def _numbered(said: str, new: Sequence[_Plan]) -> list[_Plan] | None:
 
 def _write(plan: _Plan, file: Path, config: Config, in_project: bool) -> None:
     from toolfold.config import set_value
+    from toolfold.config.record import SettingsRecord
 
     settings = dict(plan.settings)
     if in_project and settings.get("cwd") == str(config.paths.project_dir):
         settings["cwd"] = "."  # others have the project elsewhere
     if plan.secrets and not in_project:
         keep_private(file)
-    set_value(file, key_of(plan.candidate.name), settings)
+    record = SettingsRecord(config.paths.state_dir)
+    set_value(file, key_of(plan.candidate.name), settings, record=record)
 
 
 def _show(answers: Sequence[Answer], plans: Sequence[_Plan]) -> None:

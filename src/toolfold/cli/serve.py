@@ -116,12 +116,14 @@ def _advice(error: Exception) -> tuple[str, str]:
 async def _serve_http(
     runtime: Runtime, config: Config, listening: socket.socket, toolsets: tuple[str, ...] | None
 ) -> None:
+    from toolfold.config.record import SettingsRecord
     from toolfold.gateway.http_connections import AcceptErrors
     from toolfold.gateway.tokens import Tokens
     from toolfold.gateway.web import app, door
 
     host, port = listening.getsockname()[:2]
-    tokens = Tokens(config.paths.state_dir / "gateway" / "tokens.json")
+    state = config.paths.state_dir
+    tokens = Tokens(state / "gateway" / "tokens.json", SettingsRecord(state))
     settings = config.gateway
     guard = door(
         host,

@@ -26,6 +26,7 @@ from toolfold.errors import ConfigError, did_you_mean, nearest
 
 if TYPE_CHECKING:
     from toolfold.config import Config
+    from toolfold.config.record import SettingsRecord
     from toolfold.sources.mcp.offers import Listing
     from toolfold.sources.mcp.pool import McpServers
     from toolfold.sources.mcp.trust import Held
@@ -141,14 +142,17 @@ def settings_file(invocation: Invocation, in_project: bool) -> Path:
 
 
 @contextmanager
-def changing(invocation: Invocation, file: Path) -> Iterator[None]:
-    """Changes a settings file. A project that was trusted before its owner changed it here stays so."""
+def changing(invocation: Invocation, file: Path) -> Iterator[SettingsRecord]:
+    """Change a settings file; gives the record in which to note it.
+
+    A project that was trusted before its owner changed it here stays so.
+    """
     from toolfold.config import PROJECT_FILE, trust, trust_state
 
     paths = invocation.paths()
     of_project = file.name == PROJECT_FILE and file.parent == paths.project_dir
     before = trust_state(file.parent, paths) if of_project else "trusted"
-    yield
+    yield invocation.record()
     if of_project and before == "trusted":
         trust(file.parent, paths)
     elif of_project:

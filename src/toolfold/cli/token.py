@@ -94,4 +94,4 @@ def revoke(ctx: click.Context, name: str) -> None:
 def _tokens(invocation: Invocation) -> Tokens:
     from toolfold.gateway.tokens import Tokens
 
-    return Tokens(invocation.paths().state_dir / "gateway" / "tokens.json")
+    return Tokens(invocation.paths().state_dir / "gateway" / "tokens.json", invocation.record())

@@ -128,8 +128,11 @@ def _disabled_by_you(runtime: Runtime) -> list[str]:
 
 def _write_disabled(runtime: Runtime, names: Iterable[str]) -> None:
     from toolfold.config import set_value
+    from toolfold.config.record import SettingsRecord
 
-    set_value(runtime.config.paths.user_file, "tools.disabled", list(dict.fromkeys(names)))
+    paths = runtime.config.paths
+    record = SettingsRecord(paths.state_dir)
+    set_value(paths.user_file, "tools.disabled", list(dict.fromkeys(names)), record=record)
 
 
 def _tool_rows(runtime: Runtime, toolset: str | None) -> list[dict[str, Any]]:

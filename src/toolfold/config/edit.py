@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolfold.config.atomic import locked, replace
+from toolfold.config.atomic import locked
 from toolfold.config.authority import require_user
 from toolfold.config.check import expand, from_text, settle, unfolded
 from toolfold.config.describe import KeyPath, field_at, names_at, not_a_setting
@@ -30,6 +30,7 @@ from toolfold.config.document import (
     written,
 )
 from toolfold.config.patch import assigned, removed
+from toolfold.config.record import SettingsRecord, write_settings
 from toolfold.config.trust import PROJECT_FILE
 from toolfold.errors import ConfigError
 
@@ -44,10 +45,13 @@ def written_value(file: Path, key: str) -> Any:
     return None if node is None else node.plain()
 
 
-def set_value(file: Path, key: str, value: object) -> tuple[str, ...]:
+def set_value(
+    file: Path, key: str, value: object, *, record: SettingsRecord | None = None
+) -> tuple[str, ...]:
     """Write one setting into a file, which need not exist. Text is read as an argument would be.
 
-    Returns what a person should know: that a number will be clamped, for one.
+    Returns what a person should know: that a number will be clamped, for one. `record` notes the change, so
+    that a running runtime knows it for Toolfold's own.
     """
     path = tuple(key.split("."))
     field = field_at(path)
@@ -60,11 +64,11 @@ def set_value(file: Path, key: str, value: object) -> tuple[str, ...]:
         wanted = _put(draft.tree, path, node)
         _checked(wanted, file)
         remarks += draft.mode_remarks()
-        draft.replace(assigned(draft.text, path, wanted.plain()), wanted, key)
+        draft.replace(assigned(draft.text, path, wanted.plain()), wanted, key, record)
     return remarks
 
 
-def unset_value(file: Path, key: str) -> bool:
+def unset_value(file: Path, key: str, *, record: SettingsRecord | None = None) -> bool:
     """Take one setting out of a file. False if it is not in it."""
     path = tuple(key.split("."))
     if not file.exists():
@@ -75,15 +79,15 @@ def unset_value(file: Path, key: str) -> bool:
         path = _with_emptied_sections(draft, path)
         wanted = _dropped(draft.tree, path)
         _checked(wanted, file)
-        draft.replace(removed(draft.text, path, wanted.plain()), wanted, key)
+        draft.replace(removed(draft.text, path, wanted.plain()), wanted, key, record)
     return True
 
 
-def rewrite(file: Path, text: str) -> tuple[str, ...]:
+def rewrite(file: Path, text: str, *, record: SettingsRecord | None = None) -> tuple[str, ...]:
     """Replace a whole file by what a person wrote, if it can be used. Returns what they should know."""
     with _opened(file, anew=text) as draft:
         remarks = _checked(draft.tree, file) + draft.mode_remarks()
-        replace(draft.file, text.encode(), mode=draft.mode)
+        write_settings(draft.file, text.encode(), record, mode=draft.mode)
     return remarks
 
 
@@ -96,7 +100,7 @@ class _Draft:
     tree: Node
     newline: str
 
-    def replace(self, text: str, wanted: Node, key: str) -> None:
+    def replace(self, text: str, wanted: Node, key: str, record: SettingsRecord | None) -> None:
         content = text.replace("\n", self.newline).encode()
         if len(content) > MAX_BYTES or not self._holds(text, wanted):
             raise ConfigError(
@@ -105,7 +109,7 @@ class _Draft:
                 file=str(self.file),
                 hint="change it by hand",
             )
-        replace(self.file, content, mode=self.mode)
+        write_settings(self.file, content, record, mode=self.mode)
 
     @property
     def mode(self) -> int | None:

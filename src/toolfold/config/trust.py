@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from toolfold.config.atomic import locked, replace
-from toolfold.config.authority import require_user
+from toolfold.config.atomic import locked
 from toolfold.config.document import MAX_BYTES
+from toolfold.config.record import SettingsRecord, write_settings
 from toolfold.config.settings import Config, Paths
 from toolfold.errors import ConfigError
 
@@ -85,9 +85,8 @@ def trusted_folders(paths: Paths) -> dict[Path, str]:
 
 
 def _store(known: dict[Path, str], paths: Paths) -> None:
-    require_user("changing which folders are trusted")
     text = json.dumps({str(folder): found for folder, found in sorted(known.items())}, indent=2)
-    replace(_trust_file(paths), text.encode() + b"\n", mode=0o600)
+    write_settings(_trust_file(paths), text.encode() + b"\n", SettingsRecord(paths.state_dir), mode=0o600)
 
 
 def _trust_file(paths: Paths) -> Path:

@@ -84,6 +84,11 @@ class Environment:
         self._folders: dict[str, str] = {}
         self.processes = Processes(self._place, self.bounds.processes)
 
+    @property
+    def client(self) -> str:
+        """What names this client's commands, in their environment and in the limit that marks them."""
+        return self._place.client
+
     async def open(self) -> None:
         """Reach the place now; every use does so by itself. Raises EnvironmentFailed."""
         await self._place.guard()

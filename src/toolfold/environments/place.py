@@ -62,7 +62,7 @@ class Place:
     def __init__(self, backend: Backend, variables: Mapping[str, str], largest_log: int) -> None:
         self.backend = backend
         self._variables, self._largest_log = variables, largest_log
-        self._client = secrets.token_hex(8)
+        self.client = secrets.token_hex(8)
         self._numbers = itertools.count(1)
         self._guard: Guard | None = None
         self._opening = asyncio.Lock()
@@ -221,7 +221,7 @@ class Place:
         if self._guard:
             await self._guard.dismiss()
         await self.backend.open()
-        guard = await Guard.start(self.backend, self._client, self._largest_log)
+        guard = await Guard.start(self.backend, self.client, self._largest_log)
         if self._variables:
             await self._give(guard)
         return guard
@@ -246,7 +246,7 @@ class Place:
     ) -> Running:
         run = str(next(self._numbers))
         try:
-            channel = await self._spawn(argv, f"{self._client}.{run}.", pty)
+            channel = await self._spawn(argv, f"{self.client}.{run}.", pty)
         except asyncio.CancelledError:  # it may have been started nevertheless
             await self.see_to(self.end(run))
             raise

@@ -5,8 +5,10 @@ A token is shown once, when it is made. What is kept cannot be turned back into 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import logging
 import re
 import secrets
 import time
@@ -14,10 +16,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolfold.config.atomic import locked, replace
-from toolfold.config.authority import require_user
+from toolfold.config.atomic import locked
+from toolfold.config.fingerprints import fingerprint
+from toolfold.config.record import SettingsRecord, write_settings
 from toolfold.errors import ConfigError
 from toolfold.model import Json, read_json
+
+log = logging.getLogger(__name__)
 
 LARGEST = 1_000_000
 ANYBODY = "(local)"
@@ -43,9 +48,10 @@ class Client:
 class Tokens:
     """The tokens of one user's gateway, in one file."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._read: tuple[tuple[int, int], dict[str, Client]] | None = None
+    def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
+        """`record` tells Toolfold's own changes of the file from others, which let nobody in."""
+        self._file, self._record = file, record
+        self._read: tuple[tuple[int, int] | None, str, dict[str, Client]] | None = None
 
     def add(self, name: str, toolsets: Iterable[str] | None = None) -> str:
         """Let somebody in. Gives the token, which is nowhere else."""
@@ -94,14 +100,28 @@ class Tokens:
         return self._by_hash().get(_hashed(token))
 
     def _by_hash(self) -> dict[str, Client]:
-        try:
+        seen: tuple[int, int] | None = None
+        with contextlib.suppress(OSError):
             found = self._file.stat()
-        except OSError:
-            return {}
-        seen = (found.st_mtime_ns, found.st_ino)
+            seen = (found.st_mtime_ns, found.st_ino)
         if self._read is None or self._read[0] != seen:
-            self._read = seen, {each["hash"]: _client(name, each) for name, each in self._load().items()}
-        return self._read[1]
+            self._read = seen, *self._read_again()
+        return self._read[2]
+
+    def _read_again(self) -> tuple[str, dict[str, Client]]:
+        """Return the fingerprint that later changes must lead from, and who is let in.
+
+        Whoever was let in by something else than Toolfold is not; whoever was taken out, is out.
+        """
+        found = fingerprint(self._file)
+        now = {each["hash"]: _client(name, each) for name, each in self._load().items()}
+        if self._read is None or self._record is None:
+            return found, now
+        _, known, before = self._read
+        if self._record.leads(self._file, known, found):
+            return found, now
+        log.error("%s was changed, and not by Toolfold: new tokens in it are not accepted", self._file)
+        return known, {each: client for each, client in now.items() if before.get(each) == client}
 
     def _load(self) -> dict[str, Json]:
         try:
@@ -120,8 +140,8 @@ class Tokens:
         return dict(known)
 
     def _store(self, known: dict[str, Json]) -> None:
-        require_user("changing the tokens of the gateway")
-        replace(self._file, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode(), mode=0o600)
+        content = (json.dumps(known, indent=1, sort_keys=True) + "\n").encode()
+        write_settings(self._file, content, self._record, mode=0o600)
 
 
 def _client(name: str, said: Json) -> Client:

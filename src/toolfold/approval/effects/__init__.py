@@ -14,6 +14,7 @@ from toolfold.approval.effects.deleting import DELETING
 from toolfold.approval.effects.disks import DISKS, disk_effects
 from toolfold.approval.effects.handed import handed_effects
 from toolfold.approval.effects.kernel import KERNEL
+from toolfold.approval.effects.mounts import MOUNTS
 from toolfold.approval.effects.networks import NETWORKS
 from toolfold.approval.effects.outputs import OUTPUTS
 from toolfold.approval.effects.permissions import PERMISSIONS
@@ -38,7 +39,7 @@ __all__ = ["confidential", "effects_of", "payloads"]
 
 _FAMILIES: tuple[Family, ...] = (
     *(DELETING, COPYING, UNPACKING, WRITING, OUTPUTS, DISKS, PERMISSIONS),
-    *(PROCESSES, SERVICES, NETWORKS, KERNEL, UPLOADING, VARIABLES),
+    *(PROCESSES, SERVICES, NETWORKS, KERNEL, MOUNTS, UPLOADING, VARIABLES),
 )
 
 

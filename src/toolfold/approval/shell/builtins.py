@@ -61,8 +61,9 @@ def _read(run: Run, state: State) -> None:
     stream = run.stdin
     odd = words.has("-d", "-n", "-N", "-u")
     if stream is None or stream.text is None or odd or ("\\" in stream.text and not words.has("-r")):
+        unknown = stream.as_unknown() if stream else gap()
         for name in names or [REPLY]:
-            state.set(name, (gap(),) if array else gap(stream.marks if stream else frozenset()))
+            state.set(name, (gap(),) if array else unknown)
         return
     line = stream.text.split("\n", 1)[0]
     separators = state.value("IFS")

@@ -450,7 +450,7 @@ def _joined(value: Value) -> str:
 
 def _printed(stream: Stream) -> Word:
     if stream.text is None:
-        return gap(stream.marks)
+        return stream.as_unknown()
     return Word(stream.text.rstrip("\n").replace("\0", ""))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from toolfold.approval.shell.words import EMPTY, Mark, Word
+from toolfold.approval.shell.words import EMPTY, STAR, Mark, Word, gap
 
 __all__ = ["HERE", "STANDARD_INPUT", "Mark", "Redirect", "Run", "Stream"]
 
@@ -23,12 +23,20 @@ class Stream:
     """Bytes between programs: their text where reading can tell it, and where they come from.
 
     `text` is None where nothing is known; it may contain the gaps of `Word`. `typed` marks the input of a
-    running process, which is written to it bit by bit.
+    running process, which is written to it bit by bit. `folders` are where the files lie that the lines of an
+    unknown text name, such as those that `find` prints.
     """
 
     text: Word | None = None
     marks: frozenset[Mark] = frozenset()
     typed: bool = False
+    folders: tuple[Word, ...] = ()
+
+    def as_unknown(self) -> Word:
+        """Return a word for a text that is not known: any file of the folder, where one is listed."""
+        if self.folders and not self.marks:
+            return Word(f"{self.folders[0].rstrip('/')}/{STAR}{STAR}")
+        return gap(self.marks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ from typing import Any
 
 from toolfold.config.atomic import locked, replace
 from toolfold.config.authority import require_user
+from toolfold.config.fingerprints import ABSENT, fingerprint_of
+from toolfold.config.record import ADVICE, SettingsRecord
 from toolfold.config.settings import Config
 from toolfold.errors import ConfigError
 from toolfold.model import Json, read_json
@@ -61,8 +63,10 @@ def lock_file(config: Config, server: str) -> Path:
 class Lock:
     """One lock file, read anew whenever it has changed. Safe for several threads and processes."""
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
+        """With a `record`, a change of the file that Toolfold did not make itself is an error."""
+        self.file, self._record = file, record
+        self._print = ""
         self._guard = threading.Lock()
         self._seen: tuple[int, ...] | None = None
         self._blocks: _Blocks = {}
@@ -111,21 +115,32 @@ class Lock:
             after = dict(before)  # a change puts another block in a block's place
             change(after)
             if after != before:
-                replace(self.file, written(after, self._texts))
-                self._blocks, self._seen = after, _seen(self.file)
+                content = written(after, self._texts)
+                if self._record is not None:
+                    self._record.note_change(self.file, content)
+                replace(self.file, content)
+                self._blocks, self._seen, self._print = after, _seen(self.file), fingerprint_of(content)
             return after
 
     def _read(self) -> _Blocks:
         try:
             seen = _seen(self.file)
             if seen != self._seen:
-                self._blocks = _understood(self._content(), self.file)
-                self._seen = seen
+                content = self._content()
+                self._require_own(fingerprint_of(content))
+                self._blocks = _understood(content, self.file)
+                self._seen, self._print = seen, fingerprint_of(content)
         except FileNotFoundError:
-            self._blocks, self._seen = {}, None
+            self._blocks, self._seen, self._print = {}, None, ABSENT
         except OSError as error:
             raise _broken(f"cannot be read: {error.strerror}", self.file) from None
         return self._blocks
+
+    def _require_own(self, now: str) -> None:
+        """Raise where the file was changed since it was first read, and not by Toolfold."""
+        if self._record is None or not self._print or self._record.leads(self.file, self._print, now):
+            return
+        raise ConfigError("the lock file was changed, and not by Toolfold", file=str(self.file), hint=ADVICE)
 
     def _content(self) -> bytes:
         with self.file.open("rb") as stream:

@@ -19,6 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
+from toolfold.config.record import SettingsRecord
 from toolfold.config.settings import Config
 from toolfold.config.trust import PROJECT_FILE
 from toolfold.errors import shown
@@ -64,10 +65,19 @@ class Sifted:
 class Trust:
     """What was accepted of every server. Safe for several threads."""
 
-    def __init__(self, lock_of: Callable[[str], Path], *, own: Path | None = None) -> None:
-        """`own` keeps what was accepted here of servers whose lock comes with a project, from wherever."""
-        self._lock_of = lock_of
-        self._own = None if own is None else Lock(own)
+    def __init__(
+        self,
+        lock_of: Callable[[str], Path],
+        *,
+        own: Path | None = None,
+        record: SettingsRecord | None = None,
+    ) -> None:
+        """`own` keeps what was accepted here of servers whose lock comes with a project, from wherever.
+
+        `record` tells Toolfold's own changes of the user's lock files from others.
+        """
+        self._lock_of, self._record = lock_of, record
+        self._own = None if own is None else Lock(own, record)
         self._guard = threading.Lock()
         self._locks: dict[Path, Lock] = {}
         self._offered: dict[str, tuple[Offer, ...]] = {}
@@ -78,7 +88,8 @@ class Trust:
     def of(cls, config: Config) -> Trust:
         """With the lock files where the servers are declared."""
         own = config.paths.state_dir / "mcp" / "accepted.lock"
-        return cls(lambda server: lock_file(config, server), own=own)
+        record = SettingsRecord(config.paths.state_dir)
+        return cls(lambda server: lock_file(config, server), own=own, record=record)
 
     def sift(self, server: str, policy: Policy, offers: Iterable[Offer]) -> Sifted:
         """Part what may be used from what is held. Pins a server that is listed for the first time.
@@ -149,7 +160,10 @@ class Trust:
     def _lock(self, server: str) -> Lock:
         file = self._lock_of(server)
         with self._guard:
-            return self._locks.setdefault(file, Lock(file))
+            if file not in self._locks:
+                lock = Lock(file)
+                self._locks[file] = lock if _is_a_projects(lock) else Lock(file, self._record)
+            return self._locks[file]
 
     def _beside_others(self, server: str, offers: tuple[Offer, ...]) -> Mapping[str, tuple[Offer, ...]]:
         """What every server offers, and these from now on: of two that come at once, one sees the other."""

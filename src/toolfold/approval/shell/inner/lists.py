@@ -12,7 +12,7 @@ from types import MappingProxyType
 from toolfold.approval.shell.inner.nouns import UNKNOWN, Inner, Reader, as_typed, joined
 from toolfold.approval.shell.inner.options import Reading, read, spec
 from toolfold.approval.shell.runs import Run, Stream
-from toolfold.approval.shell.words import GAP, Word
+from toolfold.approval.shell.words import GAP, STAR, Word
 
 __all__ = ["READERS"]
 
@@ -138,12 +138,17 @@ def _xargs(run: Run) -> Iterator[Inner]:
     things = None if reading.values("-a", "--arg-file") else _things(run.stdin, reading)
     mark = _xargs_mark(reading)
     if mark is None:
-        added = tuple(things) if things is not None else ()
+        added = tuple(things) if things is not None else _in_folders(run.stdin)
         yield Inner(argv=(*reading.operands, *added), through="xargs", more_operands=things is None)
         return
-    for thing in (things if things is not None else [UNKNOWN])[:_MOST]:
+    for thing in (things if things is not None else _in_folders(run.stdin) or [UNKNOWN])[:_MOST]:
         argv = tuple(_put(word, mark, thing) for word in reading.operands)
         yield Inner(argv=argv, through="xargs", more_operands=things is None)
+
+
+def _in_folders(stream: Stream | None) -> tuple[Word, ...]:
+    """Some file in each of the folders that standard input lists."""
+    return tuple(Word(f"{folder.rstrip('/')}/{STAR}{STAR}") for folder in stream.folders) if stream else ()
 
 
 def _xargs_mark(reading: Reading) -> str | None:

@@ -35,4 +35,6 @@ def as_stream(text: str, marks: Iterable[Mark] = ()) -> Stream:
 
 
 def unknown(*marks: Mark, also: Stream | None = None) -> Stream:
-    return Stream(None, frozenset(marks) | (also.marks if also else frozenset()))
+    if also is None:
+        return Stream(None, frozenset(marks))
+    return Stream(None, frozenset(marks) | also.marks, folders=also.folders)

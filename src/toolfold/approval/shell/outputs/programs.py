@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import posixpath
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
 
@@ -13,6 +14,7 @@ from toolfold.approval.options import Options
 from toolfold.approval.shell.outputs import decoders, filters
 from toolfold.approval.shell.outputs.bounds import as_stream, unknown, whole
 from toolfold.approval.shell.outputs.escapes import formatted, hides, unescaped
+from toolfold.approval.shell.outputs.listing import listed_folders
 from toolfold.approval.shell.outputs.network import fetches
 from toolfold.approval.shell.outputs.setup import prints_shell_setup
 from toolfold.approval.shell.runs import STANDARD_INPUT, Mark, Run, Stream
@@ -36,7 +38,11 @@ def output(run: Run, files: Files = _no_files) -> Stream:
     if printer := _PRINTERS.get(run.name):
         return printer(run)
     if filtering := _FILTERS.get(run.name):
-        return filtering(run, _taken(run, files))
+        printed = filtering(run, _taken(run, files))
+        is_listing = printed.text is None and run.stdin is not None
+        return replace(printed, folders=run.stdin.folders) if is_listing and run.stdin else printed
+    if folders := listed_folders(run):
+        return Stream(None, run.stdin.marks if run.stdin else frozenset(), folders=folders)
     named = _marks_of_named(run, files) if run.name in _CHOOSERS else frozenset()
     return unknown(*named, also=run.stdin)
 

@@ -1,0 +1,259 @@
+"""Notices settings that change while a tool call runs, whatever way they were changed.
+
+Before and after each call that may write or execute, the runtime's own settings files are compared with what
+they were. A change that Toolfold did not make itself is logged, recorded in the approval log, told in the
+result, and kept as pending: no later runtime starts with it before the user has accepted it. What a call has
+left running, and a call during which the runtime was killed, are covered too. A change between calls, with
+nothing of theirs running, is the user's own. Knows nothing of what the settings mean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from toolfold.config.document import MAX_BYTES
+from toolfold.config.fingerprints import ABSENT, Signature, fingerprint, signature
+from toolfold.config.record import ADVICE, PendingChange, SettingsRecord
+from toolfold.config.settings import Config
+from toolfold.config.trust import PLUGINS_FOLDER, PROJECT_FILE
+from toolfold.errors import ConfigError
+from toolfold.provenance import find_tool_call
+
+log = logging.getLogger(__name__)
+
+__all__ = ["SettingsMonitor", "Watch", "WatchedPath", "require_accepted", "watched_paths"]
+
+NOTICE = (
+    "The settings of Toolfold were changed while this call ran ({paths}), which only the user may do. The"
+    " change was recorded, the user is told, and it has no effect until the user accepts it."
+)
+_MAX_CALL_FILES = 256
+_LOCK_FILE = "toolfold.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedPath:
+    """A file or folder that steers the runtime."""
+
+    path: Path
+    binding: bool = True
+    """Whether a change of it keeps runtimes from starting; a project's is held by the trust in its folder."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """What one call changed."""
+
+    paths: list[str] = field(default_factory=list)
+
+    @property
+    def notice(self) -> str:
+        """What a model is told; empty where nothing was changed."""
+        return NOTICE.format(paths=", ".join(self.paths)) if self.paths else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A path as it was when last looked at."""
+
+    signature: Signature
+    fingerprint: str
+    content: str | None
+
+
+def watched_paths(config: Config) -> tuple[WatchedPath, ...]:
+    """Return everything that a policy is made of, whether or not it exists."""
+    paths = config.paths
+    project = paths.project_dir
+    own = (
+        *(paths.user_file, paths.config_dir / _LOCK_FILE, paths.state_dir / "trust.json"),
+        *(paths.state_dir / "gateway" / "tokens.json", paths.state_dir / "mcp" / "accepted.lock"),
+        config.plugins_folder,
+    )
+    others = (paths.project_file or project / PROJECT_FILE, project / _LOCK_FILE, project / PLUGINS_FOLDER)
+    found = {path: WatchedPath(path, binding=False) for path in others}
+    found |= {path: WatchedPath(path) for path in own}
+    return tuple(found.values())
+
+
+def require_accepted(config: Config, record: SettingsRecord) -> None:
+    """Raise ConfigError where settings were changed during a tool call and nobody has accepted that."""
+    if not find_tool_call():  # it may see no process of the runtime around it
+        _recover_calls(config, record)
+    pending = record.pending()
+    for each in watched_paths(config):
+        change = pending.get(Path(os.path.abspath(each.path)))  # noqa: PTH100 - links may have changed
+        if change is None:
+            continue
+        if change.binding:
+            raise ConfigError(str(change), hint=ADVICE)
+        log.warning("%s; %s", change, ADVICE)
+
+
+class SettingsMonitor:
+    """Watches the settings of one runtime."""
+
+    def __init__(
+        self,
+        watched: Iterable[WatchedPath],
+        record: SettingsRecord,
+        *,
+        report: Callable[[str, str], None] = lambda _path, _during: None,
+        has_tool_processes: Callable[[], bool] = lambda: False,
+        has_servers: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`report` is told of each change: the path, and what ran. The others tell what is running now."""
+        self._watched, self._record, self._report = tuple(watched), record, report
+        self._has_tool_processes, self._has_servers = has_tool_processes, has_servers
+        self._lock = threading.Lock()
+        self._seen = {each.path: _look_at(each.path) for each in self._watched}
+        self._active: dict[str, str] = {}
+        """The calls that run now, by the name of the file that says so."""
+        self._left_running: dict[str, str] = {}
+        """The calls that may have left processes behind, likewise."""
+
+    @contextlib.contextmanager
+    def around(self, call: str, *, executes: bool = True) -> Iterator[Watch]:
+        """Watch while a call runs. `call` names it for a person; `executes` says that it starts processes."""
+        watch = Watch()
+        with self._lock:
+            self._look(None)
+            name = f"{os.getpid()}-{_start_time(os.getpid())}-{secrets.token_hex(4)}.json"
+            self._active[name] = call
+            if executes:
+                self._note_call(name, call)
+        try:
+            yield watch
+        finally:
+            with self._lock:
+                self._look(watch)
+                del self._active[name]
+                self._end_call(name, call, executes=executes)
+
+    def _end_call(self, name: str, call: str, *, executes: bool) -> None:
+        if not executes:
+            return
+        self._left_running[name] = call
+        if not self._has_tool_processes():
+            for each in self._left_running:
+                self._forget_call(each)
+            self._left_running.clear()
+
+    def _look(self, watch: Watch | None) -> None:
+        for each in self._watched:
+            before = self._seen[each.path]
+            if signature(each.path) == before.signature:
+                continue
+            now = _look_at(each.path)
+            self._seen[each.path] = now
+            if now.fingerprint != before.fingerprint:
+                self._judge(each, before, now, watch)
+
+    def _judge(self, each: WatchedPath, before: _Seen, now: _Seen, watch: Watch | None) -> None:
+        try:
+            if self._record.leads(each.path, before.fingerprint, now.fingerprint):
+                return
+            waiting = self._record.waiting(each.path)
+            if waiting is not None and waiting.accepted == now.fingerprint:
+                self._record.drop_restored(each.path)
+                return
+        except ConfigError as error:  # the record itself was damaged: nothing leads anywhere
+            log.error("%s", error)
+        during = self._suspect()
+        if not during:
+            self._remark_on_servers(each.path)
+            return
+        log.error("%s was changed %s, and not by Toolfold itself; %s", each.path, during, ADVICE)
+        if watch is not None:
+            watch.paths.append(str(each.path))
+        with contextlib.suppress(ConfigError):
+            self._record.report(_pending(each, before, during))
+        self._report(str(each.path), during)
+
+    def _suspect(self) -> str:
+        if self._active:
+            return f"while {', '.join(dict.fromkeys(self._active.values()))} ran"
+        if self._left_running:
+            calls = list(dict.fromkeys(self._left_running.values()))[-3:]
+            return f"by what {', '.join(calls)} may have left running"
+        return ""
+
+    def _remark_on_servers(self, path: Path) -> None:
+        if self._has_servers():
+            during = "while MCP servers were running and no call was"
+            log.warning("%s was changed %s; if that was not you, look at it", path, during)
+            self._report(str(path), during)
+
+    def _note_call(self, name: str, call: str) -> None:
+        """Leave on disk what the settings were: the call may kill this process before they are compared."""
+        known = {str(path): seen.fingerprint for path, seen in self._seen.items()}
+        folder = self._record.folder / "calls"
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (folder / name).write_text(json.dumps({"call": call, "time": time.time(), "known": known}))
+
+    def _forget_call(self, name: str) -> None:
+        with contextlib.suppress(OSError):
+            (self._record.folder / "calls" / name).unlink()
+
+
+def _pending(each: WatchedPath, before: _Seen, during: str) -> PendingChange:
+    return PendingChange(
+        path=str(each.path),
+        during=during,
+        time=time.time(),
+        accepted=before.fingerprint,
+        before=before.content,
+        restorable=before.content is not None or before.fingerprint == ABSENT,
+        binding=each.binding,
+    )
+
+
+def _look_at(path: Path) -> _Seen:
+    seen, found = signature(path), fingerprint(path)
+    content: str | None = None
+    with contextlib.suppress(OSError):  # a name that no file can have, for one
+        if path.is_file() and path.stat().st_size <= MAX_BYTES:
+            content = path.read_bytes().decode("utf-8", "surrogateescape")
+    return _Seen(seen, found, content)
+
+
+def _recover_calls(config: Config, record: SettingsRecord) -> None:
+    """Compare with what calls have noted whose runtimes were killed, or that left processes behind."""
+    watched = {str(each.path): each for each in watched_paths(config)}
+    with contextlib.suppress(OSError):
+        for file in sorted((record.folder / "calls").iterdir())[:_MAX_CALL_FILES]:
+            pid, began = [*file.name.split("-"), "", ""][:2]
+            if pid.isdecimal() and _start_time(int(pid)) == began:
+                continue  # its runtime compares by itself
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+                _recover_call(json.loads(file.read_bytes()[:MAX_BYTES]), watched, record)
+            file.unlink(missing_ok=True)
+
+
+def _recover_call(noted: dict[str, object], watched: dict[str, WatchedPath], record: SettingsRecord) -> None:
+    known = noted["known"]
+    for path, before in known.items() if isinstance(known, dict) else ():
+        now = fingerprint(Path(path))
+        if path not in watched or now == before or record.leads(Path(path), str(before), now):
+            continue
+        seen = _Seen((), str(before), None)
+        log.error("%s was changed by %s or by what it left running; %s", path, noted["call"], ADVICE)
+        record.report(_pending(watched[path], seen, f"by {noted['call']} or what it left running,"))
+
+
+def _start_time(pid: int) -> str:
+    """When the process began, in the kernel's count; with its number, this names it for good."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19]
+    except (OSError, IndexError):
+        return "0"

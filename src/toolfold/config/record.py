@@ -1,0 +1,171 @@
+"""What Toolfold itself wrote into its settings, and which changes nobody has accepted yet.
+
+One private file in the state folder. A change that Toolfold makes for the user is noted before it is made,
+as a step from one fingerprint to another; a change that was found during a tool call, and that no such steps
+lead to, is kept as pending until the user accepts it or puts the file back. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from toolfold.config.atomic import locked, replace
+from toolfold.config.authority import require_user
+from toolfold.config.fingerprints import ABSENT, EMPTY, fingerprint, fingerprint_of
+from toolfold.errors import ConfigError
+
+__all__ = ["ADVICE", "PendingChange", "SettingsRecord", "write_settings"]
+
+MAX_STEPS = 64
+"""How many of Toolfold's own changes of one file are remembered."""
+MAX_RECORD_BYTES = 32_000_000
+ADVICE = (
+    "in your own terminal, accept it with `toolfold config accept` or undo it with `toolfold config restore`"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingChange:
+    """A change of a settings file that nobody has accepted."""
+
+    path: str
+    during: str
+    """What ran meanwhile, for a person."""
+    time: float
+    accepted: str
+    """The fingerprint before the change."""
+    before: str | None = None
+    """The content before the change, where it is known; None where there was no file."""
+    restorable: bool = False
+    binding: bool = True
+    """Whether no runtime starts before somebody has looked at it."""
+
+    def __str__(self) -> str:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.time))
+        return f"{self.path} was changed {self.during} ({when}), and not by Toolfold itself"
+
+
+class SettingsRecord:
+    """The record in one state folder. Safe for several threads and processes."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.folder = state_dir / "settings"
+        self._file = self.folder / "record.json"
+
+    def note_change(self, path: Path, content: bytes) -> None:
+        """Note that Toolfold is about to write this content for the user.
+
+        Raises ConfigError where a change of the same file waits to be accepted: it would be accepted with it.
+        """
+        real = os.path.realpath(path)
+        step = [fingerprint(path), fingerprint_of(content)]
+        with self._changing() as data:
+            for key, waiting in data["pending"].items():
+                if os.path.realpath(key) == real and step[0] != waiting["accepted"]:
+                    raise ConfigError(str(PendingChange(**waiting)), hint=ADVICE)
+            data["steps"][real] = [*data["steps"].get(real, []), step][-MAX_STEPS:]
+
+    def leads(self, path: Path, before: str, after: str) -> bool:
+        """Whether Toolfold's own changes lead from one fingerprint of the file to the other."""
+        steps = self._read()["steps"].get(os.path.realpath(path), [])
+        reached = {before, EMPTY} if before == ABSENT else {before}
+        for start, end in steps:
+            if start in reached:
+                reached.add(end)
+        return after in reached
+
+    def report(self, change: PendingChange) -> None:
+        """Keep a change as pending. Of several to one file, what was accepted last stays known."""
+        with self._changing() as data:
+            data["pending"].setdefault(_key(Path(change.path)), asdict(change))
+
+    def pending(self) -> dict[Path, PendingChange]:
+        """Return the changes that nobody has accepted, without those that were put back since."""
+        found = {Path(key): PendingChange(**each) for key, each in self._read()["pending"].items()}
+        return {path: each for path, each in found.items() if fingerprint(path) != each.accepted}
+
+    def waiting(self, path: Path) -> PendingChange | None:
+        """Return the pending change of one file."""
+        found = self._read()["pending"].get(_key(path))
+        return PendingChange(**found) if found else None
+
+    def accept(self, path: Path) -> None:
+        """Take the file as it is now for the user's own."""
+        require_user(f"accepting a change of {path}")
+        with self._changing() as data:
+            data["pending"].pop(_key(path), None)
+
+    def restore(self, change: PendingChange) -> None:
+        """Put the file back as it was. Raises ConfigError where that is not known."""
+        require_user(f"restoring {change.path}")
+        path = Path(change.path)
+        if not change.restorable:
+            raise ConfigError(
+                "what was there before is not known", file=change.path, hint="look at it yourself"
+            )
+        if change.before is None:
+            path.unlink(missing_ok=True)
+        else:
+            replace(path, change.before.encode("utf-8", "surrogateescape"))
+        self.accept(path)
+
+    def drop_restored(self, path: Path) -> None:
+        """Forget a pending change of a file that is again what it was."""
+        with self._changing() as data:
+            data["pending"].pop(_key(path), None)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[dict[str, Any]]:
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with locked(self.folder):
+            data = self._read()
+            before = json.dumps(data, sort_keys=True)
+            yield data
+            after = json.dumps(data, sort_keys=True)
+            if after != before:
+                replace(self._file, after.encode(), mode=0o600)
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            if self._file.stat().st_size > MAX_RECORD_BYTES:
+                raise ValueError("it is too large")
+            data = json.loads(self._file.read_bytes())
+            return {"steps": _steps(data["steps"]), "pending": _pending(data["pending"])}
+        except FileNotFoundError:
+            return {"steps": {}, "pending": {}}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ConfigError(
+                f"the record of changed settings cannot be read: {error}",
+                file=str(self._file),
+                hint="look at your settings, then delete it",
+            ) from None
+
+
+def write_settings(
+    file: Path, content: bytes, record: SettingsRecord | None, *, mode: int | None = None
+) -> None:
+    """Replace a settings file for the user, and note it, so that the change is known to be Toolfold's own."""
+    require_user(f"changing {file}")
+    if record is not None:
+        record.note_change(file, content)
+    replace(file, content, mode=mode)
+
+
+def _key(path: Path) -> str:
+    """The path as it was given: a link may lead elsewhere by now."""
+    return os.path.abspath(path)  # noqa: PTH100 - Path.resolve would follow the link
+
+
+def _steps(found: Mapping[str, Any]) -> dict[str, list[list[str]]]:
+    return {str(key): [[str(start), str(end)] for start, end in steps] for key, steps in found.items()}
+
+
+def _pending(found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    return {str(key): asdict(PendingChange(**each)) for key, each in found.items()}

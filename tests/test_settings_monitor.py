@@ -1,0 +1,321 @@
+"""Settings that change during a tool call are noticed whatever way they were changed, and take no effect."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Opened
+from toolfold import Answer, ApprovalRequest, ConfigError, Runtime, build_tool
+from toolfold.cli.app import run
+from toolfold.config import load, set_value
+from toolfold.config.monitor import SettingsMonitor, WatchedPath
+from toolfold.config.record import PendingChange, SettingsRecord
+from toolfold.gateway.tokens import Tokens
+from toolfold.sources.mcp.lock import Lock
+
+PATIENCE_S = 60.0
+PYTHON = shlex.quote(sys.executable)
+LOOSE = "approval: {mode: 'off'}\n"
+
+
+def allow(_request: ApprovalRequest) -> bool:
+    return True
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    end = time.monotonic() + PATIENCE_S
+    while not (found := condition()):
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+    return found
+
+
+def run_command(runtime: Runtime, command: str) -> str:
+    result = runtime.session(["terminal"]).call_sync("terminal", {"command": command})
+    assert result.ok, result.error
+    return result.text
+
+
+def pending(home: Path) -> dict[Path, PendingChange]:
+    return SettingsRecord(home / "state").pending()
+
+
+def read_log(home: Path) -> list[dict[str, Any]]:
+    file = home / "state" / "approvals.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+@pytest.fixture
+def config_file(home: Path) -> Path:
+    file = home / "config.yaml"
+    file.write_text("tools: {rag_top_k: 7}\n")
+    return file
+
+
+@pytest.fixture
+def runtime(config_file: Path, opened: Opened) -> Runtime:
+    return opened(approver=allow)
+
+
+@pytest.fixture
+def toolfold(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Runs a command line in this process, as the user does in a terminal of their own."""
+    monkeypatch.setenv("TOOLFOLD_HOME", str(home))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: run(words)
+
+
+WAYS = {
+    "sed": "sed -i 's/7/8/' {file}",
+    "redirection": "echo \"approval: {{mode: 'off'}}\" > {file}",
+    "python": '{python} -c \'open("{file}", "w").write("approval: {{}}")\'',
+    "moved": "echo 'tools: {{rag_top_k: 9}}' > other; mv other {file}",
+    "linked": "echo 'tools: {{rag_top_k: 9}}' > other; ln -sf \"$PWD/other\" {file}",
+    "deleted": "rm {file}",
+    "found": "find {folder} -name 'conf*' | xargs sed -i s/7/8/",
+    "with its old times": "cp -p {file} kept; sed -i s/7/8/ {file}; touch -r kept {file}",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_change_during_a_call_is_reported_and_has_no_effect(
+    runtime: Runtime, opened: Opened, home: Path, config_file: Path, way: str
+) -> None:
+    command = WAYS[way].format(file=config_file, folder=home, python=PYTHON)
+    told = json.loads(run_command(runtime, command))
+    assert "settings of Toolfold were changed" in told["notice"]
+    assert str(config_file) in told["notice"]
+    found = [each for each in read_log(home) if each["by"] == "settings monitor"]
+    assert [each["command"] for each in found] == [str(config_file)]
+    assert list(pending(home)) == [config_file]
+    with pytest.raises(ConfigError, match="was changed while terminal") as stopped:
+        opened()
+    assert "toolfold config accept" in str(stopped.value)
+
+
+@pytest.mark.parametrize(
+    "file", ["toolfold.lock", "state/trust.json", "state/gateway/tokens.json", "plugins/evil.py"]
+)
+def test_every_file_of_the_policy_is_watched(runtime: Runtime, opened: Opened, home: Path, file: str) -> None:
+    target = home / file
+    run_command(runtime, f"mkdir -p {target.parent}; echo '{{}}' > {target}")
+    assert len(pending(home)) == 1
+    with pytest.raises(ConfigError, match="toolfold config accept"):
+        opened()
+
+
+def test_change_of_the_projects_file_is_reported_and_stops_nothing(
+    runtime: Runtime, opened: Opened, home: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = run_command(runtime, "echo 'tools: {rag_top_k: 3}' > toolfold.yaml")
+    assert "settings of Toolfold were changed" in text
+    opened()
+    assert "toolfold.yaml was changed while terminal" in caplog.text
+
+
+def test_harmless_call_reports_nothing(runtime: Runtime, home: Path) -> None:
+    assert "notice" not in json.loads(run_command(runtime, "echo hello > file.txt"))
+    assert pending(home) == {}
+
+
+def test_users_answer_always_is_no_foreign_change(
+    config_file: Path, opened: Opened, home: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "old").mkdir()
+    runtime = opened(approver=lambda _request: Answer.ALWAYS)
+    run_command(runtime, "rm -rf old")
+    assert "rm -rf old" in config_file.read_text()
+    assert pending(home) == {}
+    opened()
+
+
+def test_change_by_the_users_own_command_during_a_call_is_no_foreign_change(
+    opened: Opened, home: Path, config_file: Path, toolfold: Callable[..., int]
+) -> None:
+    runtime = opened(approver=allow)
+
+    def meanwhile(_args: Any, _context: Any) -> str:
+        return str(toolfold("config", "set", "tools.rag_top_k", "9"))
+
+    schema = {"name": "meanwhile", "description": "x", "parameters": {"type": "object", "properties": {}}}
+    runtime.registry.add(
+        build_tool(name="meanwhile", toolset="x", schema=schema, handler=meanwhile, effects=["execute"])
+    )
+    assert runtime.session().call_sync("meanwhile", {}).text == '{"result":"0"}'
+    assert "9" in config_file.read_text()
+    assert pending(home) == {}
+
+
+def test_users_command_does_not_cover_a_foreign_change_before_it(home: Path, config_file: Path) -> None:
+    record = SettingsRecord(home / "state")
+    monitor = SettingsMonitor([WatchedPath(config_file)], record)
+    with monitor.around("a call"):
+        config_file.write_text(LOOSE)
+        set_value(config_file, "tools.rag_top_k", 3, record=record)
+    assert list(pending(home)) == [config_file]
+
+
+def test_users_edit_between_calls_is_not_reported(home: Path, config_file: Path) -> None:
+    monitor = SettingsMonitor([WatchedPath(config_file)], SettingsRecord(home / "state"))
+    with monitor.around("a call"):
+        pass
+    config_file.write_text(LOOSE)
+    with monitor.around("another call") as watch:
+        pass
+    assert watch.notice == ""
+    assert pending(home) == {}
+
+
+def test_late_change_by_a_process_that_a_call_left_behind_is_reported(
+    runtime: Runtime, home: Path, config_file: Path, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    script = f"until [ -e {go} ]; do sleep 0.05; done; sed -i s/7/8/ {config_file}; touch done; sleep 30"
+    run_command(runtime, f"setsid -f sh -c {shlex.quote(script)} >/dev/null 2>&1")
+    assert pending(home) == {}
+    go.touch()
+    wait_for((tmp_path / "done").exists)
+    run_command(runtime, "true")
+    assert [each.during.startswith("by what terminal") for each in pending(home).values()] == [True]
+
+
+def test_change_during_a_call_that_kills_its_runtime_is_reported_at_the_next_start(
+    opened: Opened, home: Path, config_file: Path, tmp_path: Path
+) -> None:
+    code = (
+        "import os, toolfold\n"
+        "from toolfold.config import load\n"
+        f"env = {{'TOOLFOLD_HOME': {str(home)!r}, 'HOME': {str(home)!r}, 'PATH': os.environ['PATH']}}\n"
+        "runtime = toolfold.open_runtime(load(env=env), approver=lambda request: True)\n"
+        f"command = 'sed -i s/7/8/ {config_file}; kill -9 %d' % os.getpid()\n"
+        "runtime.session().call_sync('terminal', {'command': command})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={"PATH": os.environ["PATH"]})
+    assert done.returncode == -signal.SIGKILL
+    assert "8" in config_file.read_text()
+    with pytest.raises(ConfigError, match="toolfold config accept"):
+        opened()
+
+
+def test_change_beside_running_servers_and_no_call_is_remarked_on_and_stops_nothing(
+    home: Path, config_file: Path
+) -> None:
+    told: list[tuple[str, str]] = []
+    monitor = SettingsMonitor(
+        [WatchedPath(config_file)],
+        SettingsRecord(home / "state"),
+        report=lambda path, during: told.append((path, during)),
+        has_servers=lambda: True,
+    )
+    config_file.write_text(LOOSE)
+    with monitor.around("a call"):
+        pass
+    assert told == [(str(config_file), "while MCP servers were running and no call was")]
+    assert pending(home) == {}
+
+
+def test_accepted_change_takes_effect(
+    runtime: Runtime,
+    opened: Opened,
+    home: Path,
+    config_file: Path,
+    toolfold: Callable[..., int],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    run_command(runtime, f"sed -i s/7/8/ {config_file}")
+    assert toolfold("config", "accept") == 1, "nobody can be asked without a terminal"
+    assert list(pending(home)) == [config_file]
+    capfd.readouterr()
+    assert toolfold("config", "accept", "--yes") == 0
+    shown = capfd.readouterr().out
+    assert "-tools: {rag_top_k: 7}" in shown
+    assert "+tools: {rag_top_k: 8}" in shown
+    assert opened().config.tools.rag_top_k == 8
+
+
+def test_restored_file_is_what_it_was(
+    runtime: Runtime, opened: Opened, config_file: Path, toolfold: Callable[..., int]
+) -> None:
+    before = config_file.read_bytes()
+    run_command(runtime, f'echo "{LOOSE.strip()}" > {config_file}')
+    assert toolfold("config", "restore", "--yes") == 0
+    assert config_file.read_bytes() == before
+    assert opened().config.approval.mode == "manual"
+
+
+def test_file_put_back_by_hand_needs_no_accepting(
+    runtime: Runtime, opened: Opened, config_file: Path
+) -> None:
+    before = config_file.read_bytes()
+    run_command(runtime, f"rm {config_file}")
+    config_file.write_bytes(before)
+    opened()
+
+
+def test_settings_cannot_be_changed_over_a_pending_change(
+    runtime: Runtime, config_file: Path, toolfold: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    run_command(runtime, f"sed -i s/7/8/ {config_file}")
+    assert toolfold("config", "set", "log_level", "debug") == 3
+    assert "toolfold config accept" in " ".join(capfd.readouterr().err.split())
+    assert "log_level" not in config_file.read_text()
+
+
+def test_doctor_reports_changed_settings(
+    runtime: Runtime, config_file: Path, toolfold: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    run_command(runtime, f"sed -i s/7/8/ {config_file}")
+    capfd.readouterr()
+    assert toolfold("doctor", "--json", "--seconds", "1") == 1
+    findings = json.loads(capfd.readouterr().out)["findings"]
+    assert [each["next"] for each in findings if "was changed while terminal" in each["what"]] == [
+        "in your own terminal: toolfold config accept, or toolfold config restore"
+    ]
+
+
+def test_token_written_by_something_else_lets_nobody_in(home: Path) -> None:
+    file = home / "state" / "gateway" / "tokens.json"
+    record = SettingsRecord(home / "state")
+    running, other = Tokens(file, record), Tokens(home / "other.json")
+    assert running.find("tf_nothing") is None
+    kept = Tokens(file, record).add("kept")
+    assert running.find(kept) is not None
+    forged = other.add("forged")
+    both = json.loads(file.read_text()) | json.loads((home / "other.json").read_text())
+    file.write_text(json.dumps(both))
+    assert running.find(forged) is None
+    assert running.find(kept) is not None
+    file.write_text("{}")
+    assert running.find(kept) is None
+
+
+def test_tools_accepted_by_something_else_than_toolfold_are_refused(home: Path) -> None:
+    file, record = home / "toolfold.lock", SettingsRecord(home / "state")
+    lock = Lock(file, record)
+    assert lock.pins("some") is None
+    Lock(file, record).begin("some", [])
+    assert lock.pins("some") == {}
+    file.write_bytes(file.read_bytes().replace(b'"some"', b'"other"'))
+    with pytest.raises(ConfigError, match="not by Toolfold"):
+        lock.pins("other")
+
+
+def test_damaged_record_stops_the_start(home: Path, opened: Opened) -> None:
+    folder = home / "state" / "settings"
+    folder.mkdir(parents=True)
+    (folder / "record.json").write_text("[1, 2")
+    with pytest.raises(ConfigError, match="record of changed settings cannot be read"):
+        opened()
+    assert load(env={"TOOLFOLD_HOME": str(home)}).approval.mode == "manual"
