@@ -73,8 +73,9 @@ def _known(runtime: Runtime, toolsets: tuple[str, ...] | None) -> tuple[str, ...
 
 def _keep() -> None:
     """What is there now stays to the end: going over it for garbage would hold up every client's call."""
-    import mcp.server  # noqa: F401 - it will be needed at once, and is the largest part of it
+    from toolfold.sources.mcp.sdk import load_sdk
 
+    load_sdk()  # it will be needed at once, and is the largest part of it
     gc.freeze()
 
 

@@ -29,6 +29,7 @@ from toolfold.gateway.tokens import Client
 from toolfold.gateway.ways import Ways, capabilities, is_modern, log_words
 from toolfold.model import MCP_SOURCE, Json, ToolResult
 from toolfold.sources.mcp.courier import Courier
+from toolfold.sources.mcp.sdk import load_sdk
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -61,6 +62,7 @@ class Gateway:
 
     def __init__(self, runtime: Runtime, *, everybody: Client | None = None) -> None:
         """`everybody` is who a client is that brings no token; None where none is let in without."""
+        load_sdk()  # servers of the runtime may be loading it in another thread
         self._runtime = runtime
         self._everybody = everybody
         self._seats: dict[str, Seat] = {}

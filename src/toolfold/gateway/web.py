@@ -20,6 +20,7 @@ from toolfold.errors import ConfigError
 from toolfold.gateway.http_sessions import limited_manager
 from toolfold.gateway.server import CLIENT, Gateway
 from toolfold.gateway.tokens import ANYBODY, Client, Tokens
+from toolfold.sources.mcp.sdk import load_sdk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -169,6 +170,7 @@ async def _refuse(send: Send, status: int, why: str) -> None:
 
 def app(runtime: Runtime, door: Door, *, path: str = "/mcp", json_response: bool = False) -> Starlette:
     """The gateway as an ASGI app."""
+    load_sdk()  # before anything below it: servers of the runtime may be loading it in another thread
     from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
     from mcp.server.transport_security import TransportSecuritySettings
     from starlette.applications import Starlette

@@ -14,7 +14,6 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Literal
 
 from toolfold.config.servers import McpServer
@@ -24,6 +23,7 @@ from toolfold.sources.mcp.connection import Connection, Wiring
 from toolfold.sources.mcp.courier import Courier
 from toolfold.sources.mcp.faults import NeedsLogin, NoAnswer, NotStarted, Resting, ServerFailed, Unsent
 from toolfold.sources.mcp.offers import Listing
+from toolfold.sources.mcp.sdk import load_sdk
 
 log = logging.getLogger(__name__)
 
@@ -243,7 +243,7 @@ class Supervised:
 
     async def _opened(self) -> tuple[Connection, Listing]:
         # Loading the SDK takes a while, which is none of the server's time.
-        await asyncio.get_running_loop().run_in_executor(None, import_module, "mcp")
+        await asyncio.get_running_loop().run_in_executor(None, load_sdk)
         connection = Connection(self.name, await self._wiring(self))
         self._connections.add(connection)
         await connection.open(self.settings.connect_timeout_seconds)
