@@ -318,11 +318,11 @@ class TestGrantsOfRealCommands:
         assert terminal.run("rm -rf build") == ""
 
     def test_always_survives_the_runtime_and_can_be_read(self, opened: Opened, home: Path) -> None:
-        Terminal(opened, answer=Answer.ALWAYS).run("rm   -rf 'node_modules/'")
-        assert (home / "config.yaml").read_text() == 'command_allowlist: ["rm -rf node_modules/"]\n'
+        Terminal(opened, answer=Answer.ALWAYS).run("rm   -rf 'build/'")
+        assert (home / "config.yaml").read_text() == 'command_allowlist: ["rm -rf build/"]\n'
         later = Terminal(opened)
-        assert later.run("rm -rf node_modules/") == ""
-        assert later.run("rm -rf node_modules/ src")
+        assert later.run("rm -rf build/") == ""
+        assert later.run("rm -rf build/ src")
         assert len(later.asked) == 1
 
     def test_what_is_taken_back_is_asked_about_again_at_once(self, opened: Opened, home: Path) -> None:

@@ -13,10 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from toolfold.approval.effects import confidential, effects_of
+from toolfold.approval.effects.deleting import deletes_found, found_are_made
 from toolfold.approval.foreign import read_foreign
 from toolfold.approval.ground import Ground
 from toolfold.approval.interactive.process_input import ProcessInput
 from toolfold.approval.interactive.replay import read_input
+from toolfold.approval.names import names
 from toolfold.approval.places import Places
 from toolfold.approval.rules import Rules
 from toolfold.approval.shell.embedded import (
@@ -70,6 +72,8 @@ class Judge:
         if reading is None:
             return Verdict(command, (_failed(command),), unread=True)
         runs = _each_once(reading.runs)
+        if any(_moves_files(run) for run in runs):
+            places = places.without_evidence()
         findings = list(self._findings(command, reading.effects, runs[:MOST_RUNS], places))
         unread = reading.unread or len(runs) > MOST_RUNS or any(f.rule == FAILED for f in findings)
         if not findings and not unread:
@@ -82,7 +86,8 @@ class Judge:
 
     def judge_input(self, given: ProcessInput) -> Verdict:
         """Judge text for a running process together with all that it was given before. Raises nothing."""
-        places, command = self._places.again(), given.description
+        # What was typed before may have moved files, and only the latest lines are told.
+        places, command = self._places.without_evidence(), given.description
         try:
             found = read_input(
                 given,
@@ -134,8 +139,11 @@ class Judge:
                 yield from self._rules.about_effect(effect)
             for effect in effects:
                 yield from self._rules.about_effect(_located(effect, places))
+            made = any(map(deletes_found, runs)) and found_are_made(runs, places)
             ground = None if self._ground is None or self._ground.lets_out(runs) else self._ground
             for run in runs:
+                if made and deletes_found(run):
+                    continue
                 yield from self._about(run, places, ground)
                 if (shorter := _shortest(run)) is not None:  # a guess, for which nothing is refused for good
                     yield from (replace(each, blocked=False) for each in self._about(shorter, places, ground))
@@ -182,6 +190,19 @@ def _candidates(reading: Reading, runs: Iterable[Run]) -> Iterator[tuple[str, Wo
         for text in (*run.assigned.values(), *words_that_may_run(run, known=runs_others(run))):
             for command in embedded_commands(text):
                 yield f"what {run.name.shown} is given", command, run.span
+
+
+_MOVERS = names("mv gmv rename prename mmv ln link mount rsync git-mv git-rm bindfs")
+_MOVING_GIT = names("mv rm update-index read-tree worktree submodule init clone")
+
+
+def _moves_files(run: Run) -> bool:
+    """Whether a run could put tracked files where a look at the disk found none, or make them untracked."""
+    return (
+        not run.name.known
+        or run.name in _MOVERS
+        or (run.name == "git" and not _MOVING_GIT.isdisjoint(run.argv[1:]))
+    )
 
 
 def _shortest(run: Run) -> Run | None:

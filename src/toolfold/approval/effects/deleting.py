@@ -9,12 +9,13 @@ from itertools import pairwise
 
 from toolfold.approval.effects.scene import Family, Scene
 from toolfold.approval.names import names
-from toolfold.approval.places import Place
+from toolfold.approval.places import Place, Places
 from toolfold.approval.places.names import remade
+from toolfold.approval.shell.runs import Run
 from toolfold.approval.shell.words import ANY, EMPTY, GAP, STAR, Word
 from toolfold.approval.verdict import Effect, Kind
 
-__all__ = ["DELETING"]
+__all__ = ["DELETING", "deletes_found", "found_are_made"]
 
 
 def _rm(scene: Scene) -> Iterator[Effect]:
@@ -102,6 +103,8 @@ def _find(scene: Scene) -> Iterator[Effect]:
         some = _chooses(words)
         for word in scene.each(starts or (Word("."),)):
             found = scene.delete(word, recursive=True)
+            made = some and _finds_only_made(scene, word, words)
+            found = replace(found, traits=found.traits | {"regenerable"}) if made else found
             yield _narrowed(found, words) if some else found
     for at, word in enumerate(words[:-1]):
         if word in _FIND_WRITES and at < MOST_LOOKED_AT:
@@ -109,6 +112,8 @@ def _find(scene: Scene) -> Iterator[Effect]:
     yield from _sought_out(scene, words)
 
 
+_FINDERS = names("find gfind bfs")
+_BESIDE_FINDERS = names("rm xargs cd echo true :")
 _CHANGERS = names("chmod chown rm mv cp sed tee truncate unlink shred ln chattr perl")
 _GUARDED = (Place.AGENT, Place.OWN, Place.GUARD)
 
@@ -157,6 +162,40 @@ def _narrowed(found: Effect, words: Sequence[Word]) -> Effect:
     return replace(found, traits=frozenset(inside.get(trait, trait) for trait in kept) | {"narrowed"} | made)
 
 
+def found_are_made(runs: Sequence[Run], places: Places) -> bool:
+    """Whether a command only looks for files that tools make, none of them tracked, and deletes them."""
+    finders = [run for run in runs if run.name in _FINDERS]
+    if not finders or not all(run.name in _FINDERS | _BESIDE_FINDERS for run in runs):
+        return False
+    starts = [(run, start) for run in finders for start in _find_starts(run.argv[1:]) or (Word("."),)]
+    given = {GAP, *(f"{start.rstrip('/')}/{GAP}" for _, start in starts)}
+    found = [word for run in runs if deletes_found(run) for word in run.argv[1:] if not word.startswith("-")]
+    return given.issuperset(found) and all(
+        _finds_only_made(Scene(run, places), start, run.argv[1:]) for run, start in starts
+    )
+
+
+def deletes_found(run: Run) -> bool:
+    """Whether a program deletes what a search hands to it."""
+    return run.name == "rm" and run.more_operands
+
+
+def _finds_only_made(scene: Scene, start: Word, words: Sequence[Word]) -> bool:
+    """Whether all that a search can find below a directory has names that tools make, and none is tracked."""
+    tests = list(pairwise(words[:MOST_LOOKED_AT]))
+    if not {"!", "-not", "-o", "-or", "-L", "-follow"}.isdisjoint(words):
+        return False
+    sought = [word for test, word in tests if test in ("-name", "-iname")]
+    return bool(sought) and all(
+        GAP not in word and scene.places.is_made_below(start, scene.run.cwd, _as_glob(word))
+        for word in sought
+    )
+
+
+def _as_glob(word: Word) -> str:
+    return str(word.typed)
+
+
 def _find_starts(words: Sequence[Word]) -> tuple[Word, ...]:
     starts: list[Word] = []
     for before, word in zip((EMPTY, *words), words, strict=False):
@@ -178,5 +217,5 @@ DELETING: Family = {
     **dict.fromkeys(names("trash-empty trash-put trash rmtrash gvfs-trash gvfs-rm send2trash"), _trash),
     **dict.fromkeys(_BY_VERB, _trash),
     **dict.fromkeys(names("del erase rd deltree"), _dos_delete),
-    **dict.fromkeys(names("find gfind bfs"), _find),
+    **dict.fromkeys(_FINDERS, _find),
 }

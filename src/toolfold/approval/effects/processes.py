@@ -62,6 +62,17 @@ _PKILL_VALUES = names(
 _KILLALL_VALUES = names("-s --signal -u --user -o --older-than -y --younger-than -n --ns -Z --context -t -c")
 
 
+# Started by a developer a moment ago, and named with enough words to mean nothing else.
+_DEVELOPMENT_SERVER = re.compile(
+    r"(?:npm|pnpm|yarn|bun)( run)? (?:dev|start|serve|watch|test|storybook|preview)(?::[\w-]+)?"
+    r"|(?:npx )?(?:next|vite|nuxt|astro|remix|ng|expo|gatsby|hugo|jekyll|mkdocs|storybook)"
+    r" (?:dev|serve|start|server|preview)"
+    r"|webpack(?:-dev-server| serve)|(?:python3? )?manage\.py runserver|python3? -m http\.server(?: \d+)?"
+    r"|flask run|rails s(?:erver)?|(?:bin/)?rails server|php artisan serve|mix phx\.server"
+    r"|cargo watch"
+)
+
+
 def _killall(scene: Scene) -> Iterator[Effect]:
     words = scene.run.argv[1:]
     if scene.run.name == "killall5":
@@ -76,7 +87,9 @@ def _killall(scene: Scene) -> Iterator[Effect]:
     owner = ("all",) if options.has("-u", "--user", "-U", "--euid", "--uid", "-G", "--group") else ()
     for word in scene.each(options.operands):
         every = ("all",) if re.fullmatch(r"[.*^$]*", word) else ()
-        yield scene.effect(Kind.PROCESS, "named", *forced, *owner, *every, target=word)
+        by_line = options.has("-f", "--full") and not owner and word.known
+        kind = "own-server" if by_line and _DEVELOPMENT_SERVER.fullmatch(word) else "named"
+        yield scene.effect(Kind.PROCESS, kind, *forced, *owner, *every, target=word)
     if not options.operands and (owner or options.has("-P", "-g", "-s", "-t", "--parent", "--pgroup")):
         yield scene.effect(Kind.PROCESS, "named", *forced, *owner)
 

@@ -97,7 +97,10 @@ class Scene:
         return self.run.cwd in (".", "") and not word.startswith(("/", "~")) and not _HIDDEN.search(word)
 
     def delete(self, word: Word, *traits: str, recursive: bool = False) -> Effect:
+        recursive = recursive and not self.places.is_plain_file(word, self.run.cwd)
         where = self.where(word, follow=False, whole=recursive)
+        if (recursive or where.everything) and self.places.is_regenerable(word, self.run.cwd, where):
+            traits = (*traits, "regenerable")
         records = ("records",) if word.pattern and word.lower().endswith(_RECORDS) else ()
         return self.destroy(
             Kind.DELETE, word, where, *traits, *records, *(("recursive",) if recursive else ())

@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from toolfold.approval.places.evidence import Evidence
 from toolfold.approval.places.kinds import Place
 from toolfold.approval.places.names import held, landmarks, lost_with, remade
 from toolfold.approval.places.patterns import broad, fits, unknown, wild
@@ -29,6 +30,7 @@ LONGEST_PATH = 4096  # what a kernel takes
 _MARKS = {ord(sign): None for mark in Mark for sign in gap(frozenset({mark}))[1:]}
 _DRIVE = re.compile(r"[A-Za-z]:(?=[\\/]|$)|[A-Z]:(?=Windows|Users|Program)")
 _WHOLE = frozenset({Place.ROOT, Place.HOME, Place.SYSTEM_ROOT, Place.SYSTEM})
+_REGENERABLE = frozenset({Place.PROJECT, Place.REMADE, Place.TEMP})
 _PERCENT = {
     "userprofile": ("users", "me"),
     "homepath": ("users", "me"),
@@ -93,10 +95,11 @@ class _Path:
 class _Allowance:
     """What may still be spent on one command, and what was found out so far."""
 
-    __slots__ = ("found", "lookups", "patterns", "real")
+    __slots__ = ("evidence", "found", "lookups", "patterns", "real")
 
     def __init__(self, lookups: int) -> None:
         self.lookups, self.patterns = lookups, MOST_PATTERNS
+        self.evidence: Evidence | None = None
         self.found: dict[tuple[Word, Word, bool, bool], Where] = {}
         self.real: dict[str, tuple[str, ...] | None] = {}
 
@@ -126,6 +129,7 @@ class Places:
         links: bool = True,
     ) -> None:
         self._links = links
+        self._looks = True
         self._allowance = _Allowance(MOST_LOOKED_UP if links else 0)
         self._users = users
         self._home = _parts(home) if home else None
@@ -177,6 +181,53 @@ class Places:
             return frozenset()
         below = held([part for part in where.path.split("/") if part])
         return where.places & {Place.OWN} | below & {Place.STARTUP, Place.AGENT}
+
+    def is_regenerable(self, word: Word, cwd: Word, where: Where) -> bool:
+        """Whether what is deleted is the project's and can be made again, by what is on the disk."""
+        evidence = self._evidence()
+        if evidence is None or not _REGENERABLE.issuperset(where.places) or where.if_empty:
+            return False
+        if Place.PROJECT not in where or GAP in word or ".." in word or GAP in cwd:
+            return False
+        path = where.path.rpartition("/")[0] if broad(where.path.rpartition("/")[2]) else where.path
+        absolute = self._absolute(Word(path).typed)
+        return not path.startswith("~") and evidence.is_regenerable(absolute)
+
+    def is_plain_file(self, word: Word, cwd: Word) -> bool:
+        """Whether this is a single file of the project, of which there is nothing below."""
+        evidence, where = self._evidence(), self.of(word, cwd, follow=False)
+        if (
+            evidence is None
+            or where.places != {Place.PROJECT}
+            or not word.known
+            or GAP in cwd
+            or ".." in word
+        ):
+            return False
+        return evidence.is_plain_file(self._absolute(where.path))
+
+    def is_made_below(self, start: Word, cwd: Word, pattern: str) -> bool:
+        """Whether files of a name below a directory of the project are made by tools, and none is tracked."""
+        evidence, where = self._evidence(), self.of(start, cwd)
+        if evidence is None or where.places != {Place.PROJECT} or GAP in start or GAP in cwd:
+            return False
+        return evidence.is_made_below(self._absolute(where.path), pattern)
+
+    def without_evidence(self) -> Places:
+        """The same places, where nothing on the disk counts: the command itself changes what is there."""
+        fresh = self.again()
+        fresh._looks = False
+        return fresh
+
+    def _absolute(self, path: str) -> str:
+        return path if path.startswith("/") else "/".join(("", *(self._session or ()), path))
+
+    def _evidence(self) -> Evidence | None:
+        if not self._looks or not self._links or self._session is None or not self._works_here:
+            return None
+        if self._allowance.evidence is None:
+            self._allowance.evidence = Evidence("/" + "/".join(self._session))
+        return self._allowance.evidence
 
     def _find(self, word: Word, cwd: Word, follow: bool, whole: bool) -> Where:
         path = self._resolve(word, cwd)
