@@ -19,6 +19,7 @@ from mcp import Client, MCPError
 
 from tests.gateway.harness import ERAS, PATIENCE, Served, serving, until, words
 from toolfold.gateway import seats, web
+from toolfold.gateway.bodies import MAX_REQUEST_BYTES
 from toolfold.gateway import server as gateway_server
 from toolfold.sources.mcp.courier import MOST_ASKED
 from toolfold.sources.mcp.sieve import MOST_NOTICES
@@ -527,7 +528,7 @@ def test_no_header_leads_around_the_door(pair: Served, headers: bytes) -> None:
 
 async def test_a_request_that_is_too_large_is_turned_away(pair: Served) -> None:
     async with httpx2.AsyncClient(headers=KINDS, timeout=PATIENCE) as http:
-        answer = await http.post(pair.url, content=b"[" + b" " * (web.LARGEST_REQUEST + 1) + b"]")
+        answer = await http.post(pair.url, content=b"[" + b" " * (MAX_REQUEST_BYTES + 1) + b"]")
     assert answer.status_code == 413
 
 

@@ -39,7 +39,7 @@ def knock(at: Door, headers: dict[str, str]) -> tuple[int, Inside, dict[str, Any
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
 
     async def enter() -> None:
-        await guarded(inside, at)({"type": "http", "headers": raw}, None, send)
+        await guarded(inside, at)({"type": "http", "method": "GET", "headers": raw}, None, send)
 
     asyncio.run(enter())
     body = sent[1]["body"]

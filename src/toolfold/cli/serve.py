@@ -143,7 +143,8 @@ async def _serve_http(
 def _server(app: Any, tell: Callable[[], None]) -> uvicorn.Server:
     import uvicorn
 
-    from toolfold.gateway.http_connections import BACKLOG, bounded_protocol
+    from toolfold.gateway.http_connections import BACKLOG
+    from toolfold.gateway.web import server_config
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -153,15 +154,12 @@ def _server(app: Any, tell: Callable[[], None]) -> uvicorn.Server:
             else:
                 tell()
 
-    config = uvicorn.Config(
+    config = server_config(
         app,
         log_config=None,  # its records go where all others go, and lose their secrets there
-        http=bounded_protocol(),
         backlog=BACKLOG,
         log_level="warning",
         access_log=False,
-        lifespan="on",
-        ws="none",  # nobody here speaks it, and every request would be asked
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=3,

@@ -57,11 +57,11 @@ def max_connections() -> int:
 
 
 def bounded_protocol() -> type[asyncio.Protocol]:
-    """uvicorn's HTTP protocol with deadlines and a limit on the number of connections."""
-    from uvicorn.protocols.http.auto import AutoHTTPProtocol
+    """uvicorn's HTTP protocol with limits on parsing, deadlines and a limit on the number of connections."""
+    from toolfold.gateway.http_protocol import LimitedProtocol
 
     most = max_connections()
-    base: Any = AutoHTTPProtocol
+    base: Any = LimitedProtocol
 
     class BoundedProtocol(base):  # type: ignore[misc]
         opened = 0.0

@@ -17,6 +17,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from toolfold.errors import ConfigError
+from toolfold.gateway.bodies import (
+    MAX_REQUEST_BYTES,
+    ClientGone,
+    RequestBodies,
+    RequestRefused,
+    replay,
+    require_readable,
+)
 from toolfold.gateway.http_sessions import limited_manager
 from toolfold.gateway.server import CLIENT, Gateway
 from toolfold.gateway.tokens import ANYBODY, Client, Tokens
@@ -25,11 +33,11 @@ from toolfold.sources.mcp.sdk import load_sdk
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    import uvicorn
     from starlette.applications import Starlette
 
     from toolfold.runtime import Runtime
 
-LARGEST_REQUEST = 10_000_000
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Any, Send], Awaitable[None]]
@@ -101,33 +109,47 @@ def _host(value: str) -> str:
 
 def guarded(app: App, door: Door) -> App:
     """The app behind the door."""
+    bodies = RequestBodies()
 
     async def enter(scope: Scope, receive: Any, send: Send) -> None:
         if scope["type"] != "http":
             return  # nothing else is spoken here
-        headers = _headers(scope)
-        if headers is None:
-            await _refuse(send, 400, "A header that decides who is let in is there twice.")
+        try:
+            headers = _headers(scope)
+            client = _admit(door, headers)
+            require_readable(scope["method"], headers)
+            if scope["method"] == "POST":
+                receive = replay(await bodies.read(client.id, receive), receive)
+        except RequestRefused as error:
+            await _refuse(send, error.status, error.problem)
             return
-        if refusal := door.refusal(headers):
-            await _refuse(send, *refusal)
-            return
-        client = door.who(headers)
-        if client is None:
-            await _refuse(send, 401, _UNKNOWN if "authorization" in headers else _NEEDED)
+        except ClientGone:
             return
         await app(_admitted(scope, client), receive, _while_known(door, headers, send))
 
     return enter
 
 
-def _headers(scope: Scope) -> dict[str, str] | None:
-    """By name; None where one that decides is there twice, since somebody else may believe the other."""
+def _admit(door: Door, headers: dict[str, str]) -> Client:
+    """Return who made the request. Raises RequestRefused."""
+    if refusal := door.refusal(headers):
+        raise RequestRefused(*refusal)
+    client = door.who(headers)
+    if client is None:
+        raise RequestRefused(401, _UNKNOWN if "authorization" in headers else _NEEDED)
+    return client
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    """Return the headers by name.
+
+    Raises RequestRefused if one that decides is there twice, since somebody else may believe the other.
+    """
     found: dict[str, str] = {}
     for raw, value in scope["headers"]:
         name = raw.decode("latin-1").lower()
         if name in found and name in _DECIDING:
-            return None
+            raise RequestRefused(400, "A header that decides who is let in is there twice.")
         found[name] = value.decode("latin-1")
     return found
 
@@ -161,11 +183,25 @@ def _admitted(scope: Scope, client: Client) -> Scope:
 
 async def _refuse(send: Send, status: int, why: str) -> None:
     body = json.dumps({"error": why}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),  # what is left of the request is not read
+    ]
     if status == 401:
         headers.append((b"www-authenticate", b'Bearer realm="toolfold"'))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def server_config(app: App, **options: Any) -> uvicorn.Config:
+    """The settings of the HTTP server for the gateway, with limits on what a connection may cost."""
+    import uvicorn
+
+    from toolfold.gateway.http_connections import bounded_protocol
+
+    # No WebSockets: nobody speaks them here, and every request would be checked for them.
+    return uvicorn.Config(app, http=bounded_protocol(), lifespan="on", ws="none", **options)
 
 
 def app(runtime: Runtime, door: Door, *, path: str = "/mcp", json_response: bool = False) -> Starlette:
@@ -180,7 +216,7 @@ def app(runtime: Runtime, door: Door, *, path: str = "/mcp", json_response: bool
     manager = limited_manager(StreamableHTTPSessionManager, lambda scope: scope[CLIENT], gateway.is_busy)(
         gateway.server(),
         json_response=json_response,
-        max_request_body_size=LARGEST_REQUEST,
+        max_request_body_size=MAX_REQUEST_BYTES,
         # The door has looked already, and knows the names this gateway goes by.
         security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )

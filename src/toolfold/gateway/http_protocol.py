@@ -1,0 +1,194 @@
+"""The HTTP/1.1 protocol of the gateway: uvicorn's, with limits on what a connection may cost.
+
+uvicorn parses everything that arrives before the application has seen the headers, and goes on parsing after
+the application has answered. Here a request is offered to the application as soon as its headers are
+complete, the rest is parsed in slices between which other connections are served, many tiny chunks are
+refused, and a request that is answered before it was read ends the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+MAX_HEADER_BYTES = 16_384
+MAX_SMALL_CHUNKS = 1_000
+"""Chunks of a body that may be of any size; beyond, they must have MIN_CHUNK_BYTES on average."""
+MIN_CHUNK_BYTES = 256
+SLICE_BYTES = 16_384
+"""Bytes that are parsed before other connections are served."""
+LINGER_SECONDS = 2.0
+"""How long a client may go on sending after it was refused, so that it can read why."""
+MAX_LINGER_BYTES = 16_000_000
+
+_END_OF_HEADERS = re.compile(rb"\n\r?\n")
+_SMALL_BODY_BYTES = 4_096  # not worth another turn of the loop
+
+
+class LimitedConnection(h11.Connection):
+    """A parser of one connection that stops after the headers and counts the parts of a body."""
+
+    def __init__(self) -> None:
+        super().__init__(h11.SERVER, max_incomplete_event_size=MAX_HEADER_BYTES)
+        self.is_paused = False
+        """Whether the application is to see the headers before more is parsed."""
+        self.problem = ""
+        """Why the request is refused, for the client."""
+        self._parts = self._body_bytes = 0
+
+    def next_event(self) -> Any:
+        if self.is_paused:
+            return h11.NEED_DATA
+        if self.their_state is h11.IDLE:
+            self._require_short_headers()
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._parts = self._body_bytes = 0
+            self.is_paused = len(self.trailing_data[0]) > _SMALL_BODY_BYTES
+        elif isinstance(event, h11.Data):
+            self._count(event)
+        return event
+
+    def _require_short_headers(self) -> None:
+        received, _ = self.trailing_data
+        if len(received) > MAX_HEADER_BYTES and not _END_OF_HEADERS.search(received, 0, MAX_HEADER_BYTES):
+            self._refuse(f"The headers are longer than {MAX_HEADER_BYTES:,} bytes.")
+
+    def _count(self, part: h11.Data) -> None:
+        self._parts += 1
+        self._body_bytes += len(part.data)
+        if self._parts > MAX_SMALL_CHUNKS + self._body_bytes // MIN_CHUNK_BYTES:
+            self._refuse(
+                f"The body has more than {MAX_SMALL_CHUNKS:,} chunks of less than {MIN_CHUNK_BYTES} bytes."
+                " Send it in larger ones, or with a Content-Length."
+            )
+
+    def _refuse(self, problem: str) -> None:
+        self.problem = problem
+        raise h11.RemoteProtocolError(problem)
+
+
+class LimitedProtocol(H11Protocol):
+    """One connection of a client."""
+
+    conn: LimitedConnection
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.conn = LimitedConnection()
+        self._received = bytearray()
+        """What is not handed to the parser yet."""
+        self._next: asyncio.Handle | None = None
+        self._linger_timer: asyncio.TimerHandle | None = None
+        self._discarded: int | None = None
+        """Bytes received since the client was refused; None while it is served."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.transport = _LingeringTransport(transport, self)  # type: ignore[assignment]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for handle in (self._linger_timer, self._next):
+            if handle is not None:
+                handle.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._discarded is not None:
+            self._discard(len(data))
+            return
+        self._received += data
+        if self._next is None:
+            self._parse_slice()
+
+    def on_response_complete(self) -> None:
+        is_unread = self.conn.their_state is h11.SEND_BODY
+        super().on_response_complete()
+        if self.transport.is_closing():
+            return
+        if is_unread:
+            self.transport.close()  # nobody wants the rest of the body
+        elif self._next is None:
+            self._go_on()  # a request may have been sent after this one without waiting
+
+    def send_400_response(self, msg: str) -> None:
+        cycle = self.cycle
+        if cycle is not None and cycle.response_started and not cycle.response_complete:
+            self.transport.abort()
+            return
+        super().send_400_response(self.conn.problem or msg)
+        if cycle is not None:  # whoever reads the body is told as if the client had gone
+            cycle.disconnected = True
+            cycle.message_event.set()
+
+    def linger(self, transport: asyncio.Transport) -> None:
+        """Let the client read the response to a request that it is still sending."""
+        self._discarded = 0
+        self._received.clear()
+        if transport.can_write_eof():
+            transport.write_eof()
+        transport.resume_reading()
+        self._linger_timer = self.loop.call_later(LINGER_SECONDS, self._abort)
+
+    def _parse_slice(self) -> None:
+        self._next = None
+        if self._discarded is not None or self.transport.is_closing():
+            return
+        if self.conn.is_paused:
+            self.conn.is_paused = False
+            self.handle_events()
+        else:
+            piece = bytes(self._received[:SLICE_BYTES])
+            del self._received[:SLICE_BYTES]
+            super().data_received(piece)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Parse the next slice when others have had their turn."""
+        if self._discarded is None and (self._received or self.conn.is_paused):
+            self.flow.pause_reading()
+            self._next = self.loop.call_soon(self._parse_slice)
+        elif not self._is_full:
+            self.flow.resume_reading()
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether the application must take something before more is read."""
+        has_next_request = self.conn.their_state is h11.DONE and bool(self.conn.trailing_data[0])
+        return has_next_request or (self.cycle is not None and len(self.cycle.body) > HIGH_WATER_LIMIT)
+
+    def _discard(self, size: int) -> None:
+        self._discarded = (self._discarded or 0) + size
+        if self._discarded > MAX_LINGER_BYTES:
+            self._abort()
+
+    def _abort(self) -> None:
+        self.transport.abort()
+
+
+class _LingeringTransport:
+    """A transport whose `close` waits a little for a client that is still sending."""
+
+    def __init__(self, transport: asyncio.Transport, protocol: LimitedProtocol) -> None:
+        self._transport, self._protocol = transport, protocol
+        self._is_closing = False
+
+    def close(self) -> None:
+        parser = self._protocol.conn
+        is_sending = parser.their_state in (h11.SEND_BODY, h11.ERROR) or bool(parser.problem)
+        if self._is_closing or self._transport.is_closing() or not is_sending:
+            self._transport.close()
+            return
+        self._is_closing = True
+        self._protocol.linger(self._transport)
+
+    def is_closing(self) -> bool:
+        return self._is_closing or self._transport.is_closing()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)

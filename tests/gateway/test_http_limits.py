@@ -1,0 +1,273 @@
+"""Requests that are expensive to read are refused early, and other clients are served meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+
+from tests.gateway.harness import PATIENCE, Served, serving, until, words
+from tests.mcp.load_server import chunk
+from toolfold.gateway import bodies, http_protocol
+from toolfold.gateway.bodies import MAX_REQUEST_BYTES, MAX_REQUEST_ITEMS
+from toolfold.gateway.http_protocol import MAX_SMALL_CHUNKS, MIN_CHUNK_BYTES
+
+ATTACKER = str(Path(__file__).parents[1] / "mcp" / "attack_server.py")
+KINDS = ("Accept: application/json, text/event-stream", "Content-Type: application/json")
+PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    server = {"command": sys.executable, "args": [ATTACKER, "--name", "one"]}
+    with serving(tmp_path_factory.mktemp("limits"), {"one": server}) as made:
+        yield made
+
+
+class RawClient:
+    """A connection over which any bytes can be sent."""
+
+    def __init__(self, served: Served) -> None:
+        address = urlsplit(served.url)
+        self.host = f"{address.hostname}:{address.port}"
+        self.socket = socket.create_connection((address.hostname, address.port), timeout=PATIENCE)
+
+    def __enter__(self) -> RawClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def start(self, *fields: str, method: str = "POST", host: str = "") -> None:
+        lines = [f"{method} /mcp HTTP/1.1", f"Host: {host or self.host}", *fields]
+        self.socket.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+
+    def send(self, data: bytes) -> None:
+        try:
+            self.socket.sendall(data)
+        except OSError:
+            return  # it was refused and does not listen any more
+
+    def receive(self) -> str:
+        """Return all that comes until the connection is closed."""
+        parts = []
+        while part := self.socket.recv(65_536):
+            parts.append(part)
+        return b"".join(parts).decode()
+
+
+def call(value: str) -> bytes:
+    params = {"name": "one_echo", "arguments": {"text": "VALUE"}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    return json.dumps(message).replace('"VALUE"', value).encode()
+
+
+def post(served: Served, body: bytes, *fields: str) -> str:
+    with RawClient(served) as raw:
+        raw.start(*KINDS, f"Content-Length: {len(body)}", *fields)
+        raw.send(body)
+        return raw.receive()
+
+
+TINY = chunk(b" ") * (3 * MAX_SMALL_CHUNKS)
+CHUNKED = (*KINDS, "Transfer-Encoding: chunked")
+
+
+async def test_tiny_chunks_are_refused_while_another_client_is_served(served: Served) -> None:
+    async with served.client() as other:
+        with RawClient(served) as raw:
+            raw.start(*CHUNKED)
+            raw.send(TINY)
+            answers = [words(await other.call_tool("one_echo", {"text": "hello"})) for _ in range(3)]
+            answer = raw.receive()
+    assert answers == ["hello"] * 3
+    assert answer.startswith("HTTP/1.1 400")
+    assert f"more than {MAX_SMALL_CHUNKS:,} chunks of less than {MIN_CHUNK_BYTES} bytes" in answer
+
+
+@pytest.mark.parametrize(
+    ("fields", "host", "status"),
+    [
+        (("Authorization: Bearer wrong",), "", "401"),
+        ((), "example.org", "421"),
+        (("Origin: https://example.org",), "", "403"),
+        (("Host: 127.0.0.1",), "", "400"),
+        (("Content-Encoding: gzip",), "", "415"),
+    ],
+)
+def test_refusal_from_headers_reads_no_chunk_and_closes(
+    served: Served, monkeypatch: pytest.MonkeyPatch, fields: tuple[str, ...], host: str, status: str
+) -> None:
+    counted: list[int] = []
+    count = http_protocol.LimitedConnection._count
+    monkeypatch.setattr(
+        http_protocol.LimitedConnection,
+        "_count",
+        lambda self, part: (counted.append(1), count(self, part))[1],
+    )
+    with RawClient(served) as raw:
+        lines = ["POST /mcp HTTP/1.1", f"Host: {host or raw.host}", *CHUNKED, *fields]
+        raw.send(("\r\n".join(lines) + "\r\n\r\n").encode() + TINY)
+        answer = raw.receive()
+    assert answer.startswith(f"HTTP/1.1 {status}")
+    assert "connection: close" in answer.lower()
+    assert not counted
+
+
+@pytest.mark.parametrize("size", [MIN_CHUNK_BYTES + 8, 5_000])
+def test_a_large_body_in_chunks_of_usual_size_is_accepted(served: Served, size: int) -> None:
+    body = call(json.dumps("a" * 1_000_000))
+    with RawClient(served) as raw:
+        raw.start(*CHUNKED, "Connection: close")
+        parts = [body[start : start + size] for start in range(0, len(body), size)]
+        raw.send(b"".join(map(chunk, parts)) + b"0\r\n\r\n")
+        answer = raw.receive()
+    assert "Missing session ID" in answer  # the protocol has read it
+
+
+def test_a_body_with_a_length_may_arrive_in_any_pieces(served: Served) -> None:
+    with RawClient(served) as raw:
+        raw.start(*KINDS, f"Content-Length: {len(PING)}", "Connection: close")
+        for byte in PING:
+            raw.send(bytes([byte]))
+        assert "Missing session ID" in raw.receive()
+
+
+def test_requests_sent_without_waiting_are_answered_in_order(served: Served) -> None:
+    large = call(json.dumps("a" * 100_000))
+    with RawClient(served) as raw:
+        for body, last in ((PING, ""), (large, ""), (PING, "close")):
+            raw.start(*KINDS, f"Content-Length: {len(body)}", f"Connection: {last or 'keep-alive'}")
+            raw.send(body)
+        assert raw.receive().count("Missing session ID") == 3
+
+
+@pytest.mark.parametrize("place", ["headers", "trailers"])
+def test_endless_headers_are_refused(served: Served, place: str) -> None:
+    flood = b"a: b\r\n" * 200_000
+    with RawClient(served) as raw:
+        if place == "trailers":
+            raw.start(*CHUNKED)
+            raw.send(chunk(PING) + b"0\r\n" + flood + b"\r\n")
+        else:
+            raw.send(b"POST /mcp HTTP/1.1\r\n" + flood + b"\r\n")
+        assert raw.receive().startswith("HTTP/1.1 400")
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (call("[" + "[]," * MAX_REQUEST_ITEMS + "1]"), "more than 100,000 JSON values and keys"),
+        (call("[" + '"",' * MAX_REQUEST_ITEMS + "1]"), "more than 100,000 JSON values and keys"),
+        (call("[" * 1_000 + "]" * 1_000), "nested more than 200 levels deep"),
+    ],
+    ids=["lists", "strings", "deep"],
+)
+async def test_a_message_of_too_many_values_is_refused(served: Served, body: bytes, problem: str) -> None:
+    async with served.client() as other:
+        answer = await asyncio.to_thread(post, served, body)
+        assert answer.startswith("HTTP/1.1 413")
+        assert problem in answer
+        assert words(await other.call_tool("one_echo", {"text": "hello"})) == "hello"
+
+
+def test_a_declared_length_above_the_limit_is_refused_unread(served: Served) -> None:
+    with RawClient(served) as raw:
+        raw.start(*KINDS, f"Content-Length: {MAX_REQUEST_BYTES + 1}")
+        answer = raw.receive()  # nothing was sent
+    assert answer.startswith("HTTP/1.1 413")
+
+
+def test_the_reason_of_a_refusal_reaches_a_client_that_sends_on(served: Served) -> None:
+    body = b"[" + b" " * (MAX_REQUEST_BYTES + 1_000_000) + b"]"
+    assert f"longer than {MAX_REQUEST_BYTES:,} bytes" in post(served, body)
+
+
+def test_a_body_that_does_not_arrive_in_time_is_refused(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "BODY_TIMEOUT_S", 0.2)
+    with RawClient(served) as raw:
+        raw.start(*KINDS, "Content-Length: 100")
+        raw.send(b"{")
+        assert raw.receive().startswith("HTTP/1.1 408")
+
+
+def test_the_bodies_of_one_client_share_a_limit_of_memory(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "MAX_BUFFERED_PER_CLIENT_BYTES", 1_000_000)
+    half = b"[" + b" " * 700_000
+    with RawClient(served) as one, RawClient(served) as two:
+        for raw in (one, two):
+            raw.start(*KINDS, "Content-Length: 2000000")
+        one.send(half)
+        two.send(half)
+        one.socket.setblocking(False)
+        two.socket.setblocking(False)
+        heard: list[str] = []
+
+        def is_refused() -> bool:
+            for raw in (one, two):
+                try:
+                    heard.append(raw.socket.recv(65_536).decode())
+                except BlockingIOError:
+                    continue
+            return bool(heard)
+
+        until(is_refused)
+    assert heard[0].startswith("HTTP/1.1 503")
+
+
+def test_the_number_of_bodies_that_one_client_sends_at_once_is_limited(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "MAX_BODIES_PER_CLIENT", 2)
+    opened = [RawClient(served) for _ in range(2)]
+    try:
+        for raw in opened:
+            raw.start(*KINDS, "Content-Length: 100")
+
+        def is_full() -> bool:
+            return post(served, PING).startswith("HTTP/1.1 503")
+
+        until(is_full)
+    finally:
+        for raw in opened:
+            raw.socket.close()
+    until(lambda: "Missing session ID" in post(served, PING, "Connection: close"))
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "OPTIONS"])
+def test_only_posts_have_a_body(served: Served, method: str) -> None:
+    with RawClient(served) as raw:
+        raw.start(*CHUNKED, method=method)
+        answer = raw.receive()
+    assert answer.startswith(("HTTP/1.1 400", "HTTP/1.1 405"))
+
+
+async def test_large_arguments_within_the_limits_are_passed_on(served: Served) -> None:
+    text = "1,2:[3]{4}\n" * 400_000
+    async with served.client() as client:
+        assert "truncated" in words(await client.call_tool("one_echo", {"text": text}))
+
+
+async def test_a_session_goes_on_after_a_refused_message(served: Served) -> None:
+    headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+    async with httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http:
+        params: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {}}
+        params["clientInfo"] = {"name": "t", "version": "1"}
+        hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+        opened = await http.post(served.url, json=hello)
+        session = {"mcp-session-id": opened.headers["mcp-session-id"]}
+        refused = await http.post(served.url, content=call("[" + "[]," * 90_000 + "1]"), headers=session)
+        assert refused.status_code == 413
+        assert (await http.post(served.url, content=PING, headers=session)).status_code == 200

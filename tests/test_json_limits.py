@@ -1,0 +1,101 @@
+"""The check of a document's structure agrees with the parser, whatever the bytes are."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolfold.json_limits import MAX_JSON_DEPTH, MAX_JSON_ITEMS, find_excess
+
+TRICKY = st.text(st.sampled_from('[]{},:"\\n\u2028é') | st.characters(codec="utf-8"), max_size=12)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TRICKY,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(TRICKY, inner, max_size=5),
+    max_leaves=30,
+)
+
+
+def count_items(value: Any) -> int:
+    """Values and keys."""
+    if isinstance(value, dict):
+        return 1 + len(value) + sum(map(count_items, value.values()))
+    return 1 + sum(map(count_items, value)) if isinstance(value, list) else 1
+
+
+def measure_depth(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(measure_depth, inner), default=0)
+
+
+def count_empty(value: Any) -> int:
+    """Lists and objects without anything in them, which count twice."""
+    if not isinstance(value, (dict, list)):
+        return 0
+    inner = value.values() if isinstance(value, dict) else value
+    return sum(map(count_empty, inner)) if value else 1
+
+
+@given(VALUES, st.booleans(), st.sampled_from([None, 1]))
+def test_items_and_depth_are_those_of_the_parsed_value(value: Any, ascii_only: bool, indent: Any) -> None:
+    document = json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode()
+    items, depth = count_items(value) + count_empty(value), measure_depth(value)
+    assert find_excess(document, max_items=items, max_depth=depth) is None
+    if items > 1:
+        assert "values and keys" in (find_excess(document, max_items=items - 1) or "")
+    if depth:
+        assert "levels deep" in (find_excess(document, max_depth=depth - 1) or "")
+
+
+@given(st.binary(max_size=60) | st.text('[]{},:"\\1 n', max_size=60).map(str.encode))
+def test_no_document_that_parses_has_more_items_than_were_counted(document: bytes) -> None:
+    try:
+        value = json.loads(document)
+    except (ValueError, RecursionError):
+        return
+    for limit in range(count_items(value)):
+        assert find_excess(document, max_items=limit) is not None
+    for limit in range(measure_depth(value)):
+        assert find_excess(document, max_depth=limit) is not None
+
+
+@given(VALUES, st.text(',:[]{}"', max_size=40))
+def test_what_is_appended_to_a_document_does_not_hide_its_items(value: Any, garbage: str) -> None:
+    document = json.dumps([value, value]).encode()
+    limit = count_items(value)
+    assert find_excess(document + garbage.encode(), max_items=limit) is not None
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b'"' + b"a" * 9_000_000 + b'"',
+        b'"' + b"1,2:[3]{4}" * 900_000 + b'"',
+        b'"' + rb"\n" * 4_000_000 + b'"',
+        b'"' + rb"\"," * 3_000_000 + b'"',
+        b'["' + rb"\\" * 4_000_000 + b'", "x"]',
+        b"[" + b"123.456789," * (MAX_JSON_ITEMS - 10) + b"1]",
+    ],
+    ids=["long string", "csv", "newlines", "escaped quotes", "backslashes", "table of numbers"],
+)
+def test_large_documents_of_few_values_are_accepted(document: bytes) -> None:
+    assert find_excess(document) is None
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"[" + b"[]," * 3_000_000 + b"[]]",
+        b"{" + b'"":0,' * 1_000_000 + b'"":0}',
+        b"[" + b'"",' * 3_000_000 + b'""]',
+        b"[" + b"1," * 4_000_000 + b"1]",
+        b"[" * 1_000_000,
+        b"[" * (MAX_JSON_DEPTH + 1) + b"]" * (MAX_JSON_DEPTH + 1),
+    ],
+    ids=["lists", "keys", "strings", "numbers", "open", "deep"],
+)
+def test_documents_of_too_many_values_are_named_as_such(document: bytes) -> None:
+    assert find_excess(document)
