@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolfold.json_limits import MAX_JSON_DEPTH, MAX_JSON_ITEMS, find_excess
+from toolfold.json_limits import MAX_JSON_DEPTH, MAX_JSON_ITEMS, MAX_NUMBER_DIGITS, find_excess, is_large
 
 TRICKY = st.text(st.sampled_from('[]{},:"\\n\u2028é') | st.characters(codec="utf-8"), max_size=12)
 VALUES = st.recursive(
@@ -78,8 +78,19 @@ def test_what_is_appended_to_a_document_does_not_hide_its_items(value: Any, garb
         b'"' + rb"\"," * 3_000_000 + b'"',
         b'["' + rb"\\" * 4_000_000 + b'", "x"]',
         b"[" + b"123.456789," * (MAX_JSON_ITEMS - 10) + b"1]",
+        b'"' + b"0123456789" * 900_000 + b'"',
+        b"1" * 4_000,
     ],
-    ids=["long string", "csv", "newlines", "escaped quotes", "backslashes", "table of numbers"],
+    ids=[
+        "long string",
+        "csv",
+        "newlines",
+        "escaped quotes",
+        "backslashes",
+        "table of numbers",
+        "digits",
+        "integer",
+    ],
 )
 def test_large_documents_of_few_values_are_accepted(document: bytes) -> None:
     assert find_excess(document) is None
@@ -93,9 +104,24 @@ def test_large_documents_of_few_values_are_accepted(document: bytes) -> None:
         b"[" + b'"",' * 3_000_000 + b'""]',
         b"[" + b"1," * 4_000_000 + b"1]",
         b"[" * 1_000_000,
+        b"[" + b"1" * 4_000 + b"," + b"9" * 4_000 * 20 + b"]",
+        b'{"a":"' + b"b" * 60_000 + b'","c":-' + b"7" * (MAX_NUMBER_DIGITS + 1) + b"e5}",
         b"[" * (MAX_JSON_DEPTH + 1) + b"]" * (MAX_JSON_DEPTH + 1),
     ],
-    ids=["lists", "keys", "strings", "numbers", "open", "deep"],
+    ids=["lists", "keys", "strings", "numbers", "open", "integers", "integer", "deep"],
 )
 def test_documents_of_too_many_values_are_named_as_such(document: bytes) -> None:
     assert find_excess(document)
+
+
+@given(VALUES)
+def test_only_small_values_are_not_large(value: Any) -> None:
+    assert is_large(value, max_items=0 if isinstance(value, (dict, list)) and value else 1) == (
+        isinstance(value, (dict, list)) and bool(value)
+    )
+    assert not is_large(value)
+
+
+@pytest.mark.parametrize("value", ["a" * 60_000, [1] * 2_000, {"a": ["b" * 30_000] * 3}, [[[]] * 600] * 2])
+def test_long_texts_and_many_parts_are_large(value: Any) -> None:
+    assert is_large(value)

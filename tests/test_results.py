@@ -303,8 +303,8 @@ def test_a_shallow_result_is_stored_with_a_line_for_each_value(results: Results)
 @pytest.mark.parametrize(
     "text",
     [
-        pytest.param("[" * 900 + ",".join(["1"] * 40_000) + "]" * 900, id="deep"),
-        pytest.param("[" + ",".join(["1"] * 600_000) + "]", id="long"),
+        pytest.param("[" * 400 + ",".join(["1"] * 40_000) + "]" * 400, id="deep"),
+        pytest.param("[" + ",".join(["123456"] * 190_000) + "]", id="long"),
     ],
 )
 def test_a_result_that_layout_would_multiply_is_only_cut_into_lines(results: Results, text: str) -> None:
@@ -313,6 +313,21 @@ def test_a_result_that_layout_would_multiply_is_only_cut_into_lines(results: Res
     kept = stored.read_text()
     assert kept.replace("\n", "") == text
     assert max(map(len, kept.split("\n"))) <= 1_500
+
+
+@pytest.mark.parametrize("text", ["[" + "[]," * 200_000 + "1]", "[" * 600 + "]" * 600], ids=["many", "deep"])
+def test_json_text_that_takes_long_to_parse_is_rendered_as_text(text: str) -> None:
+    assert json.loads(render(text)) == {"result": text}
+
+
+@pytest.mark.parametrize("line", ["x" * 1_499, "x" * 1_500, "x" * 4_000, "\\", "\t"])
+def test_a_result_of_very_many_lines_is_stored_in_lines(results: Results, line: str) -> None:
+    text = f"{line}\n" * 2_000
+    _, stored = results.bounded(render(text), name="probe", session_id=SESSION, reader=None)
+    assert stored is not None
+    kept = stored.read_text()
+    assert max(map(len, kept.split("\n"))) <= 1_500
+    assert kept.replace("\n", "").count(line.replace("\\", "\\\\")) >= 2_000
 
 
 def test_a_backslash_before_an_n_is_no_line_break(results: Results) -> None:

@@ -368,8 +368,20 @@ def test_text_that_is_no_json_object_is_refused(arguments: str) -> None:
 
 
 def test_text_nested_without_end_is_refused() -> None:
-    with pytest.raises(InvalidArguments, match="not valid JSON"):
-        parse_arguments("probe", "[" * 100_000)
+    with pytest.raises(InvalidArguments, match="more than 500 levels deep"):
+        parse_arguments("probe", "[" * 10_000)
+
+
+def test_text_of_too_many_values_is_refused() -> None:
+    with pytest.raises(InvalidArguments, match="more than 20,000 JSON values and keys"):
+        parse_arguments("probe", '{"a": [' + "[]," * 20_000 + "[]]}")
+
+
+def test_text_of_too_many_values_is_not_read_as_a_list() -> None:
+    text = "[" + "[]," * 20_000 + "[]]"
+    tool = tool_taking({"type": "array"})
+    (name,) = tool.parameters["properties"]
+    assert Validation().read(tool, {name: text}) == {name: text}
 
 
 def test_a_number_of_more_digits_than_python_reads_is_refused() -> None:

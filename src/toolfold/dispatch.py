@@ -23,6 +23,7 @@ from toolfold.approval.station import Approval
 from toolfold.config.monitor import SettingsMonitor, Watch
 from toolfold.errors import CallError, ToolFailed, said
 from toolfold.hooks import Hooks
+from toolfold.json_limits import is_large
 from toolfold.loops import Escaped, Loops, OutOfTime
 from toolfold.model import (
     MCP_SOURCE,
@@ -48,6 +49,8 @@ READER = "read_file"
 Place: TypeAlias = AbstractAsyncContextManager[Any]
 ANYWHERE: Final = contextlib.nullcontext()
 LONGEST_FAILURE = 10_000
+MAX_FILES = 64
+"""Sounds and files of one result that are kept on disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +145,10 @@ class Dispatch:
             log.info("tool %r raised", tool.name, exc_info=True)
             cause = error.original if isinstance(error, Escaped) else error
             return self._failed(call, f"Tool execution failed: {type(cause).__name__}: {said(cause)}")
-        return self._result(turn, tool, call.id, value, context)
+        make_result = functools.partial(self._result, turn, tool, call.id, value, context)
+        if is_large(value.value if isinstance(value, Content) else value) or _has_many_files(value):
+            return await self.loops.in_thread(make_result)  # it takes a while, in which others are served
+        return make_result()
 
     async def _bounded(self, tool: Tool, args: Json, context: CallContext) -> Any:
         """The handler's answer, within its time."""
@@ -200,14 +206,15 @@ class Dispatch:
     def _files(self, tool: Tool, blocks: Sequence[Media], context: CallContext) -> list[Json]:
         """What came with a result and few models take is kept where the session can read it."""
         files: list[Json] = []
-        for each in blocks:
-            if each.kind == "image":
-                continue
+        wanted = [each for each in blocks if each.kind != "image"]
+        for each in wanted[:MAX_FILES]:
             path = self.results.kept(
                 each.data, name=tool.name, mime_type=each.mime_type, session_id=context.session_id
             )
             where = {"stored": str(path)} if path else {"note": "it could not be kept"}
             files.append({"file": each.label, "type": each.mime_type, **where})
+        if len(wanted) > MAX_FILES:
+            files.append({"note": f"{len(wanted) - MAX_FILES:,} more items were not kept"})
         return files
 
     def _own_failure(self, result: ToolResult, content: Content) -> ToolResult:
@@ -231,6 +238,10 @@ class Dispatch:
     def _failed(self, call: ToolCall, message: str) -> ToolResult:
         message = encodable(self.redact(message))
         return ToolResult(call_id=call.id, name=call.name, text=render({"error": message}), error=message)
+
+
+def _has_many_files(value: Any) -> bool:
+    return isinstance(value, Content) and len(value.blocks) > 4
 
 
 def _says_the_same(one: ToolResult, other: ToolResult) -> bool:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from toolfold.config.atomic import make_private_folder
+from toolfold.json_limits import find_excess
 from toolfold.model import Json, encodable, read_json
 
 log = logging.getLogger(__name__)
@@ -30,10 +31,13 @@ LARGEST_STORED = 100_000_000
 KEPT_SECONDS = 7 * 24 * 3600
 MOST_TAMED = 1_000_000
 LARGEST_INDENTED = 1_000_000
+MAX_INDENTED_ITEMS = 50_000
+"""JSON values and keys of a text that is laid out in lines, which takes longer than parsing it."""
 DEEPEST_INDENTED = 20
 _LARGEST_INTEGER = 14_000  # bits; Python refuses to write much longer ones in decimal
 _LINE = 1_500
-_ESCAPE = re.compile(r"\\r\\n|\\.")  # pairs, so that the n of an escaped backslash and an n is left alone
+_LONG_LINE = re.compile(rf"^[^\n]{{{_LINE + 1},}}", re.MULTILINE)
+_BACKSLASH = "\0"  # stands in no JSON text
 _WORD = re.compile(r"[a-z0-9]{1,8}")
 _SUFFIXES = {"audio/mpeg": "mp3", "application/gzip": "gz", "text/plain": "txt", "image/jpeg": "jpg"}
 _HALF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
@@ -107,7 +111,7 @@ class Results:
     def _excerpt(self, whole: str, frame: Json) -> Json:
         """The frame, filled. The model's bound is on what it receives, and JSON makes text longer."""
         room = min(self._max_chars // 2, self._max_chars - len(json.dumps(frame, ensure_ascii=False)))
-        head, tail = _cut(whole, room * 2 // 3), _cut(whole[::-1], room // 3)[::-1]
+        head, tail = _cut(whole, room * 2 // 3), _cut(whole[: -room - 1 : -1], room // 3)[::-1]
         return {**frame, "head": head, "tail": tail}
 
 
@@ -155,13 +159,22 @@ def _cut(text: str, room: int) -> str:
 
 def _readable(text: str) -> str:
     """The JSON text laid out in lines, none longer than a file reader shows."""
-    lines = _ESCAPE.sub(_as_read, _indented(text)).split("\n")
-    return "\n".join(piece for line in lines for piece in _pieces(line))
+    # Escaped backslashes first, or an n that follows one would be taken for the end of a line.
+    text = _indented(text).replace("\\\\", _BACKSLASH)
+    for escape, character in (("\\r\\n", "\n"), ("\\n", "\n"), ("\\t", "\t")):
+        text = text.replace(escape, character)
+    return _LONG_LINE.sub(_wrap_line, text.replace(_BACKSLASH, "\\\\"))
+
+
+def _wrap_line(match: re.Match[str]) -> str:
+    line = match[0]
+    return "\n".join(line[start : start + _LINE] for start in range(0, len(line), _LINE))
 
 
 def _indented(text: str) -> str:
     """The JSON text with a line for each value; where that would multiply its size, as it is."""
-    if len(text) > LARGEST_INDENTED:
+    is_long = len(text) > LARGEST_INDENTED
+    if is_long or find_excess(text.encode("utf-8", "replace"), max_items=MAX_INDENTED_ITEMS):
         return text
     try:
         value = json.loads(text)
@@ -182,19 +195,11 @@ def _is_shallow(value: Any) -> bool:
     return False
 
 
-def _as_read(escape: re.Match[str]) -> str:
-    return {"\\n": "\n", "\\r\\n": "\n", "\\t": "\t"}.get(escape[0], escape[0])
-
-
-def _pieces(line: str) -> Iterator[str]:
-    yield line[:_LINE]
-    for start in range(_LINE, len(line), _LINE):
-        yield line[start : start + _LINE]
-
-
 def _is_json(value: Any) -> bool:
     if type(value) is not str or value.lstrip()[:1] not in ("{", "["):
         return False
+    if find_excess(value.encode("utf-8", "replace")):
+        return False  # a text like any other: to parse it would take long
     try:
         read_json(value)
     except (ValueError, RecursionError):

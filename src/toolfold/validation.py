@@ -19,6 +19,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from toolfold.complexity import DEEPEST, MOST_LOOKS, Looks, listed, pointed_at
 from toolfold.errors import InvalidArguments, shown
+from toolfold.json_limits import MAX_ARGUMENT_ITEMS, find_excess
 from toolfold.model import Json, Tool, encodable, read_json
 
 log = logging.getLogger(__name__)
@@ -95,6 +96,8 @@ def _parse_text(name: str, text: str) -> Any:
             f"{shown(name)!r} was not invoked: its arguments are {len(text):,} characters long,"
             f" more than {LARGEST_TEXT:,}."
         )
+    if excess := find_excess(text.encode("utf-8", "replace"), max_items=MAX_ARGUMENT_ITEMS):
+        raise InvalidArguments(f"{shown(name)!r} was not invoked: the text of its arguments {excess}.")
     try:
         return read_json(text, keys_once=True)
     except (ValueError, RecursionError) as error:
@@ -276,6 +279,8 @@ def _read_float(value: float, kinds: Set[str]) -> float | int:
 
 
 def _read_container(text: str, kinds: Set[str]) -> Any:
+    if find_excess(text.encode("utf-8", "replace"), max_items=MAX_ARGUMENT_ITEMS):
+        return text
     try:
         value = read_json(text)
     except (ValueError, RecursionError):

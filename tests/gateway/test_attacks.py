@@ -19,8 +19,8 @@ from mcp import Client, MCPError
 
 from tests.gateway.harness import ERAS, PATIENCE, Served, serving, until, words
 from toolfold.gateway import seats, web
-from toolfold.gateway.bodies import MAX_REQUEST_BYTES
 from toolfold.gateway import server as gateway_server
+from toolfold.gateway.bodies import MAX_REQUEST_BYTES
 from toolfold.sources.mcp.courier import MOST_ASKED
 from toolfold.sources.mcp.sieve import MOST_NOTICES
 

@@ -46,7 +46,7 @@ def repeated(item: str, count: float) -> str:
 RESULTS: dict[str, Callable[[float], str]] = {
     "images": lambda n: content('{"type":"image","data":"AAAA","mimeType":"image/png"}', 180_000 * n),
     "sounds": lambda n: content('{"type":"audio","data":"AAAA","mimeType":"audio/wav"}', 180_000 * n),
-    "resources": lambda n: content('{"type":"resource","resource":{"uri":"a:b","blob":"AAAA"}}', 170_000 * n),
+    "resources": lambda n: content('{"type":"resource","resource":{"uri":"a:b","blob":"AAAA"}}', 160_000 * n),
     "links": lambda n: content('{"type":"resource_link","uri":"a:b","name":"c"}', 200_000 * n),
     "texts": lambda n: content('{"type":"text","text":""}', 380_000 * n),
     "lists": lambda n: structured(repeated("[]", 3_000_000 * n)),
@@ -76,14 +76,16 @@ RESULTS: dict[str, Callable[[float], str]] = {
 
 _PROGRESS = '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":%d}}'
 _LOG = '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}'
+_ANSWER = '{"jsonrpc":"2.0","id":"u%d","result":{}}'
+_PING = '{"jsonrpc":"2.0","id":"r%d","method":"ping"}'
 LINES: dict[str, Callable[[int], str]] = {
     "blank lines": lambda _: "",
     "noise": lambda _: "x",
     "broken messages": lambda _: '{"jsonrpc":"2.0",',
-    "unasked answers": lambda n: '{"jsonrpc":"2.0","id":"u%d","result":{}}' % n,
+    "unasked answers": lambda n: _ANSWER % n,
     "progress": lambda n: _PROGRESS % n,
     "logs": lambda _: _LOG,
-    "requests": lambda n: '{"jsonrpc":"2.0","id":"r%d","method":"ping"}' % n,
+    "requests": lambda n: _PING % n,
 }
 """Kind → a line that comes again and again before the answer, 9 MB at the scale of 1."""
 
@@ -92,13 +94,11 @@ def lines_of(kind: str, scale: float) -> Iterator[bytes]:
     """The lines of a kind, in pieces of bounded size."""
     left, number = 9_000_000 * scale, 0
     while left > 0:
-        piece = []
-        while sum(map(len, piece[-1:])) * len(piece) + len(piece) < SLICE:
-            piece.append(LINES[kind](number))
-            number += 1
-        joined = ("\n".join(piece) + "\n").encode()
-        left -= len(joined)
-        yield joined
+        count = SLICE // (len(LINES[kind](number)) + 1)
+        piece = "".join(LINES[kind](number + place) + "\n" for place in range(count)).encode()
+        number += count
+        left -= len(piece)
+        yield piece
 
 
 def reply(message: dict[str, Any]) -> bytes | None:
@@ -191,7 +191,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("content-length", "0")
         self.end_headers()
 
-    do_DELETE = do_GET
+    do_DELETE = do_GET  # noqa: N815 - the name is given
 
     def do_POST(self) -> None:
         message = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -199,8 +199,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         kind, scale = str(arguments.get("kind")), arguments.get("scale", 1)
         answer = reply(message)
         if message.get("method") == "tools/call" and kind == "headers":
-            self.send_response(200)
-            self.wfile.write(b"".join(self._headers_buffer) + b"a:b\r\n" * int(1_000_000 * scale))
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n" + b"a:b\r\n" * int(1_000_000 * scale))
         elif message.get("method") == "tools/call" and kind in BODIES:
             self.send_body(kind, answer or b"", scale)
         else:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _toolsets = click.option(
     "--toolset", "toolsets", multiple=True, metavar="NAME", help="Only this toolset; may be given again."
 )
+SWITCH_INTERVAL_S = 0.001
+"""How long a thread that reads a large result may keep the interpreter from the loops that serve clients."""
 _HOSTS = "With --host: 127.0.0.1 for programs of this machine alone, 0.0.0.0 for those of others as well."
 
 
@@ -77,6 +79,7 @@ def _keep() -> None:
 
     load_sdk()  # it will be needed at once, and is the largest part of it
     gc.freeze()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMappi
 from contextlib import contextmanager
 from typing import Any
 
-from toolfold.json_limits import find_excess
+from toolfold.json_limits import MAX_ARGUMENT_ITEMS, find_excess
 
 MAX_REQUEST_BYTES = 10_000_000
-MAX_REQUEST_ITEMS = 100_000
-"""JSON values and keys of one request."""
+MAX_REQUEST_ITEMS = MAX_ARGUMENT_ITEMS + 1_000
+"""JSON values and keys of one request: the arguments of a call, and what stands around them."""
 BODY_TIMEOUT_S = 60.0
 MAX_BODIES_PER_CLIENT = 500
 """Bodies of one client that may be under way at the same time."""
@@ -71,8 +71,8 @@ class RequestBodies:
             except TimeoutError:
                 problem = f"The body did not arrive within {BODY_TIMEOUT_S:g} seconds."
                 raise RequestRefused(408, problem) from None
-        if problem := find_excess(body, max_items=MAX_REQUEST_ITEMS):
-            raise RequestRefused(413, f"The message {problem}.")
+        if excess := find_excess(body, max_items=MAX_REQUEST_ITEMS):
+            raise RequestRefused(413, f"The message {excess}.")
         return body
 
     async def _read(self, client: str, receive: Receive) -> bytes:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from toolfold.errors import shown
+from toolfold.json_limits import find_excess
 from toolfold.model import Content, Json, Media, encodable, read_json
 from toolfold.sources.mcp.pictures import picture, sound
 
@@ -48,6 +50,7 @@ def as_it_is(text: str) -> str:
 
 def content_of(result: Any, server: str, *, mark: Mark = as_it_is) -> Content:
     """The answer to a call of a tool."""
+    mark = functools.cache(mark)  # its words may be marked twice: for the model, and in the answer as it came
     said = _plain(result)
     is_error = said.get("isError") is True
     reading = _Reading()
@@ -229,6 +232,8 @@ def _tells(value: Any, said: tuple[str, Any]) -> bool:
 
 
 def _parsed(text: str) -> Any:
+    if find_excess(text.encode("utf-8", "replace")):
+        return _NO_JSON
     try:
         return read_json(text)
     except (ValueError, RecursionError):

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from toolfold.config import Config
 from toolfold.config.servers import McpServer
 from toolfold.errors import CallError, ConfigError, RegistryError
+from toolfold.json_limits import is_large
 from toolfold.model import MCP_PREFIX, CallContext, Content, Json, Tool
 from toolfold.redaction import Redaction
 from toolfold.registry import Registry
@@ -55,6 +56,8 @@ STALE_SECONDS = 24 * 3600.0
 """After how long a kept listing is asked for anew although nobody has called the server."""
 LONG_ANSWER = 8_000
 """Characters of an answer that are looked through at once; more of them in a thread."""
+MAX_BLOCKS_IN_LOOP = 20
+"""Blocks of an answer that are read at once; more of them in a thread."""
 
 
 class McpServers:
@@ -419,7 +422,10 @@ class _Loop:
 
 def _is_long(answer: Any) -> bool:
     blocks = getattr(answer, "content", None) or ()
-    return sum(len(getattr(block, "text", None) or "") for block in blocks) > LONG_ANSWER
+    words = sum(len(getattr(block, "text", None) or "") for block in blocks)
+    if len(blocks) > MAX_BLOCKS_IN_LOOP or words > LONG_ANSWER:
+        return True
+    return is_large(getattr(answer, "structured_content", None), max_items=200, max_chars=LONG_ANSWER)
 
 
 def mark(text: str) -> str:

@@ -12,20 +12,21 @@ from typing import Any
 
 from toolfold.model import Json
 from toolfold.sources.mcp.list_results import PROBLEMS_KEY, repair_list_result
+from toolfold.sources.mcp.result_limits import cut_result
 
 _MAX_ENTRIES_IN_LOOP = 50
 """Lists with more entries than this are repaired in a thread."""
 
 
 def repair_list_results(session: Any, protocol: Callable[[], str], note: Callable[[str], None]) -> None:
-    """Repair what the server lists before the SDK validates it, and note each problem."""
+    """Cut and repair what the server answers before the SDK validates it, and note each problem."""
     dispatcher = getattr(session, "_dispatcher", None)
     send = getattr(dispatcher, "send_raw_request", None)
     if dispatcher is None or send is None:
         return
 
     async def send_and_repair(method: str, *params: Any, **options: Any) -> Any:
-        result = await send(method, *params, **options)
+        result = cut_result(await send(method, *params, **options))
         if not method.endswith("/list"):
             return result
         if _count_entries(result) > _MAX_ENTRIES_IN_LOOP:

@@ -10,8 +10,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from toolfold.model import Json
+
 MOST_NOTICES = 500
-"""How many notifications a second are heard; more are dropped unread."""
+"""How many notifications a second are heard, and lines that are no message; more are dropped unread."""
+MAX_REQUESTS_PER_SECOND = 2_000
+"""How many requests of a server are heard."""
 MOST_DROPPED = 200_000
 """After how many that were dropped without a pause the server is given up."""
 _PAUSE = 2.0
@@ -21,13 +25,29 @@ class Flooded(ValueError):
     """There is no end of notifications."""
 
 
+def _is_answer(message: bytes) -> bool:
+    """Whether it answers a request of ours, as far as a look at its bytes tells."""
+    if b'"id"' not in message:
+        return False
+    if b'"method"' not in message:
+        return True
+    found = _read(message)
+    return "id" in found and "method" not in found
+
+
 def _is_request(message: bytes) -> bool:
-    """Whether it wants an answer. The word `id` may stand anywhere in it; an event may have several lines."""
+    """Whether it wants an answer. The word `id` may stand anywhere in it."""
+    return b'"id"' in message and "id" in _read(message)
+
+
+def _read(message: bytes) -> Json:
+    """The message of a line or of an event, which may have several lines; empty where it is none."""
     _, brace, rest = message.replace(b"\ndata:", b"\n").partition(b"{")
     try:
-        return "id" in json.loads(brace + rest)
+        found: Json = json.loads((brace + rest).decode("utf-8", "replace"))
     except (ValueError, RecursionError):
-        return False
+        return {}
+    return found
 
 
 class Sieve:
@@ -36,20 +56,30 @@ class Sieve:
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note
         self._notices: deque[float] = deque(maxlen=MOST_NOTICES)
+        self._requests: deque[float] = deque(maxlen=MAX_REQUESTS_PER_SECOND)
         self._dropped, self._last = 0, 0.0
 
     def drops(self, message: bytes) -> bool:
-        """Whether this is one notification too many. Looks at the bytes: a flood is not worth parsing."""
-        if b'"method"' not in message or (b'"id"' in message and _is_request(message)):
+        """Whether this is one too many of what is no answer. Looks at the bytes: a flood is not parsed."""
+        if b'"id"' not in message:
+            return self._is_excess(self._notices)
+        if _is_answer(message):
             return False
+        return self._is_excess(self._requests if _is_request(message) else self._notices)
+
+    def count_unasked(self) -> None:
+        """An answer came to what nobody asked. Raises Flooded if there is no end of them."""
+        self._is_excess(self._notices)
+
+    def _is_excess(self, heard: deque[float]) -> bool:
         now = time.monotonic()
-        if len(self._notices) < MOST_NOTICES or now - self._notices[0] >= 1.0:
-            self._notices.append(now)
+        if len(heard) < (heard.maxlen or 0) or now - heard[0] >= 1.0:
+            heard.append(now)
             return False
         self._dropped = self._dropped + 1 if now - self._last < _PAUSE else 1
         self._last = now
         if self._dropped == 1:
-            self._note(f"(more than {MOST_NOTICES} notifications a second: the rest is dropped)")
+            self._note(f"(more than {heard.maxlen} notifications a second: the rest is dropped)")
         if self._dropped > MOST_DROPPED:
             raise Flooded("a flood of notifications")
         return True

@@ -24,6 +24,8 @@ from toolfold.sources.mcp.faults import (
 )
 from toolfold.sources.mcp.wire import CODE, FAULT
 
+MAX_ERROR_CHARS = 20_000
+"""Characters of an error that are searched for secrets; a longer one is cut."""
 MOST_DATA = 100_000
 ADDRESS = "Look whether it runs and whether its url is right."
 UNKNOWN = "The call may or may not have taken effect; look before you repeat it."
@@ -92,7 +94,7 @@ def without_secrets(answer: Any, redact: Redaction) -> Any:
         return answer
     content = [
         block.model_copy(update={"text": redact(block.text)})
-        if block.type == "text" and redact.finds_any(block.text)
+        if block.type == "text" and (len(block.text) > MAX_ERROR_CHARS or redact.finds_any(block.text))
         else block
         for block in answer.content
     ]

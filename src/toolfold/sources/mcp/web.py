@@ -18,7 +18,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from toolfold.errors import said, shown
+from toolfold.json_limits import find_excess
+from toolfold.model import Json
 from toolfold.sources.mcp.faults import ServerFailed
+from toolfold.sources.mcp.pacing import Pacer
 from toolfold.sources.mcp.sieve import Sieve
 from toolfold.sources.mcp.wire import CODE, FAULT, LARGEST_MESSAGE, completed, error_for
 
@@ -30,12 +33,19 @@ if TYPE_CHECKING:
 
 LARGEST_EVENT = 1 << 20
 """Over the older transport, where the SDK takes no more."""
+MAX_EVENT_LINES = 10_000
+"""Lines of one event of a stream."""
+MAX_SMALL_CHUNKS = 1_000
+"""Parts of a body that may be of any size; beyond, they must have MIN_CHUNK_BYTES on average."""
+MIN_CHUNK_BYTES = 256
 FAREWELL_SECONDS = 2.0
 """How long a server may take to end a session that nobody needs any more."""
 _TIMES = ("connect", "read", "write", "pool")
 _SESSION = "mcp-session-id"
 _EVENTS = "text/event-stream"
 _END_OF_EVENT = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_IGNORED = re.compile(rb"(?:[\r\n]|:[^\r\n]*[\r\n])*+\Z")
+"""Events of blank lines and comments alone."""
 
 
 @asynccontextmanager
@@ -207,7 +217,8 @@ def _guarded(inner: httpx2.AsyncBaseTransport, sieve: Sieve, is_answered: bool) 
                 response = await inner.handle_async_request(request)
             except httpx2.TransportError as error:
                 return _answer(request, 502, "unsent" if _is_unsent(error) else "lost", _in_words(error))
-            return _sifted(await _bounded(request, response, is_answer=is_answered), sieve, largest)
+            answer = await _bounded(request, response, is_answer=is_answered)
+            return _sifted(answer, sieve, largest, _id(request))
 
         async def aclose(self) -> None:
             await inner.aclose()
@@ -215,8 +226,8 @@ def _guarded(inner: httpx2.AsyncBaseTransport, sieve: Sieve, is_answered: bool) 
     return Guarded()
 
 
-def _sifted(response: httpx2.Response, sieve: Sieve, largest: int) -> httpx2.Response:
-    """A stream of events without those that are too many."""
+def _sifted(response: httpx2.Response, sieve: Sieve, largest: int, id_: Any = None) -> httpx2.Response:
+    """A stream of events without those that are too many. `id_` is the request that the stream answers."""
     import httpx2
 
     if not response.headers.get("content-type", "").lower().startswith(_EVENTS):
@@ -224,9 +235,11 @@ def _sifted(response: httpx2.Response, sieve: Sieve, largest: int) -> httpx2.Res
 
     class Sifted(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            async for events in _events(response.aiter_raw(), largest):
-                if wanted := b"".join(each for each in events if not sieve.drops(each)):
-                    yield wanted
+            pacer = Pacer()
+            async for event in _events(response.aiter_raw(), largest, pacer):
+                if not sieve.drops(event):
+                    yield _within_limits(event, id_)
+                await pacer.rest_if_due()
 
         async def aclose(self) -> None:
             await response.aclose()
@@ -236,18 +249,48 @@ def _sifted(response: httpx2.Response, sieve: Sieve, largest: int) -> httpx2.Res
     )
 
 
-async def _events(chunks: AsyncIterator[bytes], largest: int) -> AsyncIterator[list[bytes]]:
-    """The same bytes, event by event; one that is too large in the pieces it comes in."""
+async def _events(chunks: AsyncIterator[bytes], largest: int, pacer: Pacer) -> AsyncIterator[bytes]:
+    """The same bytes, event by event, without blank ones and comments.
+
+    One that is too large comes in the pieces it was received in: the SDK refuses it.
+    """
     kept = bytearray()
     async for chunk in chunks:
+        pacer.resume()
         seen = max(0, len(kept) - 3)
         kept += chunk
         ends = [0, *(found.end() for found in _END_OF_EVENT.finditer(kept, seen))]
         if len(kept) - ends[-1] > largest:
             ends.append(len(kept))
-        yield [bytes(kept[start:end]) for start, end in pairwise(ends)]
+        for start, end in pairwise(ends):
+            if not _IGNORED.match(kept, start, end):
+                yield bytes(kept[start:end])
         del kept[: ends[-1]]
-    yield [bytes(kept)]
+        await pacer.rest_if_due()
+    if kept:
+        yield bytes(kept)
+
+
+def _within_limits(event: bytes, id_: Any) -> bytes:
+    """The event, or in its place the error that it exceeds a limit."""
+    if event.count(b"\n") + event.count(b"\r") > MAX_EVENT_LINES:
+        excess: str | None = f"has more than {MAX_EVENT_LINES:,} lines"
+    else:
+        excess = find_excess(_data_of(event))
+    if excess is None:
+        return event
+    problem = f"sent a message that {excess}"
+    if id_ is None:  # no message at all: whoever waits for the only answer is told so
+        return (
+            b"event: message\ndata: " + json.dumps({"jsonrpc": "2.0", "problem": problem}).encode() + b"\n\n"
+        )
+    return b"event: message\ndata: " + json.dumps(_error(id_, "too-large", problem)).encode() + b"\n\n"
+
+
+def _data_of(event: bytes) -> bytes:
+    """The data of an event, as every reader of the stream joins it."""
+    lines = event.removeprefix(b"\xef\xbb\xbf").splitlines()
+    return b"\n".join(line.partition(b":")[2] for line in lines if line.startswith(b"data"))
 
 
 def _is_unsent(error: Exception) -> bool:
@@ -281,6 +324,8 @@ async def _bounded(request: httpx2.Request, response: httpx2.Response, *, is_ans
         if _unpacked(response).status_code < 300 and kind.startswith(_EVENTS):
             return response
         body = await _read(response)
+    except _TooMuch as error:
+        return _answer(request, 502, "too-large", str(error))
     except httpx2.DecodingError as error:
         return _answer(request, 502, "garbled", f"sent what cannot be read: {_in_words(error)}")
     except httpx2.TransportError as error:
@@ -288,8 +333,6 @@ async def _bounded(request: httpx2.Request, response: httpx2.Response, *, is_ans
     finally:
         if not kind.startswith(_EVENTS):
             await response.aclose()
-    if body is None:
-        return _answer(request, 502, "too-large", f"sent more than {LARGEST_MESSAGE:,} bytes at once")
     if response.status_code >= 400 and not _is_error(kind, body):
         return _refusal(request, response)
     if is_answer and (why := _what_is_wrong(request, response, kind, body)):
@@ -302,13 +345,24 @@ async def _bounded(request: httpx2.Request, response: httpx2.Response, *, is_ans
     )
 
 
-async def _read(response: httpx2.Response) -> bytes | None:
-    """The whole body; None if it is larger than is taken."""
-    body = bytearray()
-    async for chunk in response.aiter_raw():
-        body += chunk
+class _TooMuch(Exception):
+    """A body exceeds a limit, which the message names."""
+
+
+async def _read(response: httpx2.Response) -> bytes:
+    """The whole body. Raises _TooMuch."""
+    body, parts, pacer = bytearray(), 0, Pacer()
+    async for part in response.aiter_raw():
+        pacer.resume()
+        body += part
+        parts += 1
         if len(body) > LARGEST_MESSAGE:
-            return None
+            raise _TooMuch(f"sent more than {LARGEST_MESSAGE:,} bytes at once")
+        if parts > MAX_SMALL_CHUNKS + len(body) // MIN_CHUNK_BYTES:
+            raise _TooMuch(f"sent more than {MAX_SMALL_CHUNKS:,} chunks of less than {MIN_CHUNK_BYTES} bytes")
+        await pacer.rest_if_due()
+    if excess := find_excess(bytes(body)):
+        raise _TooMuch(f"sent a message that {excess}")
     return bytes(body)
 
 
@@ -320,7 +374,7 @@ def _what_is_wrong(request: httpx2.Request, response: httpx2.Response, kind: str
     if not kind.startswith("application/json"):
         return f"answered with {kind or 'nothing'!r} instead of a message"
     try:
-        answered = json.loads(body).get("id")
+        answered = json.loads(body.decode()).get("id")
     except (ValueError, AttributeError, RecursionError):
         return "sent an answer that is not well-formed"
     return "" if answered == asked else f"answered to {answered!r}, which nobody asked"
@@ -348,7 +402,7 @@ def _is_error(kind: str, body: bytes) -> bool:
     if not kind.startswith("application/json"):
         return False
     try:
-        return isinstance(json.loads(body).get("error"), dict)
+        return isinstance(json.loads(body.decode()).get("error"), dict)
     except (ValueError, AttributeError, RecursionError):
         return False
 
@@ -365,10 +419,13 @@ def _id(request: httpx2.Request) -> Any:
 def _answer(request: httpx2.Request, status: int, kind: str, why: str) -> httpx2.Response:
     import httpx2
 
-    id_, error = _id(request), {"code": CODE, "message": why, "data": {FAULT: kind}}
-    return httpx2.Response(
-        status, json={"jsonrpc": "2.0", "id": id_ if id_ is not None else 0, "error": error}
-    )
+    id_ = _id(request)
+    return httpx2.Response(status, json=_error(id_ if id_ is not None else 0, kind, why))
+
+
+def _error(id_: Any, kind: str, why: str) -> Json:
+    error = {"code": CODE, "message": why, "data": {FAULT: kind}}
+    return {"jsonrpc": "2.0", "id": id_, "error": error}
 
 
 def _in_words(error: Exception) -> str:

@@ -18,7 +18,9 @@ from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Any
 
+from toolfold.json_limits import find_excess
 from toolfold.sources.mcp.child import Child, is_unread
+from toolfold.sources.mcp.pacing import Pacer
 from toolfold.sources.mcp.sieve import Sieve
 from toolfold.sources.mcp.streams import Stream, write_message
 
@@ -101,9 +103,11 @@ class Wire:
             self._tell(error_for(id_, "unknown", f"does not know {method}"))
 
     async def _read(self) -> None:
+        pacer = Pacer()
         try:
-            async for line in _lines(self._child.stdout):
+            async for line in _lines(self._child.stdout, pacer):
                 await self._hear(line)
+                await pacer.rest_if_due()
         except (OSError, ValueError) as error:
             self._note(f"(its output could not be read: {error})")
         finally:
@@ -118,7 +122,12 @@ class Wire:
         if isinstance(line, _Oversized):
             await self._hear_too_much(line)
             return
-        if not line.strip() or self._sieve.drops(line):
+        if not line.strip():
+            return
+        if excess := find_excess(line):
+            await self._fail(line, "too-large", f"sent a message that {excess}")
+            return
+        if self._sieve.drops(line):
             return
         message = _message(line)
         if message is None:
@@ -145,6 +154,7 @@ class Wire:
                 self._suspicion.cancel()
                 self._suspicion, self._is_forgiven = None, True
             return True
+        self._sieve.count_unasked()
         if id_ not in self._ever:  # late answers to what was given up are no fault
             self._suspect(f"answered to {id_!r}, which nobody asked")
         return False
@@ -209,25 +219,29 @@ class _Oversized:
         self.edges, self.is_whole = edges, is_whole
 
 
-async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[bytes | _Oversized]:
+async def _lines(stream: asyncio.StreamReader, pacer: Pacer) -> AsyncIterator[bytes | _Oversized]:
+    """The lines that are not blank, each without its end."""
     kept = bytearray()
     head, size = b"", 0
     while chunk := await stream.read(1 << 16):
-        start = 0
-        while (end := chunk.find(b"\n", start)) >= 0:
-            kept += chunk[start:end]
-            size += end - start
+        pacer.resume()
+        start, *ended = chunk.split(b"\n")
+        kept += start
+        size += len(start)
+        if ended:
             is_taken = size <= LARGEST_MESSAGE
             yield bytes(kept) if is_taken else _Oversized(head + bytes(kept[-_EDGE:]), is_whole=True)
-            kept.clear()
-            head, size, start = b"", 0, end + 1
-        kept += chunk[start:]
-        size += len(chunk) - start
+            last = ended.pop()
+            for line in filter(None, ended):
+                yield line
+            kept[:] = last
+            head, size = b"", len(last)
         if size > LARGEST_MESSAGE:
             if not head:
                 head = bytes(kept[:_EDGE])
                 yield _Oversized(head, is_whole=False)
             del kept[:-_EDGE]
+        await pacer.rest_if_due()
     # What has no end of line was not meant to be whole.
 
 

@@ -112,11 +112,16 @@ class _Lexicon(NamedTuple):
 
 
 def sentences(text: str) -> Iterator[Sentence]:
-    """The sentences of a text, in order, with their places in it."""
+    """The sentences of a text, in order, with their places in it. Blank ones in a row count as one."""
     at = 0
+    was_blank = False
     for stop in [*(match.start() for match in _END.finditer(text)), len(text)]:
         for start in range(at, stop, LONGEST_SENTENCE):
-            yield read(text[start : min(stop, start + LONGEST_SENTENCE)], start)
+            piece = text[start : min(stop, start + LONGEST_SENTENCE)]
+            is_blank = piece.isspace()
+            if not (is_blank and was_blank):
+                yield read(piece, start)
+            was_blank = is_blank
         at = max(at, stop)
 
 

@@ -1,0 +1,172 @@
+"""Results, lines and streams that are expensive to read are refused or cut, and other servers answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.harness import free_port
+from tests.mcp.load_server import BODIES, LINES
+from tests.mcp.servers import running_at
+from toolfold import load_config
+from toolfold.dispatch import MAX_FILES
+from toolfold.model import ToolResult
+from toolfold.runtime import Runtime, open_runtime
+from toolfold.sources.mcp.result_limits import MAX_LISTED, MAX_PARTS, cut_result
+
+LOAD = str(Path(__file__).parent / "load_server.py")
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    folder = tmp_path_factory.mktemp("load")
+    port = free_port()
+    pipe = {"command": sys.executable, "args": [LOAD], "call_timeout_seconds": 120}
+    servers = {
+        "pipe": pipe,
+        "other": pipe,
+        **{f"pipe{number}": pipe for number in range(len(LINES))},
+        "web": {"url": f"http://127.0.0.1:{port}/mcp", "call_timeout_seconds": 120},
+    }
+    config = load_config(
+        overrides={"mcp.servers": servers, "mcp.wait_seconds": 60.0},
+        env={"TOOLFOLD_HOME": str(folder), "PATH": "/usr/bin:/bin"},
+    )
+    argv = [sys.executable, LOAD, "--port", str(port)]
+    with (
+        running_at(port, argv, folder / "web.log"),
+        open_runtime(config, behind_gateway=True) as opened,
+    ):
+        opened.mcp.settle()
+        yield opened
+
+
+async def load(runtime: Runtime, kind: str, *, server: str = "pipe", scale: float = 1.0) -> ToolResult:
+    """The result of the call; another server answers while it is made."""
+    session = runtime.session()
+    await session.prepare()
+    expensive = asyncio.create_task(session.call(f"{server}_load", {"kind": kind, "scale": scale}))
+    harmless = await session.call("other_load", {"kind": "hello"})
+    assert json.loads(harmless.text) == {"result": "hello"}
+    return await expensive
+
+
+def stored(runtime: Runtime) -> int:
+    return sum(1 for each in (runtime.config.paths.state_dir).rglob("*") if each.is_file())
+
+
+@pytest.mark.parametrize("server", ["pipe", "web"])
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        ("images", "has more than 200,000 JSON values and keys"),
+        ("resources", "has more than 200,000 JSON values and keys"),
+        ("lists", "has more than 200,000 JSON values and keys"),
+        ("strings", "has more than 200,000 JSON values and keys"),
+        ("keys", "has more than 200,000 JSON values and keys"),
+        ("deep", "has more than 200,000 JSON values and keys"),
+        ("integers", "has a number of more than 1,000 digits"),
+    ],
+)
+async def test_a_message_of_too_many_values_is_refused(
+    runtime: Runtime, server: str, kind: str, problem: str
+) -> None:
+    before = stored(runtime)
+    result = await load(runtime, kind, server=server)
+    assert problem in (result.error or "")
+    assert stored(runtime) <= before + 1
+
+
+@pytest.mark.parametrize("kind", ["images", "sounds", "resources", "links", "texts"])
+async def test_the_parts_of_a_result_and_its_files_are_counted(runtime: Runtime, kind: str) -> None:
+    before = stored(runtime)
+    result = await load(runtime, kind, scale=0.05)
+    assert result.ok
+    assert len(result.raw.content) == MAX_PARTS + 1
+    assert result.raw.content[-1].text.endswith("more items were not kept)")
+    assert len(result.media) <= MAX_PARTS
+    assert stored(runtime) <= before + MAX_FILES + 1
+
+
+@pytest.mark.parametrize(
+    "kind", ["newlines", "tabs", "escapes", "zero-width", "surrogates", "csv", "prose", "json text"]
+)
+async def test_a_text_of_any_characters_is_stored_in_one_file(runtime: Runtime, kind: str) -> None:
+    before = stored(runtime)
+    result = await load(runtime, kind)
+    assert result.ok
+    assert json.loads(result.text)["truncated"] is True
+    assert stored(runtime) == before + 1
+
+
+async def test_a_large_image_a_table_and_long_numbers_are_passed_on(runtime: Runtime) -> None:
+    image = await load(runtime, "one image")
+    assert image.ok
+    assert len(image.raw.content[0].data) == 4 * 2_300_000
+    table = await load(runtime, "many numbers")
+    assert table.value == {"x": [12345] * 90_000}
+
+
+@pytest.mark.parametrize("kind", list(LINES))
+async def test_lines_without_end_are_dropped_or_end_the_connection(runtime: Runtime, kind: str) -> None:
+    server = f"pipe{list(LINES).index(kind)}"  # one each: a server that floods is given up
+    result = await load(runtime, kind, server=server, scale=0.02)
+    endings = ("was lost", "which nobody asked", "that is no message")
+    assert result.ok or any(each in (result.error or "") for each in endings), result.error
+
+
+async def test_a_long_error_is_cut(runtime: Runtime) -> None:
+    result = await load(runtime, "error")
+    assert (result.error or "").endswith("… (cut)")
+    assert len(result.error or "") < 3_000
+
+
+async def test_tiny_chunks_of_an_answer_are_refused(runtime: Runtime) -> None:
+    result = await load(runtime, "chunks", server="web", scale=0.1)
+    assert "sent more than 1,000 chunks of less than 256 bytes" in (result.error or "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        ("event lines", "has more than 10,000 lines"),
+        ("event lists", "has more than 200,000 JSON values and keys"),
+    ],
+)
+async def test_an_expensive_event_is_refused(runtime: Runtime, kind: str, problem: str) -> None:
+    result = await load(runtime, kind, server="web")
+    assert problem in (result.error or "")
+
+
+@pytest.mark.parametrize("kind", ["comments", "blank events", "tiny events"])
+async def test_events_without_a_message_are_skipped(runtime: Runtime, kind: str) -> None:
+    result = await load(runtime, kind, server="web", scale=0.05)
+    assert json.loads(result.text) == {"result": kind}
+
+
+async def test_endless_headers_of_an_answer_fail_the_call(runtime: Runtime) -> None:
+    result = await load(runtime, "headers", server="web")
+    assert result.error
+
+
+def test_every_kind_of_body_is_tried() -> None:
+    assert set(BODIES) >= {"chunks", "comments", "blank events", "tiny events", "event lines", "event lists"}
+
+
+def test_lists_are_cut_where_they_are_too_long() -> None:
+    result: dict[str, Any] = {
+        "tools": [{}] * (MAX_LISTED + 1),
+        "contents": [{}] * (MAX_PARTS + 2),
+        "messages": [{}] * MAX_PARTS,
+    }
+    cut = cut_result(result)
+    assert len(cut["tools"]) == MAX_LISTED
+    assert cut["contents"][-1]["text"] == "(2 more items were not kept)"
+    assert len(cut["messages"]) == MAX_PARTS
+    assert cut_result("nothing") == "nothing"
