@@ -137,7 +137,13 @@ def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> Json:
 
 def encodable(text: str) -> str:
     """Without halves of surrogate pairs, which no provider's encoder takes."""
-    return _SURROGATE.sub("\ufffd", text)
+    if text.isascii():
+        return text
+    try:
+        text.encode()  # many times faster than looking for one
+    except UnicodeEncodeError:
+        return _SURROGATE.sub("\ufffd", text)
+    return text
 
 
 @dataclass(frozen=True, slots=True)

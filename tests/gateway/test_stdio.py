@@ -163,6 +163,17 @@ def test_a_line_of_many_megabytes_is_refused_and_the_next_one_answered(settings:
         assert len(gateway.ask(2, "tools/list", {})["result"]["tools"]) == 2
 
 
+@pytest.mark.parametrize("value", [b"[" + b"[]," * 900_000 + b"1]", b"[" * 5_000 + b"]" * 5_000])
+def test_a_line_of_too_many_values_is_refused_and_the_next_one_answered(
+    settings: dict[str, str], value: bytes
+) -> None:
+    params = b'{"name": "a_echo", "arguments": {"text": ' + value + b"}}"
+    with started(settings) as gateway:
+        assert "result" in gateway.ask(1, "initialize", HELLO)
+        gateway.write(b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": ' + params + b"}")
+        assert len(gateway.ask(2, "tools/list", {})["result"]["tools"]) == 2
+
+
 def test_what_a_plugin_prints_or_reads_never_meets_the_messages(
     tmp_path: Path, settings: dict[str, str]
 ) -> None:

@@ -15,14 +15,15 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
+from toolfold.gateway.bodies import MAX_REQUEST_BYTES, MAX_REQUEST_ITEMS
 from toolfold.gateway.server import Gateway
 from toolfold.gateway.tokens import Client
+from toolfold.json_limits import find_excess
 from toolfold.sources.mcp.streams import Stream, write_message
 
 if TYPE_CHECKING:
     from toolfold.runtime import Runtime
 
-LARGEST_REQUEST = 10_000_000
 _INPUT, _OUTPUT, _ERRORS = 0, 1, 2
 
 
@@ -49,7 +50,7 @@ async def _streams() -> AsyncIterator[tuple[Any, Any]]:
         return
     loop = asyncio.get_running_loop()
     with _claimed() as (input_, output):
-        lines = asyncio.StreamReader(limit=LARGEST_REQUEST)
+        lines = asyncio.StreamReader(limit=MAX_REQUEST_BYTES)
         reading, _ = await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(input_, "rb", buffering=0, closefd=False)
         )
@@ -106,8 +107,12 @@ class _Heard(Stream):
         from mcp_types import jsonrpc_message_adapter
 
         line = await self._line()
+        if excess := find_excess(line, max_items=MAX_REQUEST_ITEMS):
+            return ValueError(f"the message {excess}")
         try:
-            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+            return SessionMessage(
+                jsonrpc_message_adapter.validate_json(line.decode("utf-8", "replace"), by_name=False)
+            )
         except Exception as error:
             return error
 
@@ -119,14 +124,14 @@ class _Heard(Stream):
         except StopAsyncIteration:
             raise anyio.EndOfStream from None
 
-    async def _line(self) -> str:
+    async def _line(self) -> bytes:
         try:
             line = await self._reader.readline()
         except ValueError:
-            return "{"  # longer than anything is taken: it is answered like every line that is no message
+            return b"{"  # longer than anything is taken: it is answered like every line that is no message
         if not line:
             raise StopAsyncIteration
-        return line.decode("utf-8", "replace")
+        return line
 
 
 class _Said(Stream):
