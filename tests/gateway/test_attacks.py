@@ -18,7 +18,7 @@ import pytest
 from mcp import Client, MCPError
 
 from tests.gateway.harness import ERAS, PATIENCE, Served, serving, until, words
-from toolfold.gateway import seats, web
+from toolfold.gateway import seats
 from toolfold.gateway import server as gateway_server
 from toolfold.gateway.bodies import MAX_REQUEST_BYTES
 from toolfold.sources.mcp.courier import MOST_ASKED

@@ -159,7 +159,7 @@ def test_a_stream_without_a_token_says_no_more_once_one_is_needed(tokens: Tokens
     raw = [(name.encode(), value.encode()) for name, value in LOCAL.items()]
 
     async def enter() -> None:
-        await guarded(stream, local(tokens))({"type": "http", "headers": raw}, None, send)
+        await guarded(stream, local(tokens))({"type": "http", "method": "GET", "headers": raw}, None, send)
 
     asyncio.run(enter())
     assert [each.get("body") for each in sent] == [None, b"before", b""]
