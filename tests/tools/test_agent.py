@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import Opened
 from toolfold import LocalAgent, Runtime
 from toolfold.model import Json
 
@@ -72,14 +73,23 @@ async def test_an_agent_that_does_not_offer_it_is_not_asked(name: str, runtime: 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("through", ["directly", "tool_call"])
-async def test_an_agent_that_offers_it_runs_it(name: str, through: str, runtime: Runtime) -> None:
+async def test_an_agent_that_offers_it_runs_it(name: str, through: str, opened: Opened) -> None:
     agent = Recorder(name)
-    session = runtime.session(agent=agent)
+    session = opened({"tools.tool_search.defer": list(NAMES)}).session(agent=agent)
     call = (name, FITTING[name])
     if through == "tool_call":
         call = ("tool_call", {"name": name, "arguments": FITTING[name]})
     assert (await session.call(*call)).value == {"done": name}
     assert agent.asked == [(name, FITTING[name])]
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_an_agents_own_tools_are_called_directly(name: str, runtime: Runtime) -> None:
+    agent = Recorder(name)
+    session = runtime.session(agent=agent)
+    result = await session.call("tool_call", {"name": name, "arguments": FITTING[name]})
+    assert "call it directly" in (result.error or "")
+    assert agent.asked == []
 
 
 async def test_an_agent_may_answer_asynchronously(runtime: Runtime) -> None:
