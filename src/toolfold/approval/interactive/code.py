@@ -60,6 +60,10 @@ class CodeReader:
             found.append(everything if _uses(dropped, fresh) else _without(everything, known))
         if language != "python":
             found += self._restarted(language, context, fresh)
+            renamed = _with_aliases(old, fresh)
+            found += [self._read(language, [*context, *renamed])] if renamed != fresh else []
+            if language.startswith("sql") and any("\\gexec" in line for line in fresh):
+                found.append(_unread("\\gexec"))
         return _joined(found)
 
     def may_start_something(self, line: str) -> bool:
@@ -111,6 +115,13 @@ class CodeReader:
 
 
 def _read_text(text: str, language: str) -> Foreign:
+    if language.startswith("sql"):
+        text = _sql_plain(text)
+    if language in _SHELL_LINES:
+        lines = (line.strip() for line in text.split("\n"))
+        sign = _SHELL_LINES[language]
+        escaped = tuple(Word(line[len(sign) :]) for line in lines if line.startswith(sign))
+        return _joined([Foreign(escaped), read_foreign(Word(text), language)])
     if language == "redis":
         return Foreign(tuple(_redis_commands(text)))
     if language == "pager":
@@ -121,12 +132,41 @@ def _read_text(text: str, language: str) -> Foreign:
     return read_foreign(Word(text), language)
 
 
+_SHELL_LINES = {"haskell": ":!", "julia": ";"}
+_SQL_SET = re.compile(r"\\set\s+(\w+)\s+(.*)")
+_SQL_LATER = re.compile(r"\bPREPARE\s+\w+\s*(?:\([^()]*\)\s*)?AS\s+", re.IGNORECASE)
+
+
+def _sql_plain(text: str) -> str:
+    """SQL with psql's variables put in, and prepared statements as if they were run."""
+    values = {name: value.strip().strip("'") for name, value in _SQL_SET.findall(text)}
+    for name, value in list(values.items())[:32]:
+        text = re.sub(rf"(?<!:):(['\"]?){name}\b\1", value[:500].replace("\\", "\\\\"), text)
+    return _SQL_LATER.sub("", text)
+
+
+_ALIAS = re.compile(
+    r"\s*(?:local|var|let|const|my|our)?\s*[$@]?(\w+)\s*(?:=|<-|:=)\s*([A-Za-z_][\w.:]*)\s*;?\s*"
+)
+
+
+def _with_aliases(before: Iterable[str], new: Iterable[str]) -> list[str]:
+    """Calls by another name (`f = os.execute`) as calls by the first one."""
+    lines = list(new)
+    aliases = [found.groups() for line in (*before, *lines) if (found := _ALIAS.fullmatch(line))][-32:]
+    for name, target in aliases:
+        lines = [re.sub(rf"(?<![\w.]){re.escape(name)}(?=\s*[(.])", target, line) for line in lines]
+    return lines
+
+
 def _redis_commands(text: str) -> Iterator[Word]:
     for line in text.split("\n"):
         try:
             words = shlex.split(line)
         except ValueError:
             words = line.split()
+        if words and words[0].isdigit():  # a number repeats what follows
+            words = words[1:]
         if words:
             yield Word(shlex.join(["redis-cli", *words]))
 

@@ -18,7 +18,7 @@ from toolfold.approval.interactive.programs import UNREAD, leaves, may_take_line
 from toolfold.approval.interactive.session_reader import TYPED, Prompt, SessionReader
 from toolfold.approval.interactive.worlds import MAX_WORLDS, Frame, World, merge_worlds
 from toolfold.approval.shell.grammar import Budget, TooMuch, Unreadable, parse_input
-from toolfold.approval.shell.runs import Run
+from toolfold.approval.shell.runs import Run, Stream
 from toolfold.approval.shell.state import State
 from toolfold.approval.shell.tree import Script
 from toolfold.approval.shell.walk import Around, Choice, Reading
@@ -40,6 +40,7 @@ _QUOTED = re.compile(r"'[^']*'")
 _HISTORY = re.compile(r"(?<!\\)(?<!\$)(?<!\$\{)(?<!\[)!(?![\s=(\"';&|)]|$)")
 _HISTORY_ON = re.compile(r"\bset\s+(?:-\w*H|-o\s+hist)|\bshopt\b.*\bhist")
 _LEAVES_SHELL = re.compile(r"(?:exit|logout|bye)(?:\s+\d+)?\s*;?")
+_ZSH_BRACE = re.compile(r"(?<=[^\s;&|{])\s+\}(?=\s|;|$)")  # zsh closes a block without a line end before
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
@@ -52,6 +53,8 @@ class InputReading:
     """What it would do only if a part of it were read in another way than it seems."""
     unknown: list[str] = field(default_factory=list)
     """Reasons why nobody can tell what it would do."""
+    guessed: bool = False
+    """Whether no program is known that takes commands from the input."""
     shown: str = ""
     """The new text as the terminal would make it."""
 
@@ -76,9 +79,30 @@ def read_input(
                 replay.run(before, after, State(home=Word(home), cwd=Word(cwd)))
                 if not replay.reader.doubted:
                     break
+        if found.guessed:
+            reader = SessionReader(found.reading, budget, confidential, Choice.DOUBT)
+            _read_as_data(given, found, reader, State(home=Word(home), cwd=Word(cwd)))
     except (TooMuch, RecursionError):
         found.reading.unread = True
     return found
+
+
+def _read_as_data(given: ProcessInput, found: InputReading, reader: SessionReader, state: State) -> None:
+    """Note what the command itself makes of its input: `xargs rm`, `awk '{system($0)}'`."""
+    reading = found.reading
+    runs, effects = len(reading.runs), len(reading.effects)
+    earlier = _runs_with(given.written_before, given, reader, state)
+    del reading.runs[runs:]
+    now = _runs_with(given.written_before + given.text, given, reader, state)
+    known = {(run.argv, run.cwd) for run in earlier}
+    reading.runs[runs:] = [run for run in now if (run.argv, run.cwd) not in known]
+    del reading.effects[effects:]
+
+
+def _runs_with(text: str, given: ProcessInput, reader: SessionReader, state: State) -> list[Run]:
+    first = len(reader.reading.runs)
+    reader.look_at_text(given.command, state, Around(stdin=Stream(Word(text))))
+    return reader.reading.runs[first:]
 
 
 def _transcripts(given: ProcessInput, found: InputReading) -> list[tuple[Transcript, Transcript]]:
@@ -151,6 +175,7 @@ class _Replay:
         prompts = self.reader.look_at_text(self._given.command, state, Around(stdin=TYPED))
         frames = self._frames(prompts)
         if not frames:
+            self._found.guessed = True
             return [self._guess(language, state) for language in GUESSES]
         known = World(frames, certain=True)
         if all(frame.language == "sh" for frame in frames):
@@ -217,6 +242,8 @@ class _Replay:
 
     def _shell_line(self, world: World, line: str) -> list[World]:
         frame = world.innermost
+        if frame.name == "zsh":
+            line = _ZSH_BRACE.sub("; }", line)
         had = frame.pending
         text = f"{had}{line}\n"
         if self._new:

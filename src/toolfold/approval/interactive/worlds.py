@@ -25,6 +25,7 @@ class Frame:
     language: str
     state: State
     around: Around
+    name: str = ""
     expands_history: bool = False
     doubtful: bool = False
     """Whether each line may have been taken by another program, so that the old state may still hold."""
@@ -45,6 +46,7 @@ class Frame:
             prompt.language,
             prompt.state,
             prompt.around,
+            prompt.name,
             expands_history=shell and (pty or prompt.expands_history),
         )
 

@@ -108,6 +108,8 @@ def _alias(run: Run, state: State) -> None:
         name, equals, text = word.partition("=")
         if equals:
             state.aliases[name] = text
+    if len(run.argv) > 2 and "=" not in run.argv[1]:  # csh and fish: alias NAME TEXT
+        state.aliases[run.argv[1]] = " ".join(run.argv[2:])
 
 
 def _unalias(run: Run, state: State) -> None:
