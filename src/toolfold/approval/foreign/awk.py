@@ -47,6 +47,7 @@ def _piped(reader: Calls, at: int, prints: bool) -> None:
     elif prints:
         text = reader.fold(reader.until_end(behind)) or GAP
         said = reader.fold(_printed(reader, at))
+        said = None if said is not None and "%s" in said else said  # printf puts its words in there
         reader.found.script(f"echo {quoted(said if said is not None else GAP)} | {text}")
 
 

@@ -29,7 +29,19 @@ _FORKS = re.compile(
     r"|loop [{d].{0,40}fork|for \( ; ; \).*?fork"
 )
 # Functions that walk through folders, whatever else they are given.
-_WALKERS = frozenset({"opendir", "find", "finddepth", "walk", "walkdir", "WalkDir", "Walk"})
+_WALKERS = frozenset(
+    {
+        "DirectoryIterator",
+        "FilesystemIterator",
+        "opendir",
+        "find",
+        "finddepth",
+        "walk",
+        "walkdir",
+        "WalkDir",
+        "Walk",
+    }
+)
 _LOOPS = frozenset(
     {
         *("each", "forEach", "for", "foreach", "map", "while", "lines", "each_child", "grep", "Enum"),

@@ -52,7 +52,8 @@ _INDIRECT = re.compile(
     r"|class_eval|array_map|array_walk|usort|register_shutdown_function|ReflectionFunction|unserialize"
     r"|\(\?\??\{|pickle|marshal|Marshal|shelve|yaml\.(?:unsafe_)?load|\bdata:[\w/]+[,;]|\|\s*\Z|new Proxy"
     r"|constructor\b|\bpsub\b|breakpoint\([\"']|runsource|runcode|>>> |runIn\w*Context|\bWorker\b|\]\s*\("
-    r"|[/})|]e{2}\b|\A-d\Z|\A-[Mm].*;|\{\*\}|\A\s*!|\bau(?:tocmd)?\b|job_?start|^@\w",
+    r"|[/})|]e{2}\b|\A-d\Z|\A-[Mm].*;|\{\*\}|\A\s*!|\bau(?:tocmd)?\b|job_?start|^@\w"
+    r"|promisify|^define\b|\$\((?:foreach|call|eval)\b|\.ONESHELL|^\.?SHELL",
     re.MULTILINE,
 )
 _STARTS_PROGRAMS = re.compile("exec|[Pp]rocess|system|popen|spawn|Command")

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from toolfold.approval.names import names
 from toolfold.approval.options import Options
-from toolfold.approval.shell.runs import Run, Stream
+from toolfold.approval.shell.runs import STANDARD_INPUT, Run, Stream
 from toolfold.approval.shell.state import State
 from toolfold.approval.shell.words import GAP, Mark, Word
 
@@ -120,6 +120,8 @@ def _copy_raw(run: Run, state: State) -> None:
     given = dict(word.split("=", 1) for word in run.argv[1:] if "=" in word)
     if "of" in given:
         source = state.files.get(state.path(Word(given["if"]))) if "if" in given else run.stdin
+        if source is not None and given.keys() & {"skip", "seek", "count", "conv", "iflag", "cbs"}:
+            source = Stream(None, source.marks)  # a part of it, or another form
         state.files[state.path(Word(given["of"]))] = source or Stream()
 
 
@@ -179,7 +181,7 @@ def _copy(run: Run, state: State, confidential: Callable[[Run], bool]) -> None:
         into = posixpath.join(place, source.rpartition("/")[2])
         if run.name == "ln":
             state.links[place] = state.links[into] = Word(state.path(source))
-        stream = state.files.get(state.path(source))
+        stream = run.stdin if source in STANDARD_INPUT else state.files.get(state.path(source))
         if stream is None and confidential(replace(run, argv=(CAT, source), path=CAT)):
             stream = Stream(None, frozenset({Mark.CONFIDENTIAL}))
         if stream is not None:

@@ -40,6 +40,7 @@ from toolfold.approval.shell.tree import (
     Redirection,
     Script,
     Simple,
+    Variable,
     WordNode,
 )
 from toolfold.approval.shell.values import added, declared, handed, joined, keep_by_key, with_item
@@ -126,6 +127,8 @@ class ShellReader(Walk):
         typed = [word if isinstance(word, WordNode) else declared(word) for word in node.words]
         argv = tuple(expansion.fields(typed))
         redirects, stdin = self._redirects(node.redirects, state, around)
+        if (items := _whole_array(node, state)) is not None:  # zsh makes all of its items of `$name`
+            self._invoke(items, state.copy(), replace(around, stdin=stdin), redirects=redirects)
         if not argv:
             for assignment in node.assignments:
                 self._assign(assignment, state, expansion, around)
@@ -632,6 +635,16 @@ def _keep_open(redirects: Iterable[Redirect], stdin: Stream | None, state: State
 
 
 # Values
+
+
+def _whole_array(node: Simple, state: State) -> tuple[Word, ...] | None:
+    """The items of an array where a command is nothing but its name, without quotes."""
+    word = node.words[0] if len(node.words) == 1 else None
+    part = word.parts[0] if isinstance(word, WordNode) and len(word.parts) == 1 else None
+    if not isinstance(part, Variable) or part.quoted or part.index is not None or part.operator:
+        return None
+    items = state.value(part.name)
+    return tuple(items) if isinstance(items, tuple) and len(items) > 1 and part.name not in "@*" else None
 
 
 def _descriptor(path: str) -> str:

@@ -25,13 +25,27 @@ _FIND_LEADING = frozenset({"-H", "-L", "-P", "-D", "-O0", "-O1", "-O2", "-O3"})
 def _find(run: Run) -> Iterator[Inner]:
     words = run.argv[1:]
     starts = _starting_points(words)
+    named = _named_files(words, starts)
     at = 0
     while at < len(words):
         if words[at] in _FIND_RUNS:
             end = _end_of_exec(words, at + 1)
-            yield from _for_each(words[at + 1 : end], starts, themselves=_stays(words))
+            yield from _for_each(words[at + 1 : end], (*named, *starts), themselves=_stays(words))
             at = end
         at += 1
+
+
+class _Named(Word):
+    """A file that is looked for by its whole name."""
+
+    __slots__ = ()
+
+
+def _named_files(words: Sequence[Word], starts: Sequence[Word]) -> tuple[_Named, ...]:
+    """Where files with a name that is no pattern may be: at the starting points, as far as that is known."""
+    sought = [name for test, name in itertools.pairwise(words) if test == "-name" and name.known]
+    plain = [name for name in sought if not set(name) & set("*?[/")]
+    return tuple(_Named(f"{start.rstrip('/')}/{name}") for name in plain[:4] for start in starts[:4])
 
 
 def _stays(words: Sequence[Word]) -> bool:
@@ -61,7 +75,10 @@ def _end_of_exec(words: Sequence[Word], at: int) -> int:
 def _for_each(command: tuple[Word, ...], starts: tuple[Word, ...], *, themselves: bool) -> Iterator[Inner]:
     if not command:
         return
-    found = [start if themselves else Word(f"{start.rstrip('/')}/{GAP}") for start in starts[:_MOST]]
+    found = [
+        start if themselves or isinstance(start, _Named) else Word(f"{start.rstrip('/')}/{GAP}")
+        for start in starts[:_MOST]
+    ]
     if any("{}" in word and word != "{}" for word in command):
         for thing in found:
             yield Inner(
