@@ -194,7 +194,8 @@ def _sandbox_words(files: Mapping[str, int]) -> list[str]:
 
 def run_all(templates: Iterable[Template]) -> Iterator[tuple[Template, Outcome]]:
     """Run every template; several sandboxes share the work."""
-    shares = [list(templates)[start::WORKERS] for start in range(WORKERS)]
+    every = list(templates)
+    shares = [every[start::WORKERS] for start in range(WORKERS)]
 
     def run_share(share: list[Template]) -> list[tuple[Template, Outcome]]:
         with Sandbox() as sandbox:

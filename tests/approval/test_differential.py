@@ -93,6 +93,7 @@ def test_hardly_any_command_executes_unseen(judge: Judge) -> None:
     installed, executed, missed = 0, 0, []
     for part in PARTS:
         results = outcomes(part)
+        assert len(results) == sum(template.installed for template in load_templates(part))
         reached = [template for template, outcome in results if outcome.executed]
         through = unseen(judge, reached)
         report(part, results, through)

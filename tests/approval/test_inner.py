@@ -309,7 +309,8 @@ def test_a_script_is_a_file_or_standard_input() -> None:
 
 
 def test_what_find_finds_stands_where_it_would_be_put() -> None:
-    assert commands(r"find /var -name x -exec rm {} \;") == [f"rm /var/{GAP}"]
+    assert commands(r"find /var -name x -exec rm {} \;") == [f"rm /var/x /var/{GAP}"]
+    assert commands(r"find /var -name 'x*' -exec rm {} \;") == [f"rm /var/{GAP}"]
     assert commands("find /a /b -exec rm {} + -execdir wc {} +") == [
         f"rm /a/{GAP} /b/{GAP}",
         f"wc /a/{GAP} /b/{GAP}",
