@@ -227,6 +227,8 @@ class Tool:
     """Belongs to the runtime itself, and is never deferred behind tool search."""
     agent_level: bool = False
     """Run by the agent, which holds its state."""
+    is_auxiliary: bool = False
+    """Serves what a source has beside its tools; searches rank it below other tools."""
     timeout: float | None = None
     """Seconds, where the configured limit does not fit."""
     adapt: Adapt | None = None

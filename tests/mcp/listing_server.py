@@ -3,7 +3,8 @@
     python listing_server.py FILE
 
 FILE holds an object: method → result, or method → a list of results, one per page. `initialize` is answered
-with the entry of that name merged over a usual answer. A call of any tool answers with its arguments.
+with the entry of that name merged over a usual answer. A call of any tool answers with its arguments and is
+followed by notifications that the lists of resources and prompts have changed.
 """
 
 from __future__ import annotations
@@ -49,6 +50,10 @@ def main() -> None:
         else:
             answer["result"] = found
         print(json.dumps(answer), flush=True)
+        if message["method"] == "tools/call":
+            for kind in ("resources", "prompts"):
+                notice = {"jsonrpc": "2.0", "method": f"notifications/{kind}/list_changed"}
+                print(json.dumps(notice), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp_types.methods import parse_server_result
 
+from tests.conftest import Opened
 from tests.mcp.faults import supervised
+from tests.mcp.test_pool import until
 from toolfold.config.servers import McpServer, usable
 from toolfold.sources.mcp.list_results import PROBLEMS_KEY, repair_list_result
 from toolfold.sources.mcp.offers import Listing
@@ -197,7 +200,7 @@ async def test_malformed_resources_and_prompts_are_dropped_alone(
     assert len(found) == 2
     assert "description" not in found[1]
     log = (tmp_path / "some.log").read_text()
-    assert log.count("is left out") == len(bad)
+    assert len({line for line in log.splitlines() if "is left out" in line}) == len(bad)
     assert "has a malformed description, which is ignored" in log
 
 
@@ -214,6 +217,48 @@ async def test_an_answer_that_does_not_follow_the_protocol_says_where(tmp_path: 
         with pytest.raises(Exception, match=r"does not follow the protocol: serverInfo\.name"):
             await server.refresh()
     assert "serverInfo.name" in (tmp_path / "some.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("results", "has"),
+    [
+        ({}, (False, False)),
+        ({"resources/list": {"resources": []}, "prompts/list": {"prompts": []}}, (False, False)),
+        ({"resources/list": {"resources": [{"uri": "a:b"}]}}, (True, False)),
+        ({"resources/templates/list": {"resourceTemplates": [{"uriTemplate": "a:{b}"}]}}, (True, False)),
+        ({"prompts/list": {"prompts": [{"name": "p"}]}}, (False, True)),
+        ({"prompts/list": {"prompts": [{"name": 7}]}}, (False, False)),
+    ],
+    ids=json.dumps,
+)
+async def test_a_server_has_resources_and_prompts_only_where_it_lists_some(
+    results: Any, has: tuple[bool, bool], tmp_path: Path
+) -> None:
+    listing = await listing_of(tmp_path, tools=[GOOD], **results)
+    assert (listing.has_resources, listing.has_prompts) == has
+    assert [each.name for each in listing.offers] == ["good"]
+
+
+def test_tools_for_resources_appear_when_there_are_some_and_rank_last(opened: Opened, tmp_path: Path) -> None:
+    tools = [{"name": "get_time", "description": "Tell the time.", "inputSchema": {}}]
+    tools += [{"name": "read_clock", "description": "Read the clock.", "inputSchema": {}}]
+    settings = serving(tmp_path, tools=tools)
+    entry = {"command": settings.command, "args": list(settings.args)}
+    runtime = opened({"mcp.servers": {"time": entry}, "mcp.wait_seconds": 60.0})
+
+    def offered() -> set[str]:
+        names = runtime.session(["all"]).assemble().offered_names
+        return {name for name in names if name.startswith("mcp_time_")}
+
+    assert offered() == {"mcp_time_get_time", "mcp_time_read_clock"}
+    serving(tmp_path, tools=tools, **{"resources/list": {"resources": [{"uri": "a:b"}]}})
+    assert not runtime.session(["all"]).call_sync("mcp_time_get_time", {}).error
+    until(lambda: "mcp_time_read_resource" in offered())
+    searched = runtime.session(["mcp-time"]).call_sync("tool_search", {"query": "read a resource of time"})
+    names = re.findall(r'"name": ?"(mcp_time_\w+)"', searched.text)
+    extras = {"mcp_time_read_resource", "mcp_time_list_resources"}
+    assert set(names) >= extras
+    assert set(names[-2:]) == extras
 
 
 scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5)

@@ -378,7 +378,7 @@ print("start", file=diary)
 for line in sys.stdin:
     asked = json.loads(line)
     method, result = asked["method"], {}
-    if method.startswith("resources/"):
+    if method in ("resources/subscribe", "resources/unsubscribe"):
         print(method, asked["params"]["uri"], file=diary)
         if method == "resources/unsubscribe" or asked["params"]["uri"] == "note://fatal":
             sys.exit(1)

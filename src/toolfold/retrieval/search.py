@@ -128,7 +128,8 @@ class Searcher:
         whole, *parts = self._asked(index, message, mode, grant)
         order = shared_out(self._order(index, whole, mode), self._wishes(index, whole.legs, parts, mode))
         named = [place for place in index.names.named_in(message) if grant.mask[place]]
-        places = list(dict.fromkeys((*named, *spread_out(index, order, limit))))[:limit]
+        ranked = _auxiliary_last(index, spread_out(index, order, limit))
+        places = list(dict.fromkeys((*named, *ranked)))[:limit]
         if not places:
             places = _by_part_of_name(index, message, grant.mask)[:limit]
         return whole, tuple(_hits(index, message, whole.legs, places, frozenset(named)))
@@ -293,6 +294,16 @@ def _by_part_of_name(index: Index, message: str, mask: Mask) -> list[int]:
         for name, place in sorted(index.by_name.items())
         if mask[place] and any(word in name.casefold() for word in wanted)
     ]
+
+
+def _auxiliary_last(index: Index, places: Sequence[int]) -> list[int]:
+    """The same places in the same order, with auxiliary tools behind all others."""
+
+    def is_auxiliary(place: int) -> bool:
+        tool = index.tools[place]
+        return tool is not None and tool.is_auxiliary
+
+    return sorted(places, key=is_auxiliary)
 
 
 def _hits(

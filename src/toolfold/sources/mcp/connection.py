@@ -19,7 +19,7 @@ from importlib.metadata import version
 from typing import Any
 
 from toolfold.config.servers import McpServer
-from toolfold.errors import shown
+from toolfold.errors import said, shown
 from toolfold.model import Json
 from toolfold.sources.mcp import child as children
 from toolfold.sources.mcp.courier import Courier
@@ -174,6 +174,10 @@ class Connection:
                 await self._let_listen()
                 self._is_listed = True
                 tools, problems = await self._pages()
+            has_resources, has_prompts = await asyncio.gather(
+                self._has_any(capabilities.resources, "resources/list", "resources/templates/list"),
+                self._has_any(capabilities.prompts, "prompts/list"),
+            )
         offers, odd = read_offers(tools)
         for problem in odd[:MAX_PROBLEMS]:
             self._wiring.log.note(f"({problem})")
@@ -181,12 +185,34 @@ class Connection:
         return Listing(
             offers=offers,
             instructions=shown(self._client.instructions or "", 20_000),
-            has_resources=capabilities.resources is not None,
-            has_prompts=capabilities.prompts is not None,
+            has_resources=has_resources,
+            has_prompts=has_prompts,
             protocol=self.protocol,
             version=shown(f"{info.name} {info.version}", 200) if info else "",
             problems=(*problems, *odd)[:MAX_PROBLEMS],
         )
+
+    async def _has_any(self, capability: Any, *methods: str) -> bool:
+        """Whether one of the lists has an entry. A server that does not say in time may have some."""
+        from mcp import MCPError
+
+        if capability is None:
+            return False
+        for method in methods:
+            try:
+                async with asyncio.timeout(PROBE_SECONDS):
+                    page = await self._asking(method, {}, None)
+            except TimeoutError:
+                return True
+            except MCPError:  # many a server does not know all of these methods
+                continue
+            except Exception as error:
+                self._wiring.log.note(f"({method} failed: {shown(said(error), 200)})")
+                continue
+            entries = page.model_dump(include={"resources", "resource_templates", "prompts"})
+            if any(entries.values()) or page.next_cursor is not None:
+                return True
+        return False
 
     def _is_silent_about(self, capabilities: Any) -> bool:
         return not any((capabilities.tools, capabilities.resources, capabilities.prompts))

@@ -19,7 +19,7 @@ from toolfold.model import Json, read_json
 from toolfold.sources.mcp.offers import Listing, read_offers
 
 LARGEST = 50_000_000
-FORMAT = 1
+FORMAT = 2
 
 
 class Kept:

@@ -66,6 +66,7 @@ class Listing:
     offers: tuple[Offer, ...] = ()
     instructions: str = ""
     has_resources: bool = False
+    """Whether it lists a resource or a template of resources; to declare that it can is not enough."""
     has_prompts: bool = False
     protocol: str = ""
     version: str = ""

@@ -291,7 +291,7 @@ class Supervised:
 
     def changed(self, what: str) -> None:
         """Told by the connection that a list is not what it was. Many such words are one."""
-        if what == "tools" and not self._changing and not self._closed:
+        if what and not self._changing and not self._closed:  # resources and prompts are tools as well
             self._changing = True
             self._go(self._relist())
 

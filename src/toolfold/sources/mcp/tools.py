@@ -182,20 +182,24 @@ def extras_of(
         extras += _for_prompts(server, ask, mark)
     taken = {offer.name for offer in listing.offers}
     return [
-        _built(
-            server,
-            settings,
-            names,
-            each.name,
-            each.run,
-            description=each.description,
-            schema={"parameters": each.parameters},
-            effects=_READS,
-            parallel=True,
-        )
+        replace(_extra_tool(server, settings, names, each), is_auxiliary=True)
         for each in extras
         if each.name not in taken
     ]
+
+
+def _extra_tool(server: str, settings: McpServer, names: Names, extra: _Extra) -> Tool:
+    return _built(
+        server,
+        settings,
+        names,
+        extra.name,
+        extra.run,
+        description=extra.description,
+        schema={"parameters": extra.parameters},
+        effects=_READS,
+        parallel=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
