@@ -138,3 +138,29 @@ def test_setting_a_secret_in_a_project_file_makes_it_private(toolfold: Toolfold)
     assert done.code == 0, done
     assert Path("toolfold.yaml").stat().st_mode & 0o077 == 0
     assert "no place for secrets" in done.err
+
+
+def test_a_setting_of_an_existing_server_can_be_changed(toolfold: Toolfold) -> None:
+    toolfold("mcp", "add", "--no-test", "--yes", "git", "uvx", "mcp-server-git")
+    assert toolfold("config", "set", "mcp.servers.git.trust", "warn").code == 0
+    assert toolfold("config", "set", "mcp.servers.git.env.MODE", "fast").code == 0
+    server = load().mcp.servers["git"]
+    assert (server.trust, dict(server.env), server.command) == ("warn", {"MODE": "fast"}, "uvx")
+
+
+def test_a_setting_of_an_unknown_server_names_the_nearest(toolfold: Toolfold) -> None:
+    toolfold("mcp", "add", "--no-test", "--yes", "git", "uvx", "mcp-server-git")
+    done = toolfold("config", "set", "mcp.servers.gti.trust", "warn")
+    assert done.code == 3
+    assert "there is no mcp.servers.gti" in done.err
+    assert "did you mean git?" in done.err
+    assert "did you mean trust?" in toolfold("config", "set", "mcp.servers.git.trst", "warn").err
+    assert list(load().mcp.servers) == ["git"]
+
+
+def test_a_server_of_the_project_is_pointed_out(toolfold: Toolfold) -> None:
+    Path("toolfold.yaml").write_text("mcp: {servers: {git: {command: run}}}\n")
+    done = toolfold("config", "set", "mcp.servers.git.trust", "warn")
+    assert done.code == 3
+    assert "--in-project" in done.err
+    assert toolfold("config", "set", "--in-project", "mcp.servers.git.trust", "warn").code == 0

@@ -18,6 +18,7 @@ import pytest
 from tests.cli.conftest import Toolfold
 from tests.mcp.issuers import World, world
 from toolfold.config import load, trust, written_value
+from toolfold.sources.mcp.tools import is_wanted
 
 TOKEN = "ghp_" + "a1B2" * 9
 
@@ -310,6 +311,54 @@ class TestListAndRemove:
         assert toolfold("mcp", "list").code == 3
         assert toolfold("mcp", "remove", "bad").code == 0
         assert list(servers()) == ["good"]
+
+
+class TestChange:
+    def test_a_server_is_disabled_and_enabled(self, toolfold: Toolfold) -> None:
+        toolfold("mcp", "add", "--no-test", "--yes", "git", "run")
+        assert toolfold("mcp", "disable", "git").code == 0
+        assert servers()["git"]["enabled"] is False
+        assert toolfold("mcp", "enable", "git").code == 0
+        assert servers()["git"]["enabled"] is True
+
+    def test_a_single_tool_is_disabled_and_enabled(self, small: Small, toolfold: Toolfold) -> None:
+        small.offers(a_tool("read"), a_tool("write[1]"))
+        toolfold("mcp", "add", "--yes", "small", *small.command)
+        assert toolfold("mcp", "disable", "small", "write[1]").code == 0
+        assert not is_wanted(load().mcp.servers["small"], "write[1]")
+        assert is_wanted(load().mcp.servers["small"], "read")
+        assert toolfold("mcp", "enable", "small", "write[1]").code == 0
+        assert is_wanted(load().mcp.servers["small"], "write[1]")
+        done = toolfold("mcp", "disable", "small", "raed")
+        assert done.code == 4
+        assert "read" in done.err
+
+    def test_a_tool_that_a_pattern_leaves_out_is_not_enabled(self, toolfold: Toolfold) -> None:
+        toolfold("mcp", "add", "--no-test", "--yes", "--exclude", "write*", "git", "run")
+        done = toolfold("mcp", "enable", "git", "write_file")
+        assert done.code == 1
+        assert "'write*'" in done.err
+        toolfold("mcp", "set", "git", "exclude", "[]")
+        toolfold("mcp", "set", "git", "include", "[read]")
+        assert "include" in toolfold("mcp", "enable", "git", "write_file").err
+
+    def test_a_setting_is_changed_in_the_file_that_has_the_server(self, toolfold: Toolfold) -> None:
+        Path("toolfold.yaml").write_text("mcp: {servers: {git: {command: run}}}\n")
+        assert toolfold("mcp", "set", "git", "trust", "warn").code == 0
+        assert written_value(Path("toolfold.yaml"), "mcp.servers.git.trust") == "warn"
+        done = toolfold("mcp", "set", "git", "env.GH_TOKEN", TOKEN)
+        assert done.code == 1
+        assert TOKEN not in Path("toolfold.yaml").read_text()
+
+    def test_unknown_servers_keys_and_values_are_refused(self, toolfold: Toolfold) -> None:
+        toolfold("mcp", "add", "--no-test", "--yes", "git", "run")
+        before = servers()
+        done = toolfold("mcp", "disable", "gti")
+        assert done.code == 4
+        assert "git" in done.err
+        assert "trust" in toolfold("mcp", "set", "git", "trst", "warn").err
+        assert toolfold("mcp", "set", "git", "trust", "blind").code == 3
+        assert servers() == before
 
 
 class TestTest:

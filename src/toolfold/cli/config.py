@@ -81,7 +81,11 @@ def set_one(invocation: Invocation, key: str, value: str, in_project: bool) -> N
     if in_project and _shown(key, value) != value:
         keep_private(file)
         note("[yellow]warning:[/yellow] a project's file is no place for secrets; write ${NAME} instead.")
-    for remark in set_value(file, key, value, record=invocation.record()):
+    try:
+        remarks = set_value(file, key, value, record=invocation.record())
+    except ConfigError as error:
+        raise error if in_project else _found_in_project(invocation, error) from None
+    for remark in remarks:
         note(f"[yellow]warning:[/yellow] {plain(remark)}")
     out(f"{plain(key)} is set in {plain(str(file))}")
 
@@ -187,6 +191,17 @@ def _file(invocation: Invocation, in_project: bool) -> Path:
 
     paths = locate(project=invocation.project)
     return paths.project_file or paths.project_dir / PROJECT_FILE if in_project else paths.user_file
+
+
+def _found_in_project(invocation: Invocation, error: ConfigError) -> ConfigError:
+    """The error, with a hint where the missing entry stands in the project's file."""
+    from toolfold.config import written_value
+
+    other = _file(invocation, True)
+    if not error.problem.startswith("there is no ") or written_value(other, error.key) is None:
+        return error
+    hint = f"it stands in {other}: repeat it with --in-project"
+    return ConfigError(error.problem, key=error.key, file=error.file, hint=hint)
 
 
 def _starting_text() -> str:

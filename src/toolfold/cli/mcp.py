@@ -12,6 +12,7 @@ import click
 from toolfold.approval.visible import brief, visible
 from toolfold.cli.app import FAILED, Invocation, json_option
 from toolfold.cli.mcp_add import add
+from toolfold.cli.mcp_change import disable, enable, set_key
 from toolfold.cli.mcp_import import import_servers
 from toolfold.cli.mcp_login import login, logins, logout
 from toolfold.cli.mcp_review import review
@@ -19,11 +20,11 @@ from toolfold.cli.serve import serve_stdio
 from toolfold.cli.servers import (
     Probe,
     changing,
+    file_of_server,
     key_of,
     known,
     probed,
     project_option,
-    settings_file,
     show_problems,
     show_tools,
     summary,
@@ -50,6 +51,9 @@ def command() -> None:
 
 
 command.add_command(add)
+command.add_command(enable)
+command.add_command(disable)
+command.add_command(set_key)
 command.add_command(import_servers)
 command.add_command(login)
 command.add_command(logout)
@@ -63,33 +67,19 @@ command.add_command(serve_stdio)
 @click.pass_obj
 def remove(invocation: Invocation, name: str, in_project: bool) -> None:
     """Remove a server, and what was kept of it."""
-    from toolfold.config import unset_value, written_value
+    from toolfold.config import unset_value
 
     try:
         config = invocation.config()
     except ConfigError as error:  # it may be this very server that is wrong
         warn(str(error))
         config = None
-    files = (
-        [settings_file(invocation, True)]
-        if in_project
-        else [settings_file(invocation, False), settings_file(invocation, True)]
-    )
-    file = next((each for each in files if written_value(each, key_of(name)) is not None), None)
-    if file is None:
-        servers = config.mcp.servers if config else {}
-        raise _written_elsewhere(config, name) if config and name in servers else unknown(name, servers)
+    file = file_of_server(invocation, name, in_project)
     if config:
         _forget(config, name)
     with changing(invocation, file) as record:
         unset_value(file, key_of(name), record=record)
     out(f"{plain(name)} is no longer in {plain(str(file))}")
-
-
-def _written_elsewhere(config: Config, name: str) -> click.ClickException:
-    return click.ClickException(
-        f"take {name!r} out by hand: it stands in {config.origins.get(key_of(name), '')}"
-    )
 
 
 def _forget(config: Config, name: str) -> None:

@@ -141,6 +141,24 @@ def settings_file(invocation: Invocation, in_project: bool) -> Path:
     return paths.project_file or paths.project_dir / PROJECT_FILE if in_project else paths.user_file
 
 
+def file_of_server(invocation: Invocation, name: str, in_project: bool) -> Path:
+    """The settings file that has a server: yours, or the project's. A broken file can be changed too."""
+    from toolfold.config import written_value
+
+    own, of_project = settings_file(invocation, False), settings_file(invocation, True)
+    for file in (of_project,) if in_project else (own, of_project):
+        if written_value(file, key_of(name)) is not None:
+            return file
+    try:
+        config = invocation.config()
+    except ConfigError:  # no server is known then
+        raise unknown(name, {}) from None
+    if name not in config.mcp.servers:
+        raise unknown(name, config.mcp.servers)
+    origin = config.origins.get(key_of(name), "")
+    raise click.ClickException(f"change {name!r} by hand: it stands in {origin}")
+
+
 @contextmanager
 def changing(invocation: Invocation, file: Path) -> Iterator[SettingsRecord]:
     """Change a settings file; gives the record in which to note it.

@@ -18,7 +18,7 @@ from typing import Any
 from toolfold.config.atomic import locked
 from toolfold.config.authority import require_user
 from toolfold.config.check import expand, from_text, settle, unfolded
-from toolfold.config.describe import KeyPath, field_at, names_at, not_a_setting
+from toolfold.config.describe import KeyPath, entries, field_at, names_at, not_a_setting
 from toolfold.config.document import (
     MAX_BYTES,
     Node,
@@ -32,7 +32,7 @@ from toolfold.config.document import (
 from toolfold.config.patch import assigned, removed
 from toolfold.config.record import SettingsRecord, write_settings
 from toolfold.config.trust import PROJECT_FILE
-from toolfold.errors import ConfigError
+from toolfold.errors import ConfigError, nearest, shown
 
 PRIVATE_MODE = 0o600
 """The mode of settings files of a user, which may hold secrets."""
@@ -58,10 +58,10 @@ def set_value(
     if field is None:
         raise not_a_setting(path, names_at(path[:-1]))
     node = from_text(value, field, Place()) if isinstance(value, str) else written(value, Place())
-    remarks = _checked(nested(path, node), file)
     with _opened(file) as draft:
         _refuse_loss(draft, path, node)
         wanted = _put(draft.tree, path, node)
+        remarks = _check_part(draft, wanted, path)
         _checked(wanted, file)
         remarks += draft.mode_remarks()
         draft.replace(assigned(draft.text, path, wanted.plain()), wanted, key, record)
@@ -158,6 +158,39 @@ def _read(text: str, file: Path) -> Node:
 
 def _checked(tree: Node, file: Path) -> tuple[str, ...]:
     return tuple(settle(expand(tree, folder=file.parent, home=file.parent))[1])
+
+
+def _check_part(draft: _Draft, wanted: Node, path: KeyPath) -> tuple[str, ...]:
+    """Check the changed setting alone, so that remarks on other settings are not repeated.
+
+    An entry that people name, such as a server, is checked as a whole: its settings depend on each other.
+    """
+    part = path[: _entry_depth(path)]
+    node = wanted.find(part)
+    try:
+        return _checked(nested(part, node or Node(None)), draft.file)
+    except ConfigError as error:
+        if error.key != ".".join(part) or draft.tree.find(part) is not None or part == path:
+            raise
+        raise _missing_entry(draft, part) from None
+
+
+def _entry_depth(path: KeyPath) -> int:
+    """The length of the path of the named entry that holds a setting, or of the path itself."""
+    for depth in range(1, len(path)):
+        field = field_at(path[:depth])
+        if field is not None and entries(field) is not None:
+            return depth + 1
+    return len(path)
+
+
+def _missing_entry(draft: _Draft, path: KeyPath) -> ConfigError:
+    """The error for a setting of an entry that the file does not have."""
+    section = draft.tree.find(path[:-1])
+    names = list(section.value) if section is not None and isinstance(section.value, dict) else []
+    near, key = nearest(path[-1], names, count=1), ".".join(path)
+    hint = f"did you mean {near[0]}?" if near else f"in this file: {', '.join(names[:20]) or 'none'}"
+    return ConfigError(f"there is no {shown(key)}", key=key, file=str(draft.file), hint=hint)
 
 
 def _was_set(tree: Node, path: KeyPath) -> bool:
