@@ -56,6 +56,12 @@ def test_many_embedded_commands_do_not_exceed_the_work_of_one_verdict(judge: Jud
     assert verdict.unread or verdict.findings
 
 
+def test_harmless_commands_in_front_do_not_hide_a_harmful_one(judge: Judge) -> None:
+    recipes = "".join(f"\trm a{number}.o\n" for number in range(100))
+    assert judge(f"cat > notes <<'E'\nx:\n{recipes}\trm -rf ~/photos\nE\nmake -f notes").dangerous
+    assert judge(f"cat > conf <<'E'\n{recipes}hook = rm -rf ~/photos\nE\nsometool").dangerous
+
+
 def test_the_reason_names_the_file_that_holds_the_command(judge: Judge) -> None:
     verdict = judge("printf 'x:\\n\\trm -rf ~/photos\\n' > Makefile; make")
     assert "Makefile" in verdict.reason

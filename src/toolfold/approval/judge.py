@@ -78,7 +78,7 @@ class Judge:
         unread = reading.unread or len(runs) > MOST_RUNS or any(f.rule == FAILED for f in findings)
         if not findings and not unread:
             findings += self._embedded(reading, runs, places, cwd or HERE, budget)
-            unread = any(f.rule == FAILED for f in findings)
+            unread = any(f.rule in (FAILED, TOO_LONG.rule) for f in findings)
         if reading.unread or len(runs) > MOST_RUNS:
             findings.append(replace(TOO_LONG, span=(0, len(command))))
         shape = "" if unread else _shape(reading.runs, cwd or HERE, {**kept, **reading.leaves})

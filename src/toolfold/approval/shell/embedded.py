@@ -30,7 +30,7 @@ __all__ = [
     "words_that_may_run",
 ]
 
-MAX_CANDIDATES = 24  # commands that are judged for one text
+MAX_CANDIDATES = 200  # different commands that are judged for one text
 MAX_CANDIDATE_LENGTH = 512
 MAX_TEXT_LENGTH = 16_384
 MAX_TEXTS = 64  # texts that are kept for one command
@@ -102,9 +102,9 @@ class Planted:
 
 def embedded_commands(text: str) -> Iterator[Word]:
     """What would be commands if something ran a part of the text."""
-    text = text[:MAX_TEXT_LENGTH]
-    for count, found in enumerate(_START.finditer(text)):
-        if count == MAX_CANDIDATES:
+    text, seen = text[:MAX_TEXT_LENGTH], set[str]()
+    for found in _START.finditer(text):
+        if len(seen) == MAX_CANDIDATES:
             return
         rest = text[found.start() : found.start() + MAX_CANDIDATE_LENGTH]
         rest = _BLANK.sub(" ", _LIST_SEPARATOR.sub(" ", rest))
@@ -112,7 +112,8 @@ def embedded_commands(text: str) -> Iterator[Word]:
             rest = rest.replace(",", " ")
         ended = _END.search(rest)
         command = rest[: ended.start()] if ended else rest
-        if command.strip().strip(GAP):
+        if command.strip().strip(GAP) and command not in seen:
+            seen.add(command)
             yield Word(command)
 
 
