@@ -190,7 +190,7 @@ def test_a_suspicious_tool_is_held_from_the_start_and_is_neither_listed_nor_call
     assert next(iter(runtime.mcp.states())).held == 1
 
 
-def test_a_tool_whose_pin_was_taken_away_is_refused_at_the_moment_of_the_call(
+def test_calls_are_refused_once_the_lock_file_was_changed_by_another_program(
     opened: Opened, home: Path, tmp_path: Path
 ) -> None:
     diary = tmp_path / "diary"
@@ -201,7 +201,8 @@ def test_a_tool_whose_pin_was_taken_away_is_refused_at_the_moment_of_the_call(
     content["servers"]["files"]["tools"] = {}
     lock.write_text(json.dumps(content))
     result = session.call_sync("mcp_files_echo", {"text": "hello"})
-    assert "toolfold mcp review" in (result.error or "")
+    assert "the lock file was changed, and not by Toolfold" in (result.error or "")
+    assert "toolfold config accept" in (result.error or "")
     assert noted(diary)["call"] == 0
 
 
