@@ -514,3 +514,12 @@ def test_several_may_forget_at_the_same_time(results: Results, folder: Path) -> 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(forget, range(4)))
     assert list(folder.iterdir()) == []
+
+
+def test_a_limit_smaller_than_the_notice_leaves_only_the_notice(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results", max_chars=100)
+    text, stored = results.bounded("x" * 5_000, name="tool", session_id="s", reader=None)
+    shown = json.loads(text)
+    assert stored is not None
+    assert (shown["head"], shown["tail"]) == ("", "")
+    assert shown["characters"] == 5_000

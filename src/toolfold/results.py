@@ -109,8 +109,9 @@ class Results:
         return path, f"; only its first {LARGEST_STORED:,} characters were kept" if lost else ""
 
     def _excerpt(self, whole: str, frame: Json) -> Json:
-        """The frame, filled. The model's bound is on what it receives, and JSON makes text longer."""
-        room = min(self._max_chars // 2, self._max_chars - len(json.dumps(frame, ensure_ascii=False)))
+        """Fill the frame. The limit is on what the model receives, and JSON makes text longer."""
+        used = len(json.dumps(frame, ensure_ascii=False))  # a long path can take all there is
+        room = max(0, min(self._max_chars // 2, self._max_chars - used))
         head, tail = _cut(whole, room * 2 // 3), _cut(whole[: -room - 1 : -1], room // 3)[::-1]
         return {**frame, "head": head, "tail": tail}
 
