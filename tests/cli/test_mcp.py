@@ -178,6 +178,36 @@ class TestAdd:
             "box": {"command": "docker", "args": ["run", "-i", "--env", "A=1", "--yes", "image"]}
         }
 
+    @pytest.mark.parametrize(
+        ("words", "name"),
+        [
+            (("uvx", "mcp-server-time"), "time"),
+            (("npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv"), "filesystem"),
+            (("--", "uvx", "mcp-server-time", "--env", "A=1"), "time"),
+            (("node", "/srv/weather/index.js"), "weather"),
+            (("https://docs.example/mcp", "--transport", "sse"), "docs"),
+            (("docker", "docker", "run", "-i", "mcp/time"), "docker"),
+            (("node", "--", "npx", "thing"), "node"),
+            (("docker", "https://docker.example/mcp"), "docker"),
+            (("python", "python", "-m", "pkg"), "python"),
+        ],
+        ids=str,
+    )
+    def test_a_server_without_a_name_is_named_after_its_package(
+        self, toolfold: Toolfold, words: tuple[str, ...], name: str
+    ) -> None:
+        done = toolfold("mcp", "add", "--no-test", "--yes", *words)
+        assert done.code == 0, done.err
+        assert list(servers()) == [name]
+        assert ("named" in done.err) is (name != words[0])
+
+    def test_yes_after_the_command_is_pointed_out(self, toolfold: Toolfold) -> None:
+        done = toolfold("mcp", "add", "time", "run", "--yes")
+        assert done.code == 1
+        assert "--yes stands after the command" in done.err
+        assert "toolfold mcp add --yes" in done.err
+        assert servers() == {}
+
     def test_an_address_may_stand_before_options(self, toolfold: Toolfold) -> None:
         words = ("https://x.example/mcp", "--header", "Authorization: Bearer ${T}", "--transport", "sse")
         more = ("--include", "get_*", "--trust", "warn", "--no-test", "--yes")

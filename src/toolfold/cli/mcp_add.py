@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import click
 
 from toolfold.cli.app import FAILED, Invocation
+from toolfold.cli.server_names import derive_name, is_launcher, is_url, starts_anything
 from toolfold.cli.servers import (
     agreed,
     changing,
@@ -21,17 +24,44 @@ from toolfold.cli.servers import (
     show_tools,
     yes_option,
 )
-from toolfold.cli.show import out, plain, warn
+from toolfold.cli.show import note, out, plain, warn
+
+_DERIVED_NAME = "toolfold.derived_server_name"
 
 
 class _WithCommand(click.Command):
-    """The server's own command line ends ours: its options are never taken for ours."""
+    """Ends Toolfold's options where the server's command begins, and names a server that has no name."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        place = _second_word(args, _options_with_values(self)) if "--" not in args else None
-        if place is None or _is_url(args[place]):
-            return super().parse_args(ctx, args)
-        return super().parse_args(ctx, [*args[:place], "--", *args[place:]])
+        return super().parse_args(ctx, _with_dashes(self, _with_name(self, ctx, args)))
+
+
+def _with_name(command: click.Command, ctx: click.Context, args: list[str]) -> list[str]:
+    """Insert the derived name where the command line begins with the server's command or address."""
+    end = args.index("--") if "--" in args else len(args)
+    place = _word_place(args[:end], _options_with_values(command), 1)
+    if place is None:
+        place, target = end, args[end + 1 :]
+    else:
+        target = args[place:end]
+        if end < len(args) or not _is_unnamed(target):
+            return args
+    if not target:
+        return args
+    ctx.meta[_DERIVED_NAME] = derive_name(target)
+    return [*args[:place], ctx.meta[_DERIVED_NAME], *args[place:]]
+
+
+def _is_unnamed(words: Sequence[str]) -> bool:
+    """Whether the first word starts a server. It is a name in `docker docker run …` and `x https://…`."""
+    return is_launcher(words[0]) and not (len(words) > 1 and starts_anything(words[1]))
+
+
+def _with_dashes(command: click.Command, args: list[str]) -> list[str]:
+    place = _word_place(args, _options_with_values(command), 2) if "--" not in args else None
+    if place is None or is_url(args[place]):
+        return args
+    return [*args[:place], "--", *args[place:]]
 
 
 def _options_with_values(command: click.Command) -> set[str]:
@@ -39,31 +69,35 @@ def _options_with_values(command: click.Command) -> set[str]:
     return {name for option in options if not option.is_flag for name in option.opts}
 
 
-def _is_url(word: str) -> bool:
-    return word.startswith(("http://", "https://"))
-
-
-def _second_word(args: Sequence[str], with_values: set[str]) -> int | None:
-    """Where the second word stands that is neither an option nor an option's value."""
+def _word_place(args: Sequence[str], with_values: set[str], number: int) -> int | None:
+    """Return the place of the nth word that is neither an option nor the value of one."""
     words, place = 0, 0
     while place < len(args):
         if args[place] in with_values:
             place += 1
         elif not args[place].startswith("-"):
             words += 1
-            if words == 2:
+            if words == number:
                 return place
         place += 1
     return None
 
 
 @click.command("add", cls=_WithCommand, short_help="Add a server by its address or its command.")
-@click.argument("name")
+@click.argument("name", metavar="[NAME]")
 @click.argument("target", nargs=-1, required=True, metavar="URL | COMMAND [ARGUMENT]...")
-@click.option("--env", multiple=True, metavar="NAME=VALUE", help="A variable it is given; ${NAME} refers.")
+@click.option(
+    "--env",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set an environment variable for the server; ${NAME} is expanded.",
+)
 @click.option("--pass-env", multiple=True, metavar="NAME", help="A variable of yours it is given.")
 @click.option(
-    "--header", multiple=True, metavar="NAME:VALUE", help="A header of every request; ${NAME} refers."
+    "--header",
+    multiple=True,
+    metavar="NAME:VALUE",
+    help="Send a header with every request; ${NAME} is expanded.",
 )
 @click.option("--cwd", type=click.Path(file_okay=False, path_type=Path), help="The folder it starts in.")
 @click.option("--transport", type=click.Choice(["http", "sse"]), help="How an address is reached.")
@@ -86,6 +120,9 @@ def add(
 ) -> int:
     """Add a server: the address of one that runs, or the command that starts one.
 
+    Without a NAME, it is named after the package, image or address. Everything after the command is passed
+    to it: options of Toolfold stand before it.
+
     You see what would be run and are asked; that is the approval of its tools as they are now.
     """
     from toolfold.config import set_value
@@ -95,12 +132,16 @@ def add(
     file = settings_file(invocation, in_project)
     _require_free(invocation, name, file)
     _require_other(invocation, settings)
+    if derived := click.get_current_context().meta.get(_DERIVED_NAME):
+        example = plain(shlex.join(target[:2]))
+        note(f"named {plain(derived)}. To choose another name: toolfold mcp add NAME {example} …")
     describe(name, settings)
     secrets = literal_secrets(settings)
     for key in secrets:
         warn(f"{key} is written out; a reference such as ${{NAME}} keeps it out of the file")
     if in_project and secrets:
         raise click.ClickException("a project's file is no place for secrets. Use references.")
+    _require_answer(target, yes)
     if not agreed("Add it?", yes):
         out("nothing was added.")
         return FAILED
@@ -115,13 +156,25 @@ def add(
     return 0
 
 
+def _require_answer(target: Sequence[str], yes: bool) -> None:
+    """Tell of a --yes that goes to the server, where it was likely meant for Toolfold."""
+    if yes or "--yes" not in target[1:] or is_url(target[0]):
+        return
+    moved = (
+        "--yes stands after the command and is passed to it. To answer Toolfold's question, write it before:"
+    )
+    if not sys.stdin.isatty():
+        raise click.ClickException(f"nobody can be asked here. {moved} toolfold mcp add --yes …")
+    note(f"{moved} toolfold mcp add --yes …")
+
+
 def _settings(target: Sequence[str], how: dict[str, Any]) -> dict[str, Any]:
     """What the words of the command line say, as a file would."""
     first = target[0]
-    is_url = _is_url(first)
-    if is_url and len(target) > 1:
+    has_address = is_url(first)
+    if has_address and len(target) > 1:
         raise click.UsageError("an address stands alone; what follows it is not understood")
-    said: dict[str, Any] = {"url": first} if is_url else {"command": first, "args": list(target[1:])}
+    said: dict[str, Any] = {"url": first} if has_address else {"command": first, "args": list(target[1:])}
     said["env"] = dict(_pair(each, "=", "--env") for each in how["env"])
     said["headers"] = dict(_pair(each, ":", "--header") for each in how["header"])
     said |= {key: list(how[key]) for key in ("pass_env", "include", "exclude")}
