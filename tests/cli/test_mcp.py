@@ -17,6 +17,7 @@ import pytest
 
 from tests.cli.conftest import Toolfold
 from tests.mcp.issuers import World, world
+from toolfold import open_runtime
 from toolfold.config import load, trust, written_value
 from toolfold.sources.mcp.tools import is_wanted
 
@@ -36,6 +37,9 @@ for line in sys.stdin:
     if "id" not in asked:
         continue
     answer = {"jsonrpc": "2.0", "id": asked["id"]}
+    if asked["method"] == "initialize":
+        able = asked["params"]["capabilities"]
+        tools[:] = [each for each in tools if each.pop("needs", None) in (None, *able)]
     if asked["method"] in answers:
         answer["result"] = answers[asked["method"]]
     else:
@@ -489,6 +493,31 @@ class TestReview:
         assert "And another." in done.out
         assert len(toolfold("mcp", "review", "--json").json) == 2
         assert toolfold("mcp", "list", "--json").json[0]["held"] == 2
+
+    def test_harmless_change_is_recorded_and_not_held(self, small: Small, toolfold: Toolfold) -> None:
+        assert toolfold("mcp", "add", "small", "--yes", *small.command).code == 0
+        hinted = {**a_tool("read"), "title": "Read", "annotations": {"openWorldHint": False}}
+        small.offers(hinted, a_tool("write"))
+        assert toolfold("mcp", "test", "--json").json[0]["held"] == []
+        assert toolfold("mcp", "list", "--json").json[0]["held"] == 0
+        assert "no tool waits" in toolfold("mcp", "review").out
+
+    def test_changed_words_are_shown(self, changed: Small, toolfold: Toolfold) -> None:
+        assert toolfold("mcp", "review", "--json").json[0]["changes"] == [
+            "description: Reads a thing. {+And another.+}"
+        ]
+        assert "{+And another.+}" in toolfold("mcp", "review").out
+
+    def test_tools_for_clients_that_can_be_asked_are_pinned_by_add(
+        self, small: Small, home: Path, toolfold: Toolfold
+    ) -> None:
+        """A gateway can always be asked; what is listed to it must not be new."""
+        small.offers(a_tool("read"), {**a_tool("ask"), "needs": "elicitation"}, {**a_tool("x"), "needs": "?"})
+        assert toolfold("mcp", "add", "small", "--yes", *small.command).code == 0
+        assert [each["tools"] for each in toolfold("mcp", "test", "--json").json] == [["read", "ask"]]
+        with open_runtime(load(), behind_gateway=True) as runtime:
+            runtime.mcp.listed_now("small")
+            assert runtime.mcp.held("small") == ()
 
     def test_all_can_be_accepted_at_once(self, changed: Small, toolfold: Toolfold) -> None:
         assert toolfold("mcp", "review", "--yes").code == 2

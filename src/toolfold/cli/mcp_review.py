@@ -108,6 +108,8 @@ def _show(server: str, held: Held) -> None:
     out(f"\n[bold]{plain(visible_line(held.offer.name))}[/bold] of {plain(server)} {_SAID[held.why]}")
     for finding in held.findings:
         out(f"  [yellow]![/yellow] {plain(visible_line(str(finding)))}")
+    for change in held.changes:
+        out(f"  [cyan]*[/cyan] {plain(visible_line(change))}")
     for line in map(visible_line, difference(held.before, held.offer)):
         colour = _COLOURS.get(line[:1])
         out(f"  [{colour}]{plain(line)}[/{colour}]" if colour else f"  {plain(line)}")
@@ -121,5 +123,6 @@ def _as_json(server: str, held: Held) -> dict[str, Any]:
         "tool": held.offer.name,
         "why": held.why,
         "findings": [str(each) for each in held.findings],
+        "changes": list(held.changes),
         "difference": list(difference(held.before, held.offer)),
     }

@@ -189,14 +189,19 @@ def keep_private(file: Path) -> None:
 
 @contextmanager
 def asked_alone(config: Config, names: Sequence[str]) -> Iterator[McpServers]:
-    """These servers and no others, each switched on, and none of them started yet."""
+    """Open a pool of these servers only, each switched on and none of them started yet.
+
+    It declares the same client capabilities as the gateway does: some servers list other tools to a client
+    that cannot be asked anything, and those would be pinned.
+    """
     from toolfold.model import FrozenDict
     from toolfold.registry import Registry
     from toolfold.sources.mcp.pool import McpServers
 
     chosen = {name: config.mcp.servers[name].model_copy(update={"enabled": True}) for name in names}
     block = config.mcp.model_copy(update={"servers": FrozenDict(chosen), "enabled": True})
-    pool = McpServers(config.model_copy(update={"mcp": block}), Registry(), trust=acquainted(config, names))
+    alone = config.model_copy(update={"mcp": block})
+    pool = McpServers(alone, Registry(), trust=acquainted(config, names), behind_gateway=True)
     try:
         yield pool
     finally:

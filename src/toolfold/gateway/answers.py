@@ -49,7 +49,8 @@ def _own_annotations(tool: Tool) -> Json:
 def _offer(tool: Tool, servers: McpServers) -> Offer | None:
     if tool.source.kind != MCP_SOURCE:
         return None
-    return servers.offer(tool.source.name, tool.own_name)
+    offer = servers.offer(tool.source.name, tool.own_name)
+    return servers.trust.as_believed(tool.source.name, offer) if offer else None
 
 
 def tool_answer(result: ToolResult) -> Any:

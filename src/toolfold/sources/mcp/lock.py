@@ -2,8 +2,9 @@
 
 One JSON file that people can read, compare and commit, beside the file that declares the server. The same
 pins give the same bytes, whoever writes them. A tool's hash decides; its definition is kept beside it to show
-what has changed. A file that cannot be read is an error: taken for an empty one, it would accept everything.
-Decides nothing itself.
+what has changed. A version that differs harmlessly is recorded beside the accepted one and never takes its
+place, so that later versions are still compared with what a person accepted. A file that cannot be read is an
+error: taken for an empty one, it would accept everything. Decides nothing itself.
 """
 
 from __future__ import annotations
@@ -42,6 +43,14 @@ class Pin:
     fingerprint: str
     offer: Offer | None = None
     """The whole of it, unless it was too long to keep."""
+    update: Pin | None = None
+    """A version with harmless changes only, which was accepted without asking."""
+
+    def accepts(self, fingerprint: str) -> bool:
+        """Whether this version may be used."""
+        return fingerprint == self.fingerprint or (
+            self.update is not None and fingerprint == self.update.fingerprint
+        )
 
 
 Pins = Mapping[str, Pin]
@@ -100,6 +109,26 @@ class Lock:
             blocks[server] = {**blocks.get(server, {}), **_pinned(offers)}
 
         self._change(accepted)
+
+    def record_updates(self, server: str, offers: Iterable[Offer], compared: Pins) -> None:
+        """Record versions that differ harmlessly from these pins. A pin that is another one by now stands.
+
+        In a process that a tool call has started nothing is written.
+        """
+        if find_tool_call():
+            return
+
+        def recorded(blocks: _Blocks) -> None:
+            block = dict(blocks.get(server, {}))
+            for offer in offers:
+                pin = block.get(offer.name)
+                if pin is not None and pin.fingerprint == compared[offer.name].fingerprint:
+                    update = Pin(offer.fingerprint, _kept(offer))
+                    block[offer.name] = Pin(pin.fingerprint, pin.offer, update)
+            if server in blocks:
+                blocks[server] = block
+
+        self._change(recorded)
 
     def forget(self, server: str) -> bool:
         """Remove all of a server. False if it was not pinned."""
@@ -181,6 +210,8 @@ def _plain(pin: Pin) -> Json:
     said: Json = {"hash": pin.fingerprint}
     if pin.offer is not None:
         said["definition"] = pin.offer.plain()
+    if pin.update is not None:
+        said["update"] = _plain(pin.update)
     return said
 
 
@@ -219,8 +250,9 @@ def _pin(server: str, name: str, pin: Any, file: Path) -> Pin:
     known = pin.get("hash") if isinstance(pin, dict) else None
     if not isinstance(known, str) or not known.startswith("sha256:"):
         raise _broken(f"has no hash for {name!r} of the server {server!r}", file)
+    update = _pin(server, name, {**pin["update"], "update": None}, file) if _has_update(pin) else None
     if "definition" not in pin:
-        return Pin(known)
+        return Pin(known, None, update)
     try:
         offer = read_offer(pin["definition"])
     except ValueError as error:
@@ -228,7 +260,11 @@ def _pin(server: str, name: str, pin: Any, file: Path) -> Pin:
     if offer.name != name or offer.fingerprint != known:
         # What a person compared and what is let through must be one and the same.
         raise _broken(f"has a hash for {name!r} of the server {server!r} that is not its definition's", file)
-    return Pin(known, offer)
+    return Pin(known, offer, update)
+
+
+def _has_update(pin: Any) -> bool:
+    return isinstance(pin.get("update"), dict)
 
 
 def _broken(problem: str, file: Path) -> ConfigError:

@@ -54,9 +54,7 @@ class Offer:
         return said
 
     def _digest(self) -> str:
-        plain = _spelled_once(self.plain())
-        text = json.dumps(plain, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+        return "sha256:" + hashlib.sha256(canonical_json(self.plain()).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +128,11 @@ def read_offer(tool: Mapping[str, Any]) -> Offer:
 def _schema(schema: Mapping[str, Any] | None) -> FrozenDict:
     frozen: FrozenDict = freeze(dict(schema or _EMPTY))
     return frozen if frozen.get("type") == "object" else FrozenDict({**frozen, "type": "object"})
+
+
+def canonical_json(value: Any) -> str:
+    """Write a JSON value in one way, whatever the order of its keys and the spelling of its numbers."""
+    return json.dumps(_spelled_once(value), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
 
 
 def _spelled_once(value: Any) -> Any:

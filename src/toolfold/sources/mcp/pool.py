@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from toolfold.config import Config
 from toolfold.config.servers import McpServer
-from toolfold.errors import CallError, ConfigError, RegistryError
+from toolfold.errors import CallError, ConfigError, RegistryError, shown
 from toolfold.json_limits import is_large
 from toolfold.model import MCP_PREFIX, CallContext, Content, Json, Tool
 from toolfold.redaction import Redaction
@@ -39,6 +39,7 @@ from toolfold.sources.mcp.scan import neutralised, scan_text
 from toolfold.sources.mcp.supervisor import State, Supervised
 from toolfold.sources.mcp.tools import extras_of, tools_of
 from toolfold.sources.mcp.trust import Held, Trust
+from toolfold.visible import visible
 
 log = logging.getLogger(__name__)
 
@@ -301,6 +302,11 @@ class McpServers:
             self._registry.replace_toolset(MCP_PREFIX + name, ())
             return
         self._held[name] = sifted.held
+        if sifted.updated:
+            names = ", ".join(repr(shown(visible(each.name), 80)) for each in sifted.updated[:MOST_WARNINGS])
+            log.info(
+                "MCP server %r: harmless changes of %d tools recorded: %s", name, len(sifted.updated), names
+            )
         warnings = (*listing.problems, *sifted.warnings)
         for warning in warnings[:MOST_WARNINGS]:
             log.warning("MCP server %r: %s", name, warning)

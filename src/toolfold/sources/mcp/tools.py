@@ -45,7 +45,7 @@ from toolfold.sources.mcp.offers import Listing, Offer
 
 log = logging.getLogger(__name__)
 
-__all__ = ["Ask", "Caller", "extras_of", "is_wanted", "tools_of"]
+__all__ = ["Ask", "Caller", "extras_of", "is_wanted", "read_by_approval", "tools_of"]
 
 Caller = Callable[[Offer, Json, CallContext], Awaitable[Content]]
 Ask = Callable[[str, Json, CallContext], Awaitable[Any]]
@@ -94,9 +94,7 @@ def is_wanted(settings: McpServer, tool: str) -> bool:
 
 
 def _tool(server: str, settings: McpServer, offer: Offer, names: Names, call: Caller) -> Tool:
-    effects = effects_of_annotations(offer.annotations)
-    if Effect.READ not in effects and any(name.casefold() in _CODE for name in _properties(offer)):
-        effects |= {Effect.EXECUTE}
+    effects, judged_as = read_by_approval(offer)
 
     async def run(args: Json, context: CallContext) -> Content:
         return await call(offer, args, context)
@@ -111,9 +109,17 @@ def _tool(server: str, settings: McpServer, offer: Offer, names: Names, call: Ca
         title=offer.title,
         schema={"parameters": offer.input_schema},
         effects=effects,
-        judged_as=_judged_as(offer, effects),
+        judged_as=judged_as,
         parallel=offer.annotations.get("readOnlyHint") is True and Effect.DESTRUCTIVE not in effects,
     )
+
+
+def read_by_approval(offer: Offer) -> tuple[frozenset[Effect], Mapping[str, Meaning]]:
+    """Return what approval goes by: the effects a tool declares, and the arguments declared as commands."""
+    effects = effects_of_annotations(offer.annotations)
+    if Effect.READ not in effects and any(name.casefold() in _CODE for name in _properties(offer)):
+        effects |= {Effect.EXECUTE}
+    return effects, _judged_as(offer, effects)
 
 
 def _built(server: str, settings: McpServer, names: Names, own: str, handler: Handler, **said: Any) -> Tool:

@@ -1,9 +1,9 @@
 """Which of a server's tools may be used: those that are what somebody accepted.
 
 Adding a server is the first approval, so its first listing is pinned as it is, except for what the scanner
-flags. From then on a tool that is new or has changed is held until a person accepts it (`pin`), told of
-(`warn`) or let through (`off`). Asked again at every call, because a list may be older than the lock. Knows
-no connection and asks nobody.
+flags. From then on a tool that is new or has changed in a way that matters is held until a person accepts it
+(`pin`), told of (`warn`) or let through (`off`); a harmless change is recorded. Asked again at every call,
+because a list may be older than the lock. Knows no connection and asks nobody.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -22,13 +22,15 @@ from typing import Any, Literal
 from toolfold.config.record import SettingsRecord
 from toolfold.config.settings import Config
 from toolfold.config.trust import PROJECT_FILE
-from toolfold.errors import shown
+from toolfold.errors import ConfigError, shown
+from toolfold.sources.mcp.changes import cautious_annotations, find_meaningful_changes
 from toolfold.sources.mcp.lock import Lock, Pins, lock_file
 from toolfold.sources.mcp.offers import Offer
 from toolfold.sources.mcp.scan import Finding, legible, scan_offer, scan_offers
 
 Policy = Literal["pin", "warn", "off"]
 Why = Literal["new", "changed", "flagged"]
+_Findings = Mapping[str, tuple[Finding, ...]]
 
 MOST_COMPARED = 400  # lines; beyond them a comparison by place would take too long
 
@@ -47,9 +49,11 @@ class Held:
     """As it was accepted, where that is known."""
     why: Why
     findings: tuple[Finding, ...] = ()
+    changes: tuple[str, ...] = ()
+    """What has changed about it that a person must decide about."""
 
     def __str__(self) -> str:
-        reasons = "".join(f"; {finding}" for finding in self.findings[:3])
+        reasons = "".join(f"; {shown(str(each), 300)}" for each in (*self.findings[:3], *self.changes[:3]))
         return f"{shown(legible(self.offer.name), 80)!r} {_SAID[self.why]}{reasons}"
 
 
@@ -60,6 +64,8 @@ class Sifted:
     accepted: tuple[Offer, ...] = ()
     held: tuple[Held, ...] = ()
     warnings: tuple[str, ...] = ()
+    updated: tuple[Offer, ...] = ()
+    """Those of the accepted ones whose harmless changes were recorded now."""
 
 
 class Trust:
@@ -83,6 +89,8 @@ class Trust:
         self._offered: dict[str, tuple[Offer, ...]] = {}
         self._looked_at: dict[tuple[str, str], bool] = {}
         """Whether a tool is suspicious in itself, by server and fingerprint."""
+        self._harmless: set[tuple[str, str, str]] = set()
+        """Changes found harmless: server, accepted fingerprint, fingerprint."""
 
     @classmethod
     def of(cls, config: Config) -> Trust:
@@ -101,11 +109,15 @@ class Trust:
             return self._remembered(server, Sifted(offers))
         lock, pins = self._lock(server), self._pins(server, offers)
         unknown = offers if pins is None else [each for each in offers if _differs(each, pins)]
-        findings = scan_offers(unknown, server, self._beside_others(server, offers))
-        found = {each.name: found for each, found in zip(unknown, findings, strict=True)}
+        others = self._beside_others(server, offers)
+        found = _scan(unknown, server, others)
         if pins is None:
             pins = lock.begin(server, [each for each in offers if not _grave(found[each.name])])
-        return self._remembered(server, _parted(server, policy, offers, pins, found))
+        changes = {each.name: _weigh(each, pins, found, server, others) for each in unknown}
+        updated = [each for each in unknown if changes[each.name] == ()]
+        self._record_updates(server, lock, updated, pins)
+        sifted = _parted(server, policy, offers, pins, found, changes)
+        return self._remembered(server, replace(sifted, updated=tuple(updated)))
 
     def allows(self, server: str, policy: Policy, offer: Offer) -> Held | None:
         """None if the tool may be called as it is now; otherwise why it may not. Raises ConfigError.
@@ -115,7 +127,19 @@ class Trust:
         if policy != "pin":
             return None
         pins = self._pins(server, [offer]) or {}
-        return _held(offer, pins, ()) if _differs(offer, pins) else None
+        if not _differs(offer, pins) or self._was_harmless(server, offer, pins):
+            return None
+        return _held(offer, pins, ())
+
+    def as_believed(self, server: str, offer: Offer) -> Offer:
+        """Return a tool without the hints that make it look safer than the version a person accepted."""
+        try:
+            pin = (self._lock(server).pins(server) or {}).get(offer.name)
+        except ConfigError:
+            return offer
+        if pin is None or pin.offer is None or pin.fingerprint == offer.fingerprint:
+            return offer
+        return replace(offer, annotations=cautious_annotations(pin.offer, offer))
 
     def accept(self, server: str, offers: Iterable[Offer]) -> None:
         """A person has looked at these and wants them."""
@@ -150,6 +174,19 @@ class Trust:
             if not _differs(each, pins) and _differs(each, own) and self._is_suspicious(server, each)
         }
         return {name: pin for name, pin in pins.items() if name not in doubtful}
+
+    def _record_updates(self, server: str, lock: Lock, updated: Sequence[Offer], pins: Pins) -> None:
+        if not updated:
+            return
+        self._harmless |= {(server, pins[each.name].fingerprint, each.fingerprint) for each in updated}
+        lock.record_updates(server, updated, pins)
+        if self._own is not None and _is_a_projects(lock):
+            self._own.record_updates(_key(server, lock), updated, pins)
+
+    def _was_harmless(self, server: str, offer: Offer, pins: Pins) -> bool:
+        """Whether its change was found harmless here, though another version was recorded since."""
+        pin = pins.get(offer.name)
+        return pin is not None and (server, pin.fingerprint, offer.fingerprint) in self._harmless
 
     def _is_suspicious(self, server: str, offer: Offer) -> bool:
         key = server, offer.fingerprint
@@ -186,10 +223,38 @@ def _key(server: str, lock: Lock) -> str:
     return f"{server} {lock.file}"
 
 
+def _scan(offers: Sequence[Offer], server: str, others: Mapping[str, tuple[Offer, ...]]) -> _Findings:
+    findings = scan_offers(offers, server, others)
+    return {each.name: found for each, found in zip(offers, findings, strict=True)}
+
+
+def _weigh(
+    offer: Offer, pins: Pins, found: _Findings, server: str, others: Mapping[str, tuple[Offer, ...]]
+) -> tuple[str, ...] | None:
+    """List what has changed in a way that matters; None where there is nothing to compare with."""
+    pin = pins.get(offer.name)
+    if pin is None or pin.offer is None or pin.fingerprint == offer.fingerprint:
+        return None
+    changes = find_meaningful_changes(pin.offer, offer)
+    if changes or not found[offer.name]:
+        return changes
+    known = scan_offers([pin.offer], server, others)[0]
+    return tuple(str(finding) for finding in found[offer.name] if finding not in known)
+
+
 def _parted(
-    server: str, policy: Policy, offers: Sequence[Offer], pins: Pins, found: Mapping[str, tuple[Finding, ...]]
+    server: str,
+    policy: Policy,
+    offers: Sequence[Offer],
+    pins: Pins,
+    found: _Findings,
+    changes: Mapping[str, tuple[str, ...] | None],
 ) -> Sifted:
-    held = [_held(each, pins, found.get(each.name, ())) for each in offers if _differs(each, pins)]
+    held = [
+        _held(each, pins, found.get(each.name, ()), changes.get(each.name) or ())
+        for each in offers
+        if _differs(each, pins) and changes.get(each.name) != ()
+    ]
     waiting = {each.offer.name for each in held}
     accepted = [each for each in offers if each.name not in waiting]
     warnings = [_told(server, each.name, note) for each in accepted for note in found.get(each.name, ())]
@@ -204,13 +269,13 @@ def _told(server: str, name: str, finding: Finding) -> str:
 
 def _differs(offer: Offer, pins: Pins) -> bool:
     pin = pins.get(offer.name)
-    return pin is None or pin.fingerprint != offer.fingerprint
+    return pin is None or not pin.accepts(offer.fingerprint)
 
 
-def _held(offer: Offer, pins: Pins, findings: tuple[Finding, ...]) -> Held:
+def _held(offer: Offer, pins: Pins, findings: tuple[Finding, ...], changes: tuple[str, ...] = ()) -> Held:
     pin = pins.get(offer.name)
     if pin is not None:
-        return Held(offer, pin.offer, "changed", findings)
+        return Held(offer, pin.offer, "changed", findings, changes)
     return Held(offer, None, "flagged" if _grave(findings) else "new", findings)
 
 

@@ -148,6 +148,11 @@ def _first(text: str) -> str:
     return match[0].lower() if match else ""
 
 
+def is_action(word: str) -> bool:
+    """Whether a word, in lower case, says what a tool does: a verb of reading, changing or running."""
+    return not {word, _stem(word)}.isdisjoint(_LOOKS | _CHANGES | _RUNS)
+
+
 def _stem(word: str) -> str:
     """The verb of "removes", "pushes" or "applies"."""
     if word.endswith("ies"):
