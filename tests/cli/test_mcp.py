@@ -621,6 +621,47 @@ class TestImport:
         assert "cannot be read" in toolfold("mcp", "import", "--file", str(file)).err
 
     @pytest.mark.parametrize(
+        ("text", "options", "name"),
+        [
+            ('{"servers": {"git": {"command": "uvx", "args": ["mcp-server-git"]}}}', (), "git"),
+            ('"git": {"command": "uvx", "args": ["mcp-server-git"]}', (), "git"),
+            ('{"command": "uvx", "args": ["mcp-server-git"]}', ("--name", "mine"), "mine"),
+            ('{"command": "uvx", "args": ["mcp-server-git"]}', (), "git"),
+        ],
+    )
+    @pytest.mark.parametrize("piped", [True, False])
+    def test_snippets_are_read_from_a_file_and_from_standard_input(
+        self,
+        toolfold: Toolfold,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        text: str,
+        options: tuple[str, ...],
+        name: str,
+        piped: bool,
+    ) -> None:
+        file = tmp_path / "snippet.txt"
+        file.write_text(text)
+        with file.open() as stream:
+            monkeypatch.setattr(sys, "stdin", stream)
+            done = toolfold("mcp", "import", "--file", "-" if piped else str(file), *options, "--yes")
+        assert done.code == 0, done.err
+        assert ("standard input" in done.out) is piped
+        assert servers() == {name: {"command": "uvx", "args": ["mcp-server-git"]}}
+
+    def test_a_snippet_without_servers_is_explained(
+        self, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        file = tmp_path / "snippet"
+        file.write_text('{"name": "x"}')
+        with file.open() as stream:
+            monkeypatch.setattr(sys, "stdin", stream)
+            done = toolfold("mcp", "import", "--file", "-", "--yes")
+        assert "there are no MCP servers in it" in done.err
+        assert "mcpServers" in done.err
+        assert toolfold("mcp", "import", "--name", "x").code == 2
+
+    @pytest.mark.parametrize(
         "options", [(), ("--uvx",), ("--http", "http://127.0.0.1:8765"), ("--http", "http://localhost:1234")]
     )
     def test_our_gateway_is_left_out_whoever_has_it(

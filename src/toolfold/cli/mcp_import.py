@@ -12,6 +12,8 @@ import click
 
 from toolfold.approval.visible import visible
 from toolfold.cli.app import Invocation, json_option
+from toolfold.cli.connect import home_of
+from toolfold.cli.server_names import derive_name
 from toolfold.cli.servers import (
     changing,
     describe,
@@ -22,12 +24,14 @@ from toolfold.cli.servers import (
     yes_option,
 )
 from toolfold.cli.show import NotFound, as_json, counted, note, out, plain, table, warn
+from toolfold.errors import ConfigError
 from toolfold.sources.mcp.importing import CLIENTS, Answer, Candidate, Place
 
 if TYPE_CHECKING:
     from toolfold.config import Config
 
 _TRIES = 3
+_STDIN = Path("-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,12 @@ class _Plan:
 @click.option(
     "--from", "clients", multiple=True, type=click.Choice(list(CLIENTS)), help="Only this program's."
 )
-@click.option("--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Read this file.")
+@click.option(
+    "--file",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="Read this file, or JSON from standard input (-).",
+)
+@click.option("--name", help="The name of a single entry that has none, with --file.")
 @click.option("--no-secrets", is_flag=True, help="Write ${NAME} where a secret is written out.")
 @project_option
 @yes_option
@@ -58,6 +67,7 @@ def import_servers(
     names: tuple[str, ...],
     clients: tuple[str, ...],
     file: Path | None,
+    name: str | None,
     no_secrets: bool,
     in_project: bool,
     yes: bool,
@@ -68,11 +78,16 @@ def import_servers(
     Looks for the files of Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Codex and Goose, yours and
     those of the project, shows what it found and asks. --yes takes over your own alone: a project's may come
     from a stranger, so those must be named. With --json, and without --yes, nothing is taken over.
+
+    --file takes settings files and JSON as READMEs print it: {"mcpServers": …}, {"servers": …}, {"mcp": …},
+    "name": {"command": …}, or a single {"command": …}, which --name names.
     """
     from toolfold.sources.mcp.importing import candidates
 
+    if name is not None and file is None:
+        raise click.UsageError("--name is for a single entry that --file reads")
     config = invocation.config()
-    answers = _answers(config, clients, file)
+    answers = [_read_named(config, clients, file, name)] if file else _answers(config, clients)
     found = candidates((each for answer in answers for each in answer.found), config.mcp.servers)
     plans = [_plan(each, no_secrets or in_project) for each in _named(found, names, answers)]
     new = [each for each in plans if not each.candidate.is_known]
@@ -92,20 +107,54 @@ def import_servers(
         _tell(chosen, new, target)
 
 
-def _answers(config: Config, clients: Sequence[str], file: Path | None) -> list[Answer]:
+def _answers(config: Config, clients: Sequence[str]) -> list[Answer]:
     from toolfold.cli.connect import own_addresses
-    from toolfold.sources.mcp.importing import existing, guessed, read, without_gateways
+    from toolfold.sources.mcp.importing import existing, read, without_gateways
 
-    project, environment = config.paths.project_dir, config.environment
-    home = Path(environment.get("HOME") or Path.home())
-    if file is not None:
-        client = clients[0] if clients else guessed(file)
-        places: Sequence[Place] = [Place(client, "user", file.absolute())]  # type: ignore[arg-type]
-    else:
-        places = existing(home=home, project=project, platform=sys.platform, environment=environment)
-        places = [each for each in places if not clients or each.client in clients]
+    home, project = home_of(config), config.paths.project_dir
+    places = existing(home=home, project=project, platform=sys.platform, environment=config.environment)
     addresses = own_addresses(config)
-    return [without_gateways(read(each, home=home, project=project), addresses) for each in places]
+    return [
+        without_gateways(read(each, home=home, project=project), addresses)
+        for each in places
+        if not clients or each.client in clients
+    ]
+
+
+def _read_named(config: Config, clients: Sequence[str], file: Path, name: str | None) -> Answer:
+    """Read the file that --file names: as its program's, or else as a copied snippet."""
+    from toolfold.cli.connect import own_addresses
+    from toolfold.config.document import read_text
+    from toolfold.sources.mcp.importing import guessed, read, read_snippet, without_gateways
+
+    home, project = home_of(config), config.paths.project_dir
+    client = clients[0] if clients else guessed(file)
+    place = Place(client, "user", file if file == _STDIN else file.absolute())  # type: ignore[arg-type]
+    answer = Answer(place) if file == _STDIN else read(place, home=home, project=project)
+    is_json = file.suffix not in (".toml", ".yaml", ".yml")
+    if is_json and not (answer.found or answer.unusable or clients):
+        try:
+            text = _standard_input() if file == _STDIN else read_text(file)
+        except ConfigError as error:
+            return Answer(place, problem=error.problem)
+        answer = read_snippet(
+            text,
+            place,
+            home=home,
+            project=project,
+            name_entry=lambda words: name or derive_name(words),
+        )
+    return without_gateways(answer, own_addresses(config))
+
+
+def _standard_input() -> str:
+    """Return what was piped in, of bounded size."""
+    from toolfold.config.document import MAX_BYTES
+
+    content = sys.stdin.buffer.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ConfigError(f"standard input is longer than {MAX_BYTES:,} bytes")
+    return content.decode("utf-8", "replace")
 
 
 def _named(found: Sequence[Candidate], names: Sequence[str], answers: Sequence[Answer]) -> list[Candidate]:
@@ -229,6 +278,8 @@ def _remarks(plan: _Plan) -> Sequence[str]:
 
 
 def _where(candidate: Candidate) -> str:
+    if candidate.found.place.file == _STDIN:
+        return "standard input"
     places = (candidate.found.place, *candidate.also)
     titles = dict.fromkeys(
         CLIENTS[each.client].title + (" (project)" if each.scope == "project" else "") for each in places

@@ -6,7 +6,7 @@ gives each a name of its own. Writes nothing and starts nothing: a person decide
 """
 
 from toolfold.sources.mcp.importing.candidates import Candidate, candidates, own_name
-from toolfold.sources.mcp.importing.clients import CLIENTS, guessed, read
+from toolfold.sources.mcp.importing.clients import CLIENTS, guessed, read, read_snippet
 from toolfold.sources.mcp.importing.found import Answer, Found, Place, Unusable
 from toolfold.sources.mcp.importing.gateways import is_gateway, without_gateways
 from toolfold.sources.mcp.importing.places import existing, own_file
@@ -27,6 +27,7 @@ __all__ = [
     "own_file",
     "own_name",
     "read",
+    "read_snippet",
     "referring",
     "veiled",
     "without_gateways",

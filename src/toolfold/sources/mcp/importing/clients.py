@@ -6,14 +6,14 @@ other with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from toolfold.errors import ConfigError, shown
-from toolfold.model import encodable
+from toolfold.model import Json, encodable
 from toolfold.sources.mcp.importing.codex import CODEX
 from toolfold.sources.mcp.importing.documents import read_document
 from toolfold.sources.mcp.importing.entries import Entry
@@ -29,6 +29,7 @@ from toolfold.sources.mcp.importing.mcp_json import (
 )
 from toolfold.sources.mcp.importing.opencode import OPENCODE
 from toolfold.sources.mcp.importing.program import Program, Surroundings
+from toolfold.sources.mcp.importing.snippets import parse_snippet
 from toolfold.sources.mcp.importing.variables import Variables
 
 MOST_SERVERS = 500
@@ -57,6 +58,22 @@ def read(place: Place, *, home: Path, project: Path) -> Answer:
         document = read_document(place.file, with_history=has_history)
     except ConfigError as error:
         return Answer(place, problem=error.problem)
+    return _read_document(document, place, program, around)
+
+
+def read_snippet(
+    text: str, place: Place, *, home: Path, project: Path, name_entry: Callable[[Sequence[str]], str]
+) -> Answer:
+    """Read servers from a text that was copied, in any of the forms that READMEs print."""
+    try:
+        document = parse_snippet(text, place.file, name_entry)
+    except ConfigError as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        return Answer(place, problem=f"{error.problem}{hint}")
+    return _read_document(document, place, VSCODE, Surroundings(home, None, project))
+
+
+def _read_document(document: Json, place: Place, program: Program, around: Surroundings) -> Answer:
     entries = program.entries(document, around)
     variables = program.variables(document, around)
     entries_read = [

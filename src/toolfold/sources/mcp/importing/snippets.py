@@ -1,0 +1,68 @@
+"""Servers as READMEs print them: JSON that someone copied, with or without what surrounds it in a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from toolfold.errors import ConfigError
+from toolfold.model import Json
+from toolfold.sources.mcp.importing.documents import parse
+
+SECTIONS = ("mcpServers", "servers", "mcp_servers", "context_servers", "mcp")
+"""The keys under which programs keep their servers."""
+_FENCE = re.compile(r"\A\s*```\w*[ \t]*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
+_ENTRY_KEYS = ("command", "url", "serverUrl", "httpUrl", "endpoint")
+
+
+def parse_snippet(text: str, file: Path, name_entry: Callable[[Sequence[str]], str]) -> Json:
+    """Return a document whose `mcpServers` holds the servers of a copied text. Raises ConfigError.
+
+    `name_entry` names a single entry without a name, by the words of its command or by its address.
+    """
+    document = _parse_text(text, file)
+    rest = {key: value for key, value in document.items() if key == "inputs"}
+    return {**rest, "mcpServers": _servers(document, file, name_entry)}
+
+
+def _parse_text(text: str, file: Path) -> Json:
+    """The map in a text; a code fence, missing braces and a trailing comma are made good."""
+    bare = text.lstrip("\ufeff")
+    fenced = _FENCE.match(bare)
+    bare = (fenced[1] if fenced else bare).strip().removesuffix(",")
+    if bare.startswith(('"', "//")) or (bare and not bare.startswith(("{", "/*"))):
+        try:
+            return parse(f"{{{bare}\n}}", file.with_suffix(".json"))
+        except ConfigError:
+            pass  # the error about the text as it stands says more
+    return parse(bare, file.with_suffix(".json"))
+
+
+def _servers(document: Json, file: Path, name_entry: Callable[[Sequence[str]], str]) -> Json:
+    section = next((document[key] for key in SECTIONS if isinstance(document.get(key), Mapping)), None)
+    if section is not None:
+        inner = next((section[key] for key in SECTIONS if isinstance(section.get(key), Mapping)), section)
+        return dict(inner) if not _is_entry(inner) else dict(section)
+    if _is_entry(document):
+        return {name_entry(_words(document)): document}
+    if document and all(isinstance(each, Mapping) and _is_entry(each) for each in document.values()):
+        return dict(document)
+    raise ConfigError(
+        "there are no MCP servers in it",
+        file=str(file),
+        hint='expected {"mcpServers": {"name": {"command": …}}}, "name": {"command": …} or {"command": …}',
+    )
+
+
+def _is_entry(held: Mapping[str, Any]) -> bool:
+    return any(isinstance(held.get(key), (str, list)) for key in _ENTRY_KEYS)
+
+
+def _words(entry: Mapping[str, Any]) -> list[str]:
+    command, args = entry.get("command"), entry.get("args")
+    words = command if isinstance(command, list) else [command] if command else []
+    words = [*words, *(args if isinstance(args, list) else ())]
+    addresses = [entry[key] for key in _ENTRY_KEYS[1:] if entry.get(key)]
+    return [each for each in (words or addresses) if isinstance(each, str)]

@@ -1,0 +1,66 @@
+"""Servers in text that was copied from a README."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolfold.errors import ConfigError
+from toolfold.sources.mcp.importing.snippets import parse_snippet
+
+ENTRY = {"command": "uvx", "args": ["mcp-server-git"]}
+BARE = json.dumps(ENTRY)
+
+
+def servers(text: str) -> Any:
+    return parse_snippet(text, Path("-"), lambda words: "-".join(words))["mcpServers"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{{"mcpServers": {{"git": {BARE}}}}}',
+        f'{{"servers": {{"git": {BARE}}}, "inputs": []}}',
+        f'{{"mcp": {{"servers": {{"git": {BARE}}}}}}}',
+        f'{{"mcp": {{"git": {BARE}}}}}',
+        f'{{"git": {BARE}}}',
+        f'"git": {BARE}',
+        f'"git": {BARE},\n',
+        f'"mcpServers": {{"git": {BARE}}}',
+        f'```json\n{{"mcpServers": {{"git": {BARE}}}}}\n```\n',
+        f'\ufeff{{\n  // a comment\n  "mcpServers": {{"git": {BARE},}},\n}}',
+        f'// in your settings\n"git": {BARE}',
+    ],
+)
+def test_every_form_that_readmes_print_gives_the_server(text: str) -> None:
+    assert servers(text) == {"git": ENTRY}
+
+
+def test_a_single_entry_is_named_by_its_command_or_address() -> None:
+    assert servers(BARE) == {"uvx-mcp-server-git": ENTRY}
+    assert list(servers('{"url": "https://x.example"}')) == ["https://x.example"]
+    assert list(servers('{"command": ["npx", "x"]}')) == ["npx-x"]
+
+
+def test_a_server_may_be_called_like_a_section() -> None:
+    assert servers(f'{{"mcpServers": {{"servers": {BARE}}}}}') == {"servers": ENTRY}
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "3", '{"a": 1}', '"git": {', "hello", '{"a": {"b": 1}}'])
+def test_text_without_servers_is_refused_with_the_reason(text: str) -> None:
+    with pytest.raises(ConfigError):
+        servers(text)
+
+
+@given(st.one_of(st.text(max_size=60), st.text(alphabet='{}[]":,mcp \n', max_size=40)))
+def test_any_text_gives_servers_or_a_clear_error(text: str) -> None:
+    found: Any = {}
+    with contextlib.suppress(ConfigError):
+        found = servers(text)
+    assert isinstance(found, dict)
