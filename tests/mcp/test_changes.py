@@ -342,10 +342,9 @@ def _lock_in(folder: Path, _server: str) -> Path:
 
 def letters_of(offer: Offer) -> list[str]:
     """All that it says but hints, without blanks, punctuation and case."""
-    text = json.dumps(
-        [offer.description, offer.title, offer.input_schema, offer.output_schema], sort_keys=True
-    )
-    return re.findall(r"\w", text.replace("\\n", " ").lower())
+    parts = [offer.description, offer.title, offer.input_schema, offer.output_schema]
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
+    return re.findall(r"\w", re.sub(r"\\[nrt]", " ", text).lower())
 
 
 @pytest.mark.parametrize("half", ["seen", "held"])
