@@ -78,7 +78,7 @@ def test_a_server_that_answers_is_told_of(small: Small, toolfold: Toolfold) -> N
 def test_one_line_for_each_finding(toolfold: Toolfold) -> None:
     lines = toolfold("doctor").out.split("\n\n")[0].splitlines()
     assert len(lines) == len(toolfold("doctor", "--json").json["findings"])
-    assert all(line[0] in "✓!✗" for line in lines)
+    assert all(line[0] in "✓·!✗" for line in lines)
 
 
 def test_without_servers_it_says_how_to_have_some(toolfold: Toolfold) -> None:
@@ -277,3 +277,52 @@ def test_connected_programs_are_looked_at(toolfold: Toolfold, person: Path) -> N
     assert str(file) in found(toolfold("doctor", "--json"), "clients", "fail")[0]
     load().paths.state_dir.joinpath("connected.json").write_text("[")
     assert "connected.json" in found(toolfold("doctor", "--json"), "clients", "fail")[0]
+
+
+def test_advice_is_not_redacted_by_secrets_that_are_plain_words(toolfold: Toolfold) -> None:
+    settings = {"command": "/gone/server", "env": {"API_TOKEN": "toolfold", "API_KEY": "Install"}}
+    setting("mcp.servers.odd", {**settings, "trust": "off"})
+    done = toolfold("doctor", "--json")
+    assert "[redacted]" not in "".join(each["next"] for each in done.json["findings"])
+    assert "→ toolfold config set mcp.servers.odd.trust pin" in "".join(found(done, "trust", "warn"))
+
+
+def test_a_port_that_nobody_listens_on_is_not_shown_as_fine(toolfold: Toolfold) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        setting("gateway.port", port)
+        assert (
+            f"something listens on 127.0.0.1, port {port}"
+            in found(toolfold("doctor", "--json"), "gateway", "ok")[0]
+        )
+    done = toolfold("doctor", "--json")
+    assert f"nothing listens on 127.0.0.1, port {port}" in found(done, "gateway", "info")[0]
+    assert str(port) not in "".join(found(done, "gateway", "ok"))
+
+
+def test_a_server_under_two_names_is_reported(toolfold: Toolfold) -> None:
+    server = {"command": "/gone/npx", "args": ["-y", "pkg"]}
+    setting("mcp.servers.one", server)
+    setting("mcp.servers.two", {**server, "args": ["pkg"]})
+    setting("mcp.servers.other_account", {**server, "env": {"ACCOUNT": "b"}})
+    setting("mcp.servers.web", {"url": "http://127.0.0.1:1/mcp"})
+    setting("mcp.servers.web2", {"url": "http://127.0.0.1:1/mcp/"})
+    setting("mcp.servers.off", {**server, "enabled": False})
+    first, second = found(toolfold("doctor", "--json"), "twice", "warn")
+    assert "one and two are the same server" in first
+    assert "→ toolfold mcp remove two" in first
+    assert "web and web2" in second
+
+
+def test_a_server_beside_the_gateway_is_reported(toolfold: Toolfold, person: Path) -> None:
+    server = {"command": "/gone/run", "args": ["x"]}
+    setting("mcp.servers.mine", server)
+    toolfold("connect", "cursor", "--yes")
+    assert found(toolfold("doctor", "--json"), "twice", "warn") == []
+    file = person / ".cursor/mcp.json"
+    document = json.loads(file.read_text())
+    document["mcpServers"] |= {"theirs": server, "another": {"command": "/gone/other"}}
+    file.write_text(json.dumps(document))
+    (line,) = found(toolfold("doctor", "--json"), "twice", "warn")
+    assert "Cursor has theirs (here mine) twice" in line
+    assert "→ toolfold connect cursor --replace" in line

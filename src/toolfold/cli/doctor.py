@@ -9,27 +9,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
-import socket
+import re
 import stat
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 import click
 
 from toolfold.approval.visible import brief, visible
 from toolfold.cli.app import FAILED, Invocation, json_option
-from toolfold.cli.connect import home_of, steps_file
+from toolfold.cli.connect import home_of
+from toolfold.cli.doctor_clients import find_clients, find_duplicates, find_gateway
+from toolfold.cli.findings import COLOURS, SIGNS, Finding
 from toolfold.cli.servers import asked_alone, key_of, written
 from toolfold.cli.show import as_json, counted, listed, out, plain, working
 from toolfold.errors import ConfigError
-from toolfold.sources.mcp.importing import CLIENTS
 
 if TYPE_CHECKING:
     from toolfold.config import Config
@@ -40,24 +39,9 @@ if TYPE_CHECKING:
 SLOW_SECONDS = 5.0
 _MOST_AT_ONCE = 64
 _MOST_HEARD = 10
-_KNOCK_SECONDS = 2.0
 _LONGEST = 500
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
-_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
-_SIGNS = {"ok": "✓", "warn": "!", "fail": "✗"}
-
-Mark = Literal["ok", "warn", "fail"]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of what was found."""
-
-    mark: Mark
-    about: str
-    what: str
-    next: str = ""
-    """What to do about it, where there is something to do."""
+_PLAIN_WORD = re.compile(r"[A-Za-z][a-z]{0,11}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +81,23 @@ def command(invocation: Invocation, seconds: float, as_json_: bool) -> int:
     except ConfigError as error:
         findings = [Finding("fail", "settings", str(error), "mend it: toolfold config edit")]
         return _told(findings, [], Redaction(), as_json_)
+    clean_advice = _redaction(config, in_advice=True)
     with working("looking at everything…"), _heard(config) as heard, ThreadPoolExecutor(1) as aside:
         places = aside.submit(lambda: asyncio.run(_places(config, seconds)))
         servers, problems = _asked(config, seconds)
+        servers = [replace(each, advice=clean_advice(each.advice)) for each in servers]
         findings = [
             *_settings(config),
             *_changed_in_calls(config),
             *problems,
             *(each for server in servers for each in _of_server(server)),
+            *find_duplicates(config),
             *_told_meanwhile(heard),
             *_trusting(config),
-            *_clients(config),
-            *_gateway(config),
+            *find_clients(config),
+            *find_gateway(config),
             *_approval(config),
-            *_terminal(config, places.result()),
+            *_terminal(config, places.result(), clean_advice),
             *_secrets(config),
             *_files(config),
         ]
@@ -234,104 +221,6 @@ def _trusting(config: Config) -> Iterator[Finding]:
             yield Finding("warn", "trust", what, f"toolfold config set {key_of(name)}.sampling ask")
 
 
-def _clients(config: Config) -> Iterator[Finding]:
-    """The programs that were connected, and whether they still are."""
-    from toolfold.connecting import Steps
-
-    try:
-        steps = {(each.client, each.file): each for each in Steps(steps_file(config)).all()}
-    except ConfigError as error:
-        yield Finding("fail", "clients", str(error))
-        return
-    if not steps:
-        yield Finding(
-            "ok", "clients", "no program is connected from here", "toolfold connect cursor, or the like"
-        )
-    for step in steps.values():
-        yield _client(config, step)
-
-
-def _client(config: Config, step: Any) -> Finding:
-    from toolfold.connecting import address_in, opened
-
-    title, again = CLIENTS[step.client].title, f"toolfold connect {step.client}"
-    try:
-        entry = opened(step.client, Path(step.file)).servers.get(step.name)
-    except ConfigError as error:
-        return Finding("fail", "clients", f"{title}: {error}")
-    if not isinstance(entry, dict):
-        return Finding("warn", "clients", f"{title} no longer has {step.name!r} in {step.file}", again)
-    url = address_in(entry)
-    if url and not _listens(url):
-        what = f"{title} reaches {url}, where nothing listens"
-        return Finding("fail", "clients", what, _start_of(url))
-    program = entry.get("command") or entry.get("cmd")
-    if isinstance(program, str) and not shutil.which(program, path=config.environment.get("PATH")):
-        return Finding("fail", "clients", f"{title} starts {program}, which cannot be found", again)
-    return Finding("ok", "clients", f"{title} uses Toolfold ({step.file})")
-
-
-def _start_of(url: str) -> str:
-    """How to have a gateway there. What stands before one elsewhere, and at which port, is not known."""
-    from toolfold.gateway.web import is_loopback
-
-    try:
-        parts = urlsplit(url)
-        if parts.scheme == "http" and is_loopback(parts.hostname or ""):
-            return f"start it: toolfold serve --port {parts.port or 80}"
-    except ValueError:
-        return "that is no address: connect it again"
-    return "start it there: toolfold serve"
-
-
-def _listens(url: str) -> bool:
-    """Whether somebody is there at all; who that is would need the program's token to find out."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        socket.create_connection((parts.hostname or "", port), _KNOCK_SECONDS).close()
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def _gateway(config: Config) -> Iterator[Finding]:
-    from toolfold.gateway.tokens import Tokens
-    from toolfold.gateway.web import is_loopback
-
-    host, port = config.gateway.host, config.gateway.port
-    try:
-        found = Tokens(config.paths.state_dir / "gateway" / "tokens.json")
-        tokens = len(found.all())
-    except ConfigError as error:
-        yield Finding("fail", "gateway", str(error))
-        return
-    if is_loopback(host):
-        what = f"`toolfold serve` listens on {host}, port {port}, for this machine alone"
-        yield Finding("ok", "gateway", what)
-        if found.are_in_use():
-            yield _who_needs_a_token(tokens, config.gateway.allow_anonymous)
-        else:
-            yield Finding("ok", "gateway", "clients of this machine need no token until one is made")
-        return
-    what = f"{host} can be reached from other machines"
-    if tokens:
-        advice = "let only what speaks TLS reach it, or: toolfold config unset gateway.host"
-        yield Finding("warn", "gateway", f"{what}, with {counted(tokens, 'token')}", advice)
-    else:
-        yield Finding("fail", "gateway", f"{what}, and nobody has a token", "toolfold token add NAME")
-
-
-def _who_needs_a_token(tokens: int, allow_anonymous: bool) -> Finding:
-    if allow_anonymous:
-        what = "a client that omits its token may use more than a narrow one grants (gateway.allow_anonymous)"
-        return Finding("warn", "gateway", what, "toolfold config unset gateway.allow_anonymous")
-    if not tokens:
-        what = "every client needs a token, and nobody has one"
-        return Finding("warn", "gateway", what, "toolfold token add NAME")
-    return Finding("ok", "gateway", f"every client needs a token ({counted(tokens, 'token')})")
-
-
 def _approval(config: Config) -> Iterator[Finding]:
     if config.approval.mode == "off":
         what = "nobody is asked before a dangerous call runs (approval.mode: off)"
@@ -362,11 +251,11 @@ async def _place(config: Config, name: str, seconds: float) -> Readiness:
         return Readiness(False, str(error), "toolfold env list")
 
 
-def _terminal(config: Config, places: dict[str, Readiness]) -> Iterator[Finding]:
+def _terminal(config: Config, places: dict[str, Readiness], clean_advice: Redaction) -> Iterator[Finding]:
     name = config.terminal.backend
     chosen = places[name]
     if not chosen.available:
-        advice = chosen.advice or "toolfold env list"
+        advice = clean_advice(chosen.advice) or "toolfold env list"
         yield Finding(
             "fail", "terminal", f"commands are to run in {name}, and cannot: {chosen.reason}", advice
         )
@@ -377,9 +266,8 @@ def _terminal(config: Config, places: dict[str, Readiness]) -> Iterator[Finding]
         yield Finding("warn", "terminal", what, "toolfold config set terminal.backend sandbox")
     else:
         why = places["sandbox"].reason
-        yield Finding(
-            "ok", "terminal", f"commands run on this machine; no sandbox: {why}", places["sandbox"].advice
-        )
+        advice = clean_advice(places["sandbox"].advice)
+        yield Finding("ok", "terminal", f"commands run on this machine; no sandbox: {why}", advice)
 
 
 def _secrets(config: Config) -> Iterator[Finding]:
@@ -454,7 +342,8 @@ def _mode(file: Path) -> int:
         return 0
 
 
-def _redaction(config: Config) -> Redaction:
+def _redaction(config: Config, *, in_advice: bool = False) -> Redaction:
+    """Hide the secrets of the settings. `in_advice` leaves plain words, which advice is made of."""
     from toolfold.redaction import Redaction
     from toolfold.sources.mcp.references import secret_values
 
@@ -463,18 +352,25 @@ def _redaction(config: Config) -> Redaction:
         for server in config.mcp.servers.values()
         for value in secret_values(server, config.environment, keyring=lambda _service, _name: None)
     ]
-    return Redaction([*config.secret_values(), *known], longest=_LONGEST)
+    secrets = [*config.secret_values(), *known]
+    if in_advice:
+        secrets = [each for each in secrets if not _PLAIN_WORD.fullmatch(each)]
+    return Redaction(secrets, longest=_LONGEST)
 
 
 def _told(findings: Sequence[Finding], servers: Sequence[Health], redact: Redaction, as_json_: bool) -> int:
-    def clean(text: str) -> str:
-        return brief(visible(redact(" ".join(text.split()))), _LONGEST)
+    def show_line(text: str) -> str:
+        return brief(visible(" ".join(text.split())), _LONGEST)
 
-    shown = [Finding(each.mark, each.about, clean(each.what), clean(each.next)) for each in findings]
+    def clean(text: str) -> str:
+        return show_line(redact(" ".join(text.split())))
+
+    shown = [Finding(each.mark, each.about, clean(each.what), show_line(each.next)) for each in findings]
     failed = any(each.mark == "fail" for each in shown)
     if as_json_:
         states = [
-            {**asdict(each), "problem": clean(each.problem), "advice": clean(each.advice)} for each in servers
+            {**asdict(each), "problem": clean(each.problem), "advice": show_line(each.advice)}
+            for each in servers
         ]
         as_json({"ok": not failed, "findings": [asdict(each) for each in shown], "servers": states})
     else:
@@ -484,11 +380,11 @@ def _told(findings: Sequence[Finding], servers: Sequence[Health], redact: Redact
 
 def _show(findings: Sequence[Finding]) -> None:
     for each in findings:
-        colour = _COLOURS[each.mark]
+        colour = COLOURS[each.mark]
         advice = f"  [dim]→ {plain(each.next)}[/dim]" if each.next else ""
-        mark = f"[{colour}]{_SIGNS[each.mark]} {each.mark:<4}[/{colour}]"
+        mark = f"[{colour}]{SIGNS[each.mark]} {each.mark:<4}[/{colour}]"
         out(f"{mark}  {each.about:<9} {plain(each.what)}{advice}")
-    counts = {mark: sum(each.mark == mark for each in findings) for mark in ("fail", "warn", "ok")}
+    counts = {mark: sum(each.mark == mark for each in findings) for mark in ("fail", "warn", "ok", "info")}
     out(f"\n{counts['fail']} failed, {counts['warn']} to look at, {counts['ok']} fine")
     urgent = sorted((each for each in findings if each.next), key=lambda each: list(counts).index(each.mark))
     if urgent:
