@@ -41,8 +41,8 @@ async def refusal(approval: Approval, args: Json | None = None) -> str:
 
 async def test_nobody_to_ask_means_no(loops: Loops) -> None:
     assert await refusal(Approval(None, loops)) == (
-        "'probe' was refused: there is nobody to ask, and it needs asking:"
-        f" probe declares that it can destroy data. {NO}"
+        "'probe' was not run: probe declares that it can destroy data, and nobody could be asked."
+        " Do not try it again unasked."
     )
 
 
@@ -141,7 +141,7 @@ async def test_no_answer_in_time_means_no(loops: Loops) -> None:
         return go_on.wait(60)
 
     assert await refusal(Approval(hang, loops, timeout=0.05)) == (
-        f"'probe' was refused: nobody answered within 0.05 s. {NO}"
+        "'probe' was not run: nobody answered within 0.05 s. Do not try it again unasked."
     )
     go_on.set()
 

@@ -210,7 +210,7 @@ async def test_a_no_ends_the_call_before_it_runs(line: Line) -> None:
 
 async def test_nobody_to_ask_means_no_and_nothing_runs(line: Line) -> None:
     line.recording(effects=["destructive"])
-    assert "there is nobody to ask" in await line.error()
+    assert "nobody could be asked" in await line.error()
     assert line.events == []
 
 

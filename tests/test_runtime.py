@@ -166,7 +166,7 @@ class TestFunctionCalls:
         self, two: Runtime, ran: list[str]
     ) -> None:
         two.registry.add(recording("wipe", "alpha", ran, effects=["destructive"]))
-        assert "nobody to ask" in json.loads(two.handle_function_call("wipe", {}))["error"]
+        assert "nobody could be asked" in json.loads(two.handle_function_call("wipe", {}))["error"]
         assert ran == []
 
     def test_a_destructive_tool_runs_where_a_person_agrees(self, opened: Opened, ran: list[str]) -> None:

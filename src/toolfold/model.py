@@ -169,6 +169,16 @@ class AgentServices(Protocol):
         """Run one of them."""
 
 
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The gateway client that made a call."""
+
+    name: str = ""
+    """The name of its token; over stdio, the name that the client gives itself."""
+    asks_user: bool = False
+    """Whether the configuration relies on the client to ask its own user before each call."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallContext:
     """What a handler may know of the call it serves."""
@@ -184,6 +194,8 @@ class CallContext:
     """Set when nobody waits for the answer any more; a long synchronous handler should look at it."""
     client: str = ""
     """Whose call it is, where several share a runtime: what keeps a state is kept apart for each."""
+    caller: Caller = field(default_factory=Caller)
+    """The client as approval knows it."""
     surface: Any = field(default=None, repr=False, compare=False)
     """What the surface that took the call hands to the source that serves it, and nobody between reads."""
 
@@ -385,6 +397,8 @@ class ApprovalRequest:
     """The answers that are heard; any other is a no."""
     withdrawn: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
     """Set when nobody waits for the answer any more; who has not asked yet need not."""
+    session_covers: str = ""
+    """What `Answer.SESSION` would let pass, in words; empty where it is only the same call again."""
 
 
 class Approver(Protocol):

@@ -31,7 +31,7 @@ from toolfold.errors import ConfigError, UnknownToolset, did_you_mean, nearest, 
 from toolfold.files import Workspace
 from toolfold.hooks import PRE, Hooks
 from toolfold.loops import Loops
-from toolfold.model import AgentServices, Approver, Definition, Json, Source, Tool
+from toolfold.model import AgentServices, Approver, Caller, Definition, Json, Source, Tool
 from toolfold.provenance import Beacon, find_tool_call, has_tool_processes
 from toolfold.redaction import Redaction
 from toolfold.registry import Registry, Snapshot
@@ -181,11 +181,12 @@ class Runtime:
         approver: Approver | None = None,
         context_tokens: int | None = None,
         client: str = "",
+        caller: Caller | None = None,
     ) -> Session:
         """Open a session that may use these toolsets, of those the configuration allows.
 
         `context_tokens` is the context window of its model; None where nobody knows it. `client` names whose
-        session it is, where several share the runtime.
+        session it is, where several share the runtime, and `caller` is that client as approval knows it.
         """
         scope = self._scope.delegated(self.toolsets(), toolsets, disabled_toolsets)
         return Session(
@@ -195,6 +196,7 @@ class Runtime:
             approver=approver,
             context_tokens=context_tokens,
             client=client,
+            caller=caller,
         )
 
     def toolsets(self) -> Toolsets:

@@ -20,6 +20,7 @@ from toolfold.model import (
     AgentServices,
     Approver,
     CallContext,
+    Caller,
     Definition,
     Json,
     Tool,
@@ -83,6 +84,7 @@ class Session:
         approver: Approver | None = None,
         context_tokens: int | None = None,
         client: str = "",
+        caller: Caller | None = None,
     ) -> None:
         if context_tokens is not None and context_tokens <= 0:
             raise ValueError(f"a context window has at least one token, not {context_tokens}")
@@ -92,7 +94,7 @@ class Session:
         self.agent = agent
         self._grounds = grounds
         self._approver = approver
-        self._client = client
+        self._client, self._caller = client, caller or Caller()
         self._dispatch = _with_approver(grounds.dispatch, approver)
         self._turn: Turn | None = None
         self._placing = Placing(grounds.wording, most=grounds.config.tools.rag_append_max)
@@ -275,7 +277,13 @@ class Session:
 
     def _context(self) -> CallContext:
         folder = self._dispatch.results.folder(self.id)
-        return CallContext(session_id=self.id, agent=self.agent, readable=(folder,), client=self._client)
+        return CallContext(
+            session_id=self.id,
+            agent=self.agent,
+            readable=(folder,),
+            client=self._client,
+            caller=self._caller,
+        )
 
     def _selection(self, grant: Grant, turn: Turn, message: Message) -> Selection | None:
         """What fits the conversation; None where nothing is to be chosen."""

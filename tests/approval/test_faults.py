@@ -80,7 +80,7 @@ class TestNobodyToAsk:
         terminal = Terminal(opened)
         runtime.registry.add(terminal._tool())
         result = runtime.session().call_sync("terminal", {"command": command})
-        assert "nobody to ask" in (result.error or "")
+        assert "nobody could be asked" in (result.error or "")
         assert terminal.ran == []
 
     def test_is_no_matter_for_everyday_commands(self, opened: Opened) -> None:

@@ -294,5 +294,5 @@ def test_smart_without_a_model_asks_a_person(opened: Opened, caplog: pytest.LogC
     runtime.registry.register(
         name="wipe", toolset="t", schema={}, handler=lambda args: "x", effects=["destructive"]
     )
-    assert "nobody to ask" in (runtime.session().call_sync("wipe", {}).error or "")
+    assert "nobody could be asked" in (runtime.session().call_sync("wipe", {}).error or "")
     assert "no approval.smart_model" in caplog.text

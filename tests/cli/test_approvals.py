@@ -365,7 +365,7 @@ class TestRevoke:
     def test_what_is_not_there_is_said(self, toolfold: Toolfold) -> None:
         done = toolfold("approvals", "revoke", "rm z")
         assert done.code == 4
-        assert "the allow-list has no 'rm z'" in done.err
+        assert "nothing is allowed as 'rm z'" in done.err
         assert toolfold("approvals", "revoke").code == 2
 
 

@@ -210,7 +210,7 @@ def test_a_destructive_tool_is_refused_where_nobody_can_be_asked(
     (plugins_folder / "shop.py").write_text(PLUGIN)
     done = toolfold("call", "wipe")
     assert done.code == 1
-    assert "nobody to ask" in done.json["error"]
+    assert "nobody could be asked" in done.json["error"]
 
 
 def test_a_secret_of_the_environment_is_not_printed(

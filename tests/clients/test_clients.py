@@ -21,6 +21,9 @@ BRIDGE = {BRIDGE_CALL, BRIDGE_DESCRIBE, BRIDGE_SEARCH}
 pytestmark = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 
 
+RunClient = Callable[..., "Run"]
+
+
 @dataclass
 class Run:
     """One finished run of a client."""
@@ -49,14 +52,17 @@ def home(tmp_path: Path) -> Home:
 
 
 @pytest.fixture
-def run_client(home: Home, tmp_path: Path) -> Callable[[ClientProgram, Sequence[Step]], Run]:
-    """Run a script in a client that was connected with `toolfold connect`."""
+def run_client(home: Home, tmp_path: Path) -> RunClient:
+    """Run a script in a client that was connected with `toolfold connect`, after these commands."""
 
-    def run(program: ClientProgram, script: Sequence[Step]) -> Run:
+    def run(program: ClientProgram, script: Sequence[Step], *commands: Sequence[str]) -> Run:
         command = program.command(TASK)
         record = tmp_path / "record"
         with serve_model(TASK, script) as model:
             user = connect(program, home, model.url, record)
+            for each in commands:
+                done = user.run("toolfold", *each)
+                assert done.returncode == 0, done.stdout + done.stderr
             return Run(model, user.run(*command), record)
 
     return run
@@ -78,9 +84,7 @@ def connect(program: ClientProgram, home: Home, model_url: str, record: Path) ->
     return user
 
 
-def test_tools_are_listed_found_and_called(
-    program: ClientProgram, run_client: Callable[[ClientProgram, Sequence[Step]], Run]
-) -> None:
+def test_tools_are_listed_found_and_called(program: ClientProgram, run_client: RunClient) -> None:
     search = Call(BRIDGE_SEARCH, {"query": "echo a message"})
     call = Call(BRIDGE_CALL, {"name": "notes_echo", "arguments": {"text": "hello from the client"}})
     run = run_client(program, [search, call, Say("done")])
@@ -93,18 +97,28 @@ def test_tools_are_listed_found_and_called(
     assert all(any(name.endswith(each) for each in BRIDGE) for name in listed)
 
 
-def test_a_destructive_call_is_refused_where_nobody_can_be_asked(
-    program: ClientProgram, run_client: Callable[[ClientProgram, Sequence[Step]], Run]
+DELETE = Call(BRIDGE_CALL, {"name": "notes_delete_note", "arguments": {"text": "draft"}})
+
+
+def test_a_destructive_call_is_refused_with_the_command_that_allows_it(
+    program: ClientProgram, run_client: RunClient
 ) -> None:
-    call = Call(BRIDGE_CALL, {"name": "notes_delete_note", "arguments": {"text": "draft"}})
-    run = run_client(program, [call, Say("done")])
-    assert "delete_note" in run.results()[0]
+    run = run_client(program, [DELETE, Say("done")])
+    (refusal,) = run.results()
+    assert "notes_delete_note' was not run: " in refusal
+    assert "declares that it can destroy data" in refusal
+    assert "toolfold approvals allow notes_delete_note" in refusal
+    assert "person" not in refusal  # nobody saw a question
     assert run.calls() == []
 
 
-def test_calls_work_again_after_the_server_crashed(
-    program: ClientProgram, run_client: Callable[[ClientProgram, Sequence[Step]], Run]
-) -> None:
+def test_an_allowed_destructive_call_runs(program: ClientProgram, run_client: RunClient) -> None:
+    run = run_client(program, [DELETE, Say("done")], ("approvals", "allow", "notes_delete_note"))
+    assert "delete_note: draft" in run.results()[0]
+    assert run.calls() == ["delete_note draft"]
+
+
+def test_calls_work_again_after_the_server_crashed(program: ClientProgram, run_client: RunClient) -> None:
     crash = Call(BRIDGE_CALL, {"name": "notes_crash", "arguments": {}})
     echo = Call(BRIDGE_CALL, {"name": "notes_echo", "arguments": {"text": "again"}})
     run = run_client(program, [crash, echo, Say("done")])

@@ -23,7 +23,7 @@ SHOWS = {
         "ran: ['ls -la', 'rm -rf build', \"rm  -rf 'build'\"]",
     ),
     "fewer_tools.py": ("tokens before", "tallyhouse_"),
-    "hooks_and_approval.py": ("nobody to ask", "The diary is never deleted.", "deleted: ['draft']"),
+    "hooks_and_approval.py": ("nobody could be asked", "The diary is never deleted.", "deleted: ['draft']"),
     "parallel_calls.py": ('{"item":"kettle","euros":6}', "tea is in the basket"),
     "plugin_folder.py": ("loud loaded ('shout',) ('voice',)", "about to run shout", "HELLO!"),
     "quickstart.py": ('{"city":"Porto","days":3,"highs":[19,20,21],"unit":"celsius"}',),

@@ -18,6 +18,7 @@ from typing import TypeAlias
 from toolfold.approval.kinds import is_pattern
 from toolfold.config import set_value, unset_value, written_value
 from toolfold.config.atomic import locked
+from toolfold.config.fingerprints import fingerprint
 from toolfold.config.record import SettingsRecord
 from toolfold.errors import ConfigError
 
@@ -46,7 +47,14 @@ class AllowList:
         idle: Idle = lambda _: "",
         live: bool = True,
         record: SettingsRecord | None = None,
+        key: str = KEY,
+        follow_own_changes: bool = False,
     ) -> None:
+        """`key` is the setting that holds the entries.
+
+        With `follow_own_changes`, entries that Toolfold itself adds to the file for the user count at once.
+        """
+        self._key, self._follow_own_changes = key, follow_own_changes
         self._file, self._lock_folder, self._spell, self._idle = file, lock_folder, spell, idle
         self._record = record
         self._told: set[str] = set()
@@ -56,6 +64,7 @@ class AllowList:
         self._keys: dict[str, frozenset[str] | None] | None = None
         self._patterns: tuple[str, ...] | None = None
         self._seen = self._signature()
+        self._content = self._fingerprint()
 
     @property
     def writable(self) -> bool:
@@ -94,21 +103,21 @@ class AllowList:
     def add(self, *keys: str) -> None:
         """Allow these from now on, and write them to the file. Raises ConfigError."""
         if self._file is None or not keys or not all(keys):
-            raise ConfigError("this cannot be written to the allow-list", key=KEY)
+            raise ConfigError("this cannot be written to the allow-list", key=self._key)
         with self._lock:
             self._change(lambda written: list(dict.fromkeys((*written, *keys))))
             self._set(dict.fromkeys((*self._entries, *keys)))
-            self._seen = self._signature()
+            self._mark_read()
 
     def remove(self, entry: str) -> bool:
         """Take an entry back, also out of the file. False where it was not there. Raises ConfigError."""
         with self._lock:
             known = entry in self._entries
             if self._file is not None:
-                known |= entry in _written(self._file)
+                known |= entry in _written(self._file, self._key)
                 self._change(lambda written: [each for each in written if each != entry])
             self._set(each for each in self._entries if each != entry)
-            self._seen = self._signature()
+            self._mark_read()
             return known
 
     def _set(self, entries: Iterable[str]) -> None:
@@ -135,27 +144,42 @@ class AllowList:
             return
         # A folder of our own is the lock: writing the file takes its folder's.
         with locked(self._lock_folder or file.parent / ".allowlist"):
-            before = _written(file)
+            before = _written(file, self._key)
             after = change(before)
             if after and after != before:
-                set_value(file, KEY, after, record=self._record)
+                set_value(file, self._key, after, record=self._record)
             elif not after and before:
-                unset_value(file, KEY, record=self._record)
+                unset_value(file, self._key, record=self._record)
 
     def _look_again(self) -> None:
-        """Drop what is no longer in the file."""
+        """Drop what is no longer in the file, and take up what Toolfold has added to it for the user."""
         signature = self._signature()
         if not self._live or self._file is None or signature == self._seen:
             return
         try:
-            written = frozenset(_written(self._file))
+            written = tuple(dict.fromkeys(_written(self._file, self._key)))
+            is_own_change = self._is_own_change()
         except ConfigError as error:
-            log.warning("the allow-list cannot be read any more and allows nothing: %s", error)
-            written = frozenset()
-        kept = tuple(each for each in self._entries if each in written)
+            log.warning("%s cannot be read any more and allows nothing: %s", self._key, error)
+            written, is_own_change = (), False
+        kept = written if is_own_change else tuple(each for each in self._entries if each in written)
         if kept != self._entries:
             self._set(kept)
         self._seen = signature
+        if is_own_change:
+            self._content = self._fingerprint()
+
+    def _is_own_change(self) -> bool:
+        """Whether only Toolfold itself, for the user, has changed the file since its entries were read."""
+        if not self._follow_own_changes or self._file is None or self._record is None:
+            return False
+        return self._record.leads(self._file, self._content, self._fingerprint())
+
+    def _mark_read(self) -> None:
+        self._seen, self._content = self._signature(), self._fingerprint()
+
+    def _fingerprint(self) -> str:
+        return fingerprint(self._file) if self._file is not None and self._follow_own_changes else ""
 
     def _signature(self) -> tuple[int, int, int] | None:
         if self._file is None:
@@ -167,7 +191,7 @@ class AllowList:
         return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _written(file: Path) -> list[str]:
-    """What the file itself says."""
-    found = written_value(file, KEY)
+def _written(file: Path, key: str) -> list[str]:
+    """Return the entries that the file itself holds."""
+    found = written_value(file, key)
     return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []

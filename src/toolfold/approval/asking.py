@@ -22,20 +22,25 @@ from toolfold.model import Answer, ApprovalRequest, Approver
 
 log = logging.getLogger(__name__)
 
-__all__ = ["Questions", "ask"]
+__all__ = ["QuestionUnanswered", "Questions", "ask"]
 
 _SLACK_SECONDS = 5.0
+
+
+class QuestionUnanswered(Exception):
+    """Raised by an approver that got no person's answer. The message completes "it needs approval, and …"."""
 
 
 async def ask(approver: Approver | None, request: ApprovalRequest, loops: Loops, seconds: float) -> Decision:
     """Return what the approver answers, as a decision."""
     if approver is None:
-        why = f"there is nobody to ask, and it needs asking: {request.reason}"
-        return Decision(False, Station.NOBODY, why)
+        return Decision(False, Station.NOBODY, f"{request.reason}, and nobody could be asked")
     try:
         said = await loops.within(seconds, approver, request, most=MOST_ASKED)
     except OutOfTime:
         return Decision(False, Station.TIME, f"nobody answered within {seconds:g} s")
+    except QuestionUnanswered as error:
+        return Decision(False, Station.UNANSWERED, f"{request.reason}, and {error}")
     except Exception:
         log.exception("asking about %r failed; the call is refused", request.tool.name)
         return Decision(False, Station.FAILED, "the question could not be asked")

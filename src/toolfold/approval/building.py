@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolfold.approval.allowed_tools import build_allowed_tools, is_own_server
 from toolfold.approval.allowlist import KEY, AllowList
 from toolfold.approval.audit import AuditLog
 from toolfold.approval.chain import Chain, may_be_listed
@@ -68,6 +69,7 @@ def build_approval(
         isolated=settings.isolated,
         clears=Severity[settings.smart_clears.upper()],
         kinds=Kinds.shipped(),
+        allowed_tools=build_allowed_tools(config),
     )
     return Approval(
         approver,
@@ -147,6 +149,7 @@ def _subjects(
         judge_input=judge.judge_input,
         places=places,
         trusted_servers=trusted,
+        own_servers=[name for name in config.mcp.servers if is_own_server(config, name)],
         elsewhere=elsewhere,
     )
 

@@ -1,6 +1,6 @@
 """The order in which it is decided whether a call may run.
 
-    hard floor → deny rules → session grants → allow-list → isolated place → mode → a person
+    hard floor → deny rules → session grants → allow-list → allowed tools → isolated place → mode → a person
 
 An earlier station's no cannot be undone by a later one, and no station is skipped: `Chain.settle` is read
 from top to bottom. It asks nobody itself; None is its word for "somebody must be asked".
@@ -13,18 +13,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from toolfold.approval.allowed_tools import AllowedTools
 from toolfold.approval.allowlist import AllowList
 from toolfold.approval.denials import Denials
 from toolfold.approval.grants import Grants
-from toolfold.approval.kinds import DESTRUCTIVE, Kinds
-from toolfold.approval.subject import SELF, Subject
+from toolfold.approval.kinds import DESTRUCTIVE, DESTRUCTIVE_SERVER, Kinds
+from toolfold.approval.subject import SELF, Subject, declared_rule
 from toolfold.approval.verdict import Severity
-from toolfold.model import Answer
+from toolfold.model import Answer, Caller
 
 __all__ = ["Chain", "Decision", "Mode", "Station", "may_be_listed"]
 
 Mode = Literal["manual", "smart", "off"]
 
+_NOBODY = Caller()
 # What may hide anything is looked at each time.
 _HIDING = frozenset({"unreadable", "spoof"})
 # So is what undoes the protection itself, and that in every mode. These rules are about start-up files.
@@ -39,12 +41,15 @@ class Station(StrEnum):
     DENY = "deny rule"
     SESSION = "session grant"
     ALLOWLIST = "allow-list"
+    ALLOWED_TOOL = "allowed tool"
+    CLIENT = "client asks its user"
     ISOLATED = "isolated place"
     MODE = "mode off"
     SMART = "smart approval"
     PERSON = "person"
     NOBODY = "nobody to ask"
     TOOL_CALL = "nobody to ask (started by a tool call)"
+    UNANSWERED = "client without an answer"
     TIME = "time limit"
     FAILED = "failed question"
 
@@ -72,16 +77,18 @@ class Chain:
         isolated: Collection[str] = (),
         clears: Severity = Severity.LOW,
         kinds: Kinds | None = None,
+        allowed_tools: AllowedTools | None = None,
     ) -> None:
         """`isolated` are the categories that nobody is asked about where a place keeps it in."""
         self.mode = mode
         self.denials = denials or Denials()
         self.grants = grants or Grants()
         self.allowlist = allowlist or AllowList()
-        self.kinds = kinds or Kinds()
+        self.allowed_tools = allowed_tools or AllowedTools()
+        self._kinds = kinds or Kinds()
         self._isolated, self._clears = frozenset(isolated), clears
 
-    def settle(self, subject: Subject, session_id: str) -> Decision | None:
+    def settle(self, subject: Subject, session_id: str, caller: Caller = _NOBODY) -> Decision | None:
         """The decision, or None where somebody must be asked."""
         verdict = subject.verdict
         if verdict.blocked:
@@ -90,14 +97,16 @@ class Chain:
             return Decision(False, Station.DENY, f"the configuration forbids it ({entry})")
         if not subject.questionable:
             return Decision(True, Station.NOTHING, "")
-        if self.grants.covers(session_id, subject.key):
+        if self.grants.covers(session_id, subject.grant_key):
             return Decision(True, Station.SESSION, "the same was agreed to in this session")
-        if _is_of_a_kind(subject) and self.grants.covers_kind(session_id, self._kinds(subject)):
+        if _is_of_a_kind(subject) and self.grants.covers_kind(session_id, self.kinds_of(subject)):
             return Decision(True, Station.SESSION, "this kind was agreed to in this session")
         if self.allowlist.covers(subject.listed, subject.rules):
             return Decision(True, Station.ALLOWLIST, "the allow-list has it")
-        if _may_be_listed_as_kinds(subject) and self.kinds.covered(subject.rules, self.allowlist.patterns):
+        if _may_be_listed_as_kinds(subject) and self._kinds.covered(subject.rules, self.allowlist.patterns):
             return Decision(True, Station.ALLOWLIST, "the allow-list has this kind")
+        if decision := self._declared_effect(subject, caller):
+            return decision
         if self._stays_inside(subject):
             place = verdict.findings[0].kept_in
             return Decision(True, Station.ISOLATED, f"it stays in {place}, and approval.isolated allows that")
@@ -105,8 +114,22 @@ class Chain:
             return Decision(True, Station.MODE, "approval is switched off")
         return None
 
-    def _kinds(self, subject: Subject) -> tuple[str, ...]:
-        return self.kinds.of(subject.rules)
+    def _declared_effect(self, subject: Subject, caller: Caller) -> Decision | None:
+        """Decide about a call in which nothing was found but what its tool declares of itself."""
+        if not subject.is_only_declared:
+            return None
+        if entry := self.allowed_tools.find(subject, caller.name):
+            return Decision(True, Station.ALLOWED_TOOL, f"the user allows it ({entry})")
+        if caller.asks_user:
+            return Decision(True, Station.CLIENT, "gateway.trust_client_approval leaves it to the client")
+        return None
+
+    def kinds_of(self, subject: Subject) -> tuple[str, ...]:
+        """The kinds of what was found; the declared effect of a server's tool is one kind for that server."""
+        rules = list(subject.rules)
+        if subject.own_server and (declared := declared_rule(subject.tool)) in rules:
+            rules[rules.index(declared)] = f"{DESTRUCTIVE_SERVER}{subject.own_server}"
+        return self._kinds.of(rules)
 
     def _stays_inside(self, subject: Subject) -> bool:
         """Whether a place keeps in all that was found, and the configuration allows that."""
@@ -122,7 +145,7 @@ class Chain:
     def answers(self, subject: Subject) -> tuple[Answer, ...]:
         """What a person may say to this. What may hide something or guards the runtime is never settled."""
         offered = [Answer.ONCE]
-        if subject.key and not subject.verdict.unread:
+        if subject.grant_key and not subject.verdict.unread:
             offered.append(Answer.SESSION)
         if _is_of_a_kind(subject):
             offered.append(Answer.KIND)
@@ -138,13 +161,13 @@ class Chain:
         "Always" is no grant of the session besides: who takes it back is asked again at once.
         """
         if answer is Answer.SESSION:
-            self.grants.allow(session_id, subject.key)
+            self.grants.allow(session_id, subject.grant_key)
         elif answer is Answer.KIND:
-            self.grants.allow_kind(session_id, self._kinds(subject))
+            self.grants.allow_kind(session_id, self.kinds_of(subject))
         elif answer is Answer.ALWAYS:
             self.allowlist.add(subject.listed)
         elif answer is Answer.ALWAYS_KIND:
-            self.allowlist.add(*self.kinds.entries(subject.rules))
+            self.allowlist.add(*self._kinds.entries(subject.rules))
 
 
 def _is_of_a_kind(subject: Subject) -> bool:

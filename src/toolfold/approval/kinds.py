@@ -18,6 +18,8 @@ KIND: Final = "kind:"
 PATTERNS: Final = (RULE, KIND)
 DESTRUCTIVE: Final = "destructive:"
 """What the rule name of a tool that declares itself destructive begins with; the tool's name follows."""
+DESTRUCTIVE_SERVER: Final = "destructive-server:"
+"""What the kind of all declared destructive tools of a server begins with; the server's name follows."""
 
 
 class Kinds:
@@ -70,4 +72,6 @@ def in_words(kind: str) -> str:
     """A kind as a person reads it: "recursive delete"."""
     if kind.startswith(DESTRUCTIVE):
         return f"call of {kind.removeprefix(DESTRUCTIVE)}"
+    if kind.startswith(DESTRUCTIVE_SERVER):
+        return f"call of {kind.removeprefix(DESTRUCTIVE_SERVER)} that can destroy data"
     return kind.replace("-", " ")

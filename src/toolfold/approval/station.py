@@ -24,7 +24,7 @@ from toolfold.approval.smart import SmartApproval
 from toolfold.approval.subject import Subject, Subjects
 from toolfold.errors import ConfigError, Refused
 from toolfold.loops import Loops
-from toolfold.model import Answer, ApprovalRequest, Approver, CallContext, Json, Tool
+from toolfold.model import MCP_SOURCE, Answer, ApprovalRequest, Approver, CallContext, Json, Tool
 from toolfold.provenance import find_tool_call
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,9 @@ __all__ = ["Approval", "Preview"]
 
 # Judging costs about a microsecond a character: a long command must not hold up the loop.
 LONG_COMMAND = 4_096
+# What an application registers itself is not there when its user runs `toolfold approvals allow`.
+_KNOWN_TO_COMMAND_LINE = frozenset({"plugin", MCP_SOURCE})
+_NOT_ANSWERED = frozenset({Station.NOBODY, Station.UNANSWERED, Station.TIME})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +106,15 @@ class Approval:
         """Return where the call may run; raise Refused where it may not."""
         task = (context.session_id, context.task_id or "", tool.name, str(args.get("task") or ""))
         subject = await self._read(tool, args, self._memory.recall(task))
-        decision = self._chain.settle(subject, context.session_id)
+        decision = self._chain.settle(subject, context.session_id, context.caller)
         if decision is None:
-            decision = await self._asked(subject, context.session_id)
+            decision = await self._asked(subject, context)
         if decision.station is Station.ISOLATED:
             log.info("%s runs unasked (%s): %s", tool.name, ", ".join(subject.rules), decision.why)
         if decision.station is not Station.NOTHING:
             decision = self._recorded(decision, subject, context)
         if not decision.allowed:
-            raise Refused(
-                f"{tool.name!r} was refused: {decision.why}. It was not invoked; do not try it again unasked."
-            )
+            raise Refused(_explain_refusal(subject, decision))
         self._memory.keep(task, subject.verdict.leaves)
 
     async def _read(self, tool: Tool, args: Json, kept: Mapping[str, Word]) -> Subject:
@@ -121,29 +122,30 @@ class Approval:
             return self._subjects.read(tool, args, kept)
         return await self._loops.in_thread(lambda: self._subjects.read(tool, args, kept))
 
-    async def _asked(self, subject: Subject, session_id: str) -> Decision:
+    async def _asked(self, subject: Subject, context: CallContext) -> Decision:
         if started_by := find_tool_call():  # whoever answers here, person or model, is the tool call itself
             why = f"nobody is asked where a tool call has started the runtime ({started_by})"
             return Decision(False, Station.TOOL_CALL, f"{subject.verdict.reason}, and {why}")
         smart = self._smart
         if smart is not None and self._chain.may_be_cleared(subject) and await smart.clears(subject):
             return Decision(True, Station.SMART, f"{smart.name} cleared it")
-        ask_now = functools.partial(self._ask_person, subject, session_id)
+        ask_now = functools.partial(self._ask_person, subject, context)
         if not subject.key:
             return await ask_now()
-        return await self._questions.once((session_id, subject.key), ask_now, seconds=self._timeout)
+        same_question = (context.session_id, subject.key)
+        return await self._questions.once(same_question, ask_now, seconds=self._timeout)
 
-    async def _ask_person(self, subject: Subject, session_id: str) -> Decision:
-        if settled := self._chain.settle(
-            subject, session_id
-        ):  # another call's answer may have come meanwhile
+    async def _ask_person(self, subject: Subject, context: CallContext) -> Decision:
+        session_id = context.session_id
+        settle = functools.partial(self._chain.settle, subject, session_id, context.caller)
+        if settled := settle():  # another call's answer may have come meanwhile
             return settled
-        kinds = tuple(map(in_words, self._chain.kinds.of(subject.rules)))
+        kinds = tuple(map(in_words, self._chain.kinds_of(subject)))
         request = _request(subject, session_id, self._chain.answers(subject), kinds)
         decision = await self._questions.unless_settled(
             session_id,
             ask(self._approver, request, self._loops, self._timeout),
-            lambda: self._chain.settle(subject, session_id),
+            settle,
         )
         if decision.allowed and decision.answer is not None:
             decision = self._remembered(decision, subject, session_id, decision.answer)
@@ -186,6 +188,17 @@ def _size(value: object, left: int = LONG_COMMAND + 1) -> int:
     return total
 
 
+def _explain_refusal(subject: Subject, decision: Decision) -> str:
+    """What the model is told; a person is said to have declined only where one did."""
+    name = subject.tool.name
+    if decision.station not in _NOT_ANSWERED:
+        return f"{name!r} was refused: {decision.why}. It was not invoked; do not try it again unasked."
+    hint = ""
+    if subject.is_only_declared and subject.tool.source.kind in _KNOWN_TO_COMMAND_LINE:
+        hint = f" Only the user can allow it, in a terminal: toolfold approvals allow {name}."
+    return f"{name!r} was not run: {decision.why}.{hint} Do not try it again unasked."
+
+
 def _request(
     subject: Subject, session_id: str, answers: tuple[Answer, ...], kinds: tuple[str, ...]
 ) -> ApprovalRequest:
@@ -206,6 +219,11 @@ def _request(
         rules=subject.rules,
         kinds=kinds,
         covers=subject.listed or verdict.shape or subject.key,
+        session_covers=(
+            f"any call of {subject.tool.name}, with other arguments too"
+            if subject.grant_key != subject.key
+            else ""
+        ),
         answers=answers,
     )
 

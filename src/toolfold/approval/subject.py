@@ -23,7 +23,7 @@ from toolfold.approval.places import Place, Places, Where
 from toolfold.approval.shell.words import LONGEST, NOTHING_KEPT, Word
 from toolfold.approval.verdict import Finding, Severity, Verdict
 from toolfold.errors import shown
-from toolfold.model import MCP_PREFIX, Effect, FrozenDict, Json, Meaning, Source, Tool
+from toolfold.model import MCP_PREFIX, MCP_SOURCE, Effect, FrozenDict, Json, Meaning, Source, Tool
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +73,23 @@ class Subject:
     """The call, spelled one way; empty where no grant can cover it."""
     listed: str = ""
     """How it would stand in the allow-list; empty where it cannot."""
+    own_server: str = ""
+    """The MCP server that the tool comes from, if the user added that server."""
+
+    @property
+    def is_only_declared(self) -> bool:
+        """Whether nothing was found but that the tool declares that it can destroy data."""
+        return self.rules == (declared_rule(self.tool),) and not self.verdict.unread
+
+    @property
+    def grant_key(self) -> str:
+        """What a grant for the session covers; empty where there can be none.
+
+        Of a tool of a server that the user added, every call whose only finding is the declared effect.
+        """
+        if self.own_server and self.is_only_declared:
+            return f"{DESTRUCTIVE}{self.own_server} {self.tool.name}"
+        return self.key
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -93,9 +110,14 @@ class Subjects:
         judge_input: Callable[[ProcessInput], Verdict] | None = None,
         places: Places | None = None,
         trusted_servers: Collection[str] = (),
+        own_servers: Collection[str] = (),
         elsewhere: Mapping[tuple[Source, str], Subjects] | None = None,
     ) -> None:
-        """`elsewhere` reads the calls of tools whose commands run on another ground, by source and name."""
+        """`own_servers` are the MCP servers that the user added.
+
+        `elsewhere` reads the calls of tools whose commands run on another ground, by source and name.
+        """
+        self._own_servers = frozenset(own_servers)
         self._judge, self._judge_input, self._places = judge, judge_input, places or Places()
         self._trusted = frozenset(trusted_servers)
         self._elsewhere = elsewhere or {}
@@ -167,7 +189,7 @@ class Subjects:
         verdict = _joined(verdicts)
         found = (*verdict.findings, *self._about_writes(tool, args, meanings), *self._declared(tool))
         verdict = replace(verdict, findings=tuple(dict.fromkeys(found)))
-        subject = Subject(tool, args, verdict, "\n".join(commands))
+        subject = Subject(tool, args, verdict, "\n".join(commands), own_server=self._own_server(tool))
         if not subject.questionable or written is not None:
             # Nobody will be asked; or it is input, and the same text may mean something else the next time.
             return subject
@@ -229,10 +251,13 @@ class Subjects:
         from_server = tool.source.kind == "mcp" or tool.toolset.startswith(MCP_PREFIX)
         return from_server and tool.server not in self._trusted
 
+    def _own_server(self, tool: Tool) -> str:
+        return tool.server if tool.source.kind == MCP_SOURCE and tool.server in self._own_servers else ""
+
     def _declared(self, tool: Tool) -> Iterator[Finding]:
         if Effect.DESTRUCTIVE in tool.effects:
             reason = f"{tool.name} declares that it can destroy data"
-            yield Finding(f"{DESTRUCTIVE}{tool.name}", "data-loss", Severity.MEDIUM, reason)
+            yield Finding(declared_rule(tool), "data-loss", Severity.MEDIUM, reason)
 
     def _about_writes(self, tool: Tool, args: Json, meanings: Mapping[str, Meaning]) -> Iterator[Finding]:
         named = _named(meanings, Meaning.PATH)
@@ -249,6 +274,11 @@ class Subjects:
 
     def _may_change(self, tool: Tool) -> bool:
         return not _CHANGES.isdisjoint(tool.effects) or self._is_strange(tool)
+
+
+def declared_rule(tool: Tool) -> str:
+    """Return the rule name of the finding that a tool declares itself destructive."""
+    return f"{DESTRUCTIVE}{tool.name}"
 
 
 _ANY_SHELL = Tool(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,11 +27,14 @@ def command() -> None:
 @json_option
 @click.pass_obj
 def list_all(invocation: Invocation, as_json_: bool) -> None:
-    """List the allow-list, the deny rules and the mode."""
+    """List the allow-list, the allowed tools, the deny rules and the mode."""
     config = invocation.config()
     allowed, denied, mode = config.command_allowlist, config.approval.deny, config.approval.mode
+    tools = config.approval.allowed_tools
     if as_json_:
-        as_json({"mode": mode, "allowed": list(allowed), "denied": list(denied)})
+        as_json(
+            {"mode": mode, "allowed": list(allowed), "allowed_tools": list(tools), "denied": list(denied)}
+        )
         return
     out(f"mode: {mode}")
     if allowed:
@@ -39,6 +43,10 @@ def list_all(invocation: Invocation, as_json_: bool) -> None:
         _warn_of_idle(config)
     else:
         out('the allow-list is empty: an "always" at the prompt adds to it.')
+    if tools:
+        numbered = enumerate(tools, len(allowed) + 1)
+        rows = ((str(number), visible(entry), describe_allowed(entry)) for number, entry in numbered)
+        table("allowed tools", ("#", "entry", "what it allows"), rows)
     if denied:
         table("deny rules", ("never run",), ((visible(entry),) for entry in denied))
 
@@ -48,22 +56,47 @@ def list_all(invocation: Invocation, as_json_: bool) -> None:
 @click.option("--all", "all_", is_flag=True, help="Take everything back.")
 @click.pass_obj
 def revoke(invocation: Invocation, entries: tuple[str, ...], all_: bool) -> None:
-    """Take entries back from the allow-list: by number, as `list` shows them, or by their text.
+    """Take back entries of the allow-list and allowed tools: by number, as `list` shows them, or by text.
 
     Runtimes that are open now notice at the next call.
     """
+    from toolfold.approval.allowed_tools import build_allowed_tools
     from toolfold.approval.building import build_allowlist
 
-    allowlist = build_allowlist(invocation.config())
-    known = allowlist.entries
+    config = invocation.config()
+    allowlist, tools = build_allowlist(config), build_allowed_tools(config)
+    known = (*allowlist.entries, *tools.entries)
     if not entries and not all_:
         raise click.UsageError("name the entries to take back, or use --all")
     chosen = known if all_ else tuple(_entry(text, known) for text in entries)
-    for entry in chosen:
-        allowlist.remove(entry)
+    for entry in dict.fromkeys(chosen):
+        (tools if entry in tools.entries else allowlist).remove(entry)
         out(f"taken back: {plain(visible(entry))}")
     if not chosen:
         out("there was nothing to take back.")
+
+
+@command.command("allow")
+@click.argument("targets", nargs=-1, required=True, metavar="TOOL|SERVER[:KIND]...")
+@click.option("--project", "in_project", is_flag=True, help="Only in the current project.")
+@click.option("--client", default="", metavar="NAME", help="Only for this client of the gateway.")
+@click.pass_obj
+def allow(invocation: Invocation, targets: tuple[str, ...], in_project: bool, client: str) -> None:
+    """Let tools that declare that they can destroy data run without a question.
+
+    Names a tool or a whole MCP server. KIND is the declared effect; the only one is `destructive`. Everything
+    else about a call is judged as before: dangerous commands, protected files, deny rules, changed tools. It
+    is written to your own settings, and runtimes that are open now notice at the next call.
+    """
+    from toolfold.approval.allowed_tools import build_allowed_tools
+    from toolfold.cli.allowing import find_targets
+
+    config = invocation.config()
+    found = find_targets(invocation, targets, client=client, in_project=in_project)
+    build_allowed_tools(config).add(*found)
+    for each in found:
+        out(f"allowed: {plain(visible(describe_allowed(str(each))))}")
+    out(f"take it back with: toolfold approvals revoke {plain(shlex.join(map(str, found)))}")
 
 
 @command.command("test")
@@ -129,6 +162,17 @@ def show_log(invocation: Invocation, last: int, session: str | None, refused: bo
     out(f"the whole log: {plain(str(audit.file))}")
 
 
+def describe_allowed(entry: str) -> str:
+    """What an entry of `approval.allowed_tools` allows, in words."""
+    from toolfold.config.allowed_tools import AllowedTool
+
+    allowed = AllowedTool.parse(entry)
+    whose = f"the tool {allowed.name}" if allowed.target == "tool" else f"every tool of {allowed.name}"
+    client = f", for the client {allowed.client}" if allowed.client else ""
+    project = f", in {allowed.project}" if allowed.project else ""
+    return visible(f"{whose} may destroy data without a question{client}{project}")
+
+
 def _coverage(entry: str) -> str:
     """What an entry of the allow-list covers, in words."""
     from toolfold.approval.kinds import KIND, RULE, Kinds, in_words
@@ -157,7 +201,7 @@ def _entry(text: str, known: tuple[str, ...]) -> str:
         return text
     if text.isdecimal() and 0 < int(text) <= len(known):
         return known[int(text) - 1]
-    raise NotFound(f"the allow-list has no {text!r}. `toolfold approvals list` shows what it has.")
+    raise NotFound(f"nothing is allowed as {text!r}. `toolfold approvals list` shows what is.")
 
 
 def _as_json(preview: Preview) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from toolfold.cli.allowing import allow_destructive_option, offer_to_allow
 from toolfold.cli.app import FAILED, Invocation
 from toolfold.cli.server_names import derive_name, is_launcher, is_url, starts_anything
 from toolfold.cli.servers import (
@@ -22,6 +23,7 @@ from toolfold.cli.servers import (
     project_option,
     settings_file,
     show_tools,
+    tools_that_destroy,
     yes_option,
 )
 from toolfold.cli.show import note, out, plain, warn
@@ -105,6 +107,7 @@ def _word_place(args: Sequence[str], with_values: set[str], number: int) -> int 
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Leave these of its tools out.")
 @click.option("--trust", type=click.Choice(["pin", "warn", "off"]), help="What becomes of changed tools.")
 @click.option("--test/--no-test", default=True, help="Start it afterwards and show its tools.")
+@allow_destructive_option
 @project_option
 @yes_option
 @click.pass_obj
@@ -114,6 +117,7 @@ def add(
     name: str,
     target: tuple[str, ...],
     test: bool,
+    allow_destructive: bool,
     in_project: bool,
     yes: bool,
     **how: Any,
@@ -151,7 +155,9 @@ def add(
         set_value(file, key_of(name), settings, record=record)
     out(f"added to {plain(str(file))}")
     if test:
-        return _tried(invocation, name)
+        return _tried(invocation, name, allow_destructive=allow_destructive, ask=not yes)
+    if allow_destructive:
+        offer_to_allow(invocation, [name], allow=True)
     out(f"next: toolfold mcp test {plain(name)}")
     return 0
 
@@ -226,7 +232,7 @@ def _require_other(invocation: Invocation, settings: dict[str, Any]) -> None:
         )
 
 
-def _tried(invocation: Invocation, name: str) -> int:
+def _tried(invocation: Invocation, name: str, *, allow_destructive: bool, ask: bool) -> int:
     config = invocation.config()
     if name not in config.mcp.servers:  # the project it stands in is not trusted
         return 0
@@ -235,6 +241,8 @@ def _tried(invocation: Invocation, name: str) -> int:
         warn(f"{probe.problem}\nIt stays in the file. Mend it there and try again: toolfold mcp test {name}")
         return FAILED
     show_tools(probe)
+    if destructive := tools_that_destroy(probe):
+        offer_to_allow(invocation, [name], allow=allow_destructive, ask=ask, tools=destructive)
     if not probe.held:  # else it was told to look at those
         out('next: `toolfold search "…"` finds its tools, `toolfold connect` gives them to other programs.')
     return 0

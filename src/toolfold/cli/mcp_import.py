@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.approval.visible import visible
+from toolfold.cli.allowing import allow_destructive_option, offer_to_allow
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.connect import home_of
 from toolfold.cli.server_names import derive_name
@@ -58,6 +59,7 @@ class _Plan:
 )
 @click.option("--name", help="The name of a single entry that has none, with --file.")
 @click.option("--no-secrets", is_flag=True, help="Write ${NAME} where a secret is written out.")
+@allow_destructive_option
 @project_option
 @yes_option
 @json_option
@@ -69,6 +71,7 @@ def import_servers(
     file: Path | None,
     name: str | None,
     no_secrets: bool,
+    allow_destructive: bool,
     in_project: bool,
     yes: bool,
     as_json_: bool,
@@ -101,6 +104,8 @@ def import_servers(
         with changing(invocation, target):
             for each in chosen:
                 _write(each, target, config, in_project)
+        imported = [each.candidate.name for each in chosen]
+        offer_to_allow(invocation, imported, allow=allow_destructive, ask=not yes, quiet=as_json_)
     if as_json_:
         as_json(_as_json(answers, plans, chosen))
     else:

@@ -25,7 +25,7 @@ _LOOK_SECONDS = 0.05
 _MOST_REASONS = 8
 _MEANS = {
     Answer.ONCE: "run it this once",
-    Answer.SESSION: "run it, and the same again in this session",
+    Answer.SESSION: "run it, and {session_covers} in this session",
     Answer.KIND: "run it, and every other {kinds} in this session",
     Answer.ALWAYS: "run it, and never ask about {covers} again",
     Answer.ALWAYS_KIND: "run it, and never ask about any {kinds} again, in any session",
@@ -139,7 +139,9 @@ def _meaning(answer: Answer, request: ApprovalRequest) -> str:
     named = (" ".join(visible(brief(each, 80)).split()) for each in request.kinds)
     kinds = " or ".join(named) or "finding of the same rules"
     covers = " ".join(visible(brief(request.covers, 200)).split())
-    return f"{answer.value}: {_MEANS[answer].format(kinds=kinds, covers=covers)}"
+    session_covers = visible(request.session_covers) or "the same again"
+    means = _MEANS[answer].format(kinds=kinds, covers=covers, session_covers=session_covers)
+    return f"{answer.value}: {means}"
 
 
 def _arguments(request: ApprovalRequest) -> str:

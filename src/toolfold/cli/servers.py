@@ -285,6 +285,15 @@ def show_tools(probe: Probe) -> None:
         out(f"held tools are not used until you have looked at them: toolfold mcp review {plain(probe.name)}")
 
 
+def tools_that_destroy(probe: Probe) -> list[str]:
+    """The tools of a server that declare that they can destroy data."""
+    from toolfold.approval.annotations import effects_of_annotations
+    from toolfold.model import Effect
+
+    offers = probe.listing.offers if probe.listing else ()
+    return [each.name for each in offers if Effect.DESTRUCTIVE in effects_of_annotations(each.annotations)]
+
+
 def show_problems(server: str, problems: Sequence[str], *, most: int = MAX_PROBLEMS_SHOWN) -> None:
     """Warn of what is wrong with a server's list of tools; what is usable of it is used."""
     for problem in problems[:most]:

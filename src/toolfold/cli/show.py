@@ -30,14 +30,14 @@ def out(text: str = "") -> None:
     """A line for people, on standard output."""
     from rich.console import Console
 
-    Console(soft_wrap=True, highlight=False).print(text)
+    Console(soft_wrap=True, highlight=False, emoji=False).print(text)
 
 
 def note(text: str) -> None:
     """A line beside the answer, on standard error."""
     from rich.console import Console
 
-    Console(stderr=True, soft_wrap=True, highlight=False).print(text)
+    Console(stderr=True, soft_wrap=True, highlight=False, emoji=False).print(text)
 
 
 def warn(text: str) -> None:
@@ -49,7 +49,7 @@ def working(what: str) -> AbstractContextManager[Any]:
     """Shows, on standard error, that something takes a while; nothing where nobody looks."""
     from rich.console import Console
 
-    return Console(stderr=True).status(what)
+    return Console(stderr=True, emoji=False).status(what)
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def progress(what: str, *, shown: bool = True) -> Iterator[Callable[[int, int], 
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, emoji=False)
     if not (shown and console.is_terminal):
         yield lambda _done, _total: None
         return
@@ -129,7 +129,7 @@ def table(
         )
     for row in rows:
         drawn.add_row(*(plain(cell) for cell in row))
-    Console(highlight=False).print(drawn)
+    Console(highlight=False, emoji=False).print(drawn)
 
 
 def is_narrow() -> bool:

@@ -20,6 +20,12 @@ class Gateway(Section):
         description="Whether programs of this machine may come without a token although there are tokens.",
         json_schema_extra=THE_USERS_ALONE,
     )
+    trust_client_approval: bool = Field(
+        default=False,
+        description="Whether tools that declare themselves destructive run without a question, because every"
+        " client asks its own user before each call. Counts over stdio and on loopback only.",
+        json_schema_extra=THE_USERS_ALONE,
+    )
     host: Text = Field(
         default="127.0.0.1",
         description="The address `toolfold serve` listens on; beyond this machine clients need tokens.",

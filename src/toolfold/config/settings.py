@@ -28,6 +28,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from toolfold.config.allowed_tools import AllowedToolEntry
 from toolfold.config.gateway import Gateway
 from toolfold.config.kinds import (
     THE_USERS_ALONE,
@@ -392,6 +393,12 @@ class Approval(Section):
     trusted_servers: tuple[Text, ...] = Field(
         default=(),
         description="MCP servers that are believed when they call a tool of theirs harmless.",
+        json_schema_extra=THE_USERS_ALONE,
+    )
+    allowed_tools: tuple[AllowedToolEntry, ...] = Field(
+        default=(),
+        description="Tools that may destroy data without a question, as `toolfold approvals allow` writes"
+        " them: `tool:NAME` or `server:NAME`, with `client=NAME` or `project=/DIRECTORY` behind it.",
         json_schema_extra=THE_USERS_ALONE,
     )
     smart_model: Text = Field(

@@ -3,19 +3,19 @@
 Older clients are asked in the middle of a call (elicitation). Newer ones are told that input is required,
 answer, and make the same call again; meanwhile the call waits here. Accepting the form allows the call once
 unless another answer was chosen in it; declining it, closing it, no answer in time and an answer that was not
-offered refuse the call.
+offered refuse the call. Clients without a screen decline or close the form by themselves, and do not say so.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import secrets
 import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from toolfold.approval.asking import QuestionUnanswered
 from toolfold.approval.visible import brief, visible
 from toolfold.model import Answer, ApprovalRequest, Json
 
@@ -58,8 +58,15 @@ def question(request: ApprovalRequest) -> tuple[str, Json]:
 
 
 def heard(action: str, content: Any, request: ApprovalRequest) -> Answer:
-    """Return the user's answer. Accepting without a choice allows the call once."""
-    if action != "accept" or not (content is None or isinstance(content, dict)):
+    """Return the user's answer. Accepting without a choice allows the call once.
+
+    Raises QuestionUnanswered where it is not known that a person answered.
+    """
+    if action == "decline":
+        raise QuestionUnanswered("the client declined (some clients do so without showing the question)")
+    if action != "accept":
+        raise QuestionUnanswered("the client did not answer the question")
+    if not (content is None or isinstance(content, dict)):
         return Answer.DENY
     offered = {each.value: each for each in _offered_answers(request)}
     choice = (content or {}).get("answer", Answer.ONCE.value)
@@ -80,7 +87,8 @@ def _explain_answer(answer: Answer, request: ApprovalRequest) -> str:
     if answer is Answer.ONCE:
         return "this call only"
     if answer is Answer.SESSION:
-        return "this and the same call again, until the client disconnects"
+        covered = visible(request.session_covers) or "the same call again"
+        return f"this and {covered}, until the client disconnects"
     kinds = brief(", ".join(map(visible, request.kinds)), 200)
     return f"every {kinds}, until the client disconnects"
 
@@ -176,10 +184,11 @@ def asked_in_the_middle(context: Any) -> Callable[[ApprovalRequest], Coroutine[A
 
     async def approve(request: ApprovalRequest) -> Answer:
         words, form = question(request)
-        with contextlib.suppress(Exception):  # a client that cannot answer has not said yes
+        try:
             said = await context.session.elicit_form(words, form, related_request_id=context.request_id)
-            return heard(said.action, said.content, request)
-        return Answer.DENY
+        except Exception as error:
+            raise QuestionUnanswered("the client could not show the question") from error
+        return heard(said.action, said.content, request)
 
     return approve
 

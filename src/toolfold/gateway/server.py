@@ -27,7 +27,7 @@ from toolfold.gateway.headers import HeaderCheck
 from toolfold.gateway.seats import Seat
 from toolfold.gateway.tokens import Client
 from toolfold.gateway.ways import Ways, capabilities, is_modern, log_words
-from toolfold.model import MCP_SOURCE, Json, ToolResult
+from toolfold.model import MCP_SOURCE, Caller, Json, ToolResult
 from toolfold.sources.mcp.courier import Courier
 from toolfold.sources.mcp.sdk import load_sdk
 
@@ -47,6 +47,7 @@ MAX_SEATS_PER_CLIENT = 40
 """Each may have a process of every server that keeps a state."""
 MOST_CALLS_EACH = 500
 MOST_FOLLOWED = 1_000
+MAX_CLIENT_NAME_CHARS = 256
 LONGEST_ADDRESS = 4_096
 LARGEST_PAGE = 500_000  # characters of JSON
 TELL_SECONDS = 5.0
@@ -60,11 +61,15 @@ _LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "
 class Gateway:
     """All clients of one runtime."""
 
-    def __init__(self, runtime: Runtime, *, everybody: Client | None = None) -> None:
-        """`everybody` is who a client is that brings no token; None where none is let in without."""
+    def __init__(self, runtime: Runtime, *, everybody: Client | None = None, is_local: bool = False) -> None:
+        """`everybody` is who a client is that brings no token; None where none is let in without.
+
+        `is_local` says that only programs of this machine can reach it.
+        """
         load_sdk()  # servers of the runtime may be loading it in another thread
         self._runtime = runtime
         self._everybody = everybody
+        self._client_asks_user = is_local and runtime.config.gateway.trust_client_approval
         self._seats: dict[str, Seat] = {}
         self._addresses = Addresses(
             {name: each.settings.prefix_of(name) for name, each in runtime.mcp.servers.items()}
@@ -135,7 +140,7 @@ class Gateway:
             self._leave(key)  # what it was granted has changed since
             seat = None
         if seat is None:
-            seat = self._seated(key, client)
+            seat = self._seated(key, client, self._caller(context, client))
             if _lasts(context, connection):
                 connection.exit_stack.callback(self._leave, key)
         if _lasts(context, connection) and connection not in seat.connections:
@@ -161,10 +166,18 @@ class Gateway:
         digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()  # it may be of any length
         return f"{client.id} named {shown(name, 40)} {digest[:32]}"
 
-    def _seated(self, key: str, client: Client) -> Seat:
+    def _caller(self, context: Any, client: Client) -> Caller:
+        """The client as approval knows it. Over stdio, where there are no tokens, it names itself."""
+        params = context.session.client_params
+        own_name = params.client_info.name if context.request is None and params else client.name
+        return Caller(own_name[:MAX_CLIENT_NAME_CHARS], asks_user=self._client_asks_user)
+
+    def _seated(self, key: str, client: Client, caller: Caller) -> Seat:
         self._make_room(client)
         disabled = LOCAL if client.toolsets is None else ()
-        session = self._runtime.session(self._granted(client), disabled_toolsets=disabled, client=key)
+        session = self._runtime.session(
+            self._granted(client), disabled_toolsets=disabled, client=key, caller=caller
+        )
         seat = Seat(key, client, self._runtime, session, self._addresses)
         self._seats[key] = seat
         return seat

@@ -29,7 +29,7 @@ _INPUT, _OUTPUT, _ERRORS = 0, 1, 2
 
 async def serve(runtime: Runtime, *, toolsets: tuple[str, ...] | None = None) -> None:
     """Serve until the client closes its end."""
-    gateway = Gateway(runtime, everybody=Client("stdio", toolsets))
+    gateway = Gateway(runtime, everybody=Client("stdio", toolsets), is_local=True)
     server = gateway.server()
     try:
         async with _streams() as (reading, writing):

@@ -85,6 +85,11 @@ class Door:
         """Whether every client needs a token now. A client could otherwise omit one that grants little."""
         return self.everybody is None or (not self.allow_anonymous and self.tokens.are_in_use())
 
+    @property
+    def is_local(self) -> bool:
+        """Whether only programs of this machine are let in: it listens on loopback, under no other name."""
+        return self.everybody is not None and not self.hosts
+
     def who(self, headers: MutableMapping[str, str]) -> Client | None:
         """Who is asking; None for somebody who is not let in. A token that is wrong is worse than none."""
         given = headers.get("authorization")
@@ -212,7 +217,7 @@ def app(runtime: Runtime, door: Door, *, path: str = "/mcp", json_response: bool
     from starlette.applications import Starlette
     from starlette.routing import Route
 
-    gateway = Gateway(runtime, everybody=door.everybody)
+    gateway = Gateway(runtime, everybody=door.everybody, is_local=door.is_local)
     manager = limited_manager(StreamableHTTPSessionManager, lambda scope: scope[CLIENT], gateway.is_busy)(
         gateway.server(),
         json_response=json_response,

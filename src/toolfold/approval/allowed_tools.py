@@ -1,0 +1,81 @@
+"""Tools that the user allows to have the effects they declare: `approval.allowed_tools`.
+
+Covers the finding "declares that it can destroy data" and nothing else that is found in a call. An entry
+without a project does not cover a server that a project's file declares: another project may use its name.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from toolfold.approval.allowlist import AllowList
+from toolfold.approval.subject import Subject
+from toolfold.config import Config
+from toolfold.config.allowed_tools import AllowedTool
+from toolfold.config.record import SettingsRecord
+from toolfold.model import MCP_SOURCE
+
+__all__ = ["KEY", "AllowedTools", "build_allowed_tools", "is_own_server"]
+
+KEY = "approval.allowed_tools"
+
+
+class AllowedTools:
+    """The entries in force, seen from one project."""
+
+    def __init__(self, entries: AllowList | None = None, project: Path | None = None) -> None:
+        self._entries, self._project = entries or AllowList(), project or Path.cwd()
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        return self._entries.entries
+
+    def find(self, subject: Subject, client: str = "") -> AllowedTool | None:
+        """Return the entry that covers the effects the tool declares."""
+        for allowed in map(AllowedTool.parse, self._entries.entries):
+            if _names_tool(allowed, subject) and allowed.is_in_scope(client, self._project):
+                return allowed
+        return None
+
+    def add(self, *allowed: AllowedTool) -> None:
+        """Allow these from now on. Raises ConfigError."""
+        self._entries.add(*map(str, allowed))
+
+    def remove(self, entry: str) -> bool:
+        """Take an entry back. Returns False if there was none. Raises ConfigError."""
+        return self._entries.remove(entry)
+
+
+def build_allowed_tools(config: Config) -> AllowedTools:
+    """Build the list from a configuration; changes go to the user's own file."""
+    paths, entries = config.paths, config.approval.allowed_tools
+    from_file = str(paths.user_file) in config.origins.get(KEY, "")
+    written = AllowList(
+        entries,
+        key=KEY,
+        file=paths.user_file,
+        lock_folder=paths.state_dir / "allowed_tools",
+        live=from_file or not entries,
+        record=SettingsRecord(paths.state_dir),
+        follow_own_changes=True,
+    )
+    return AllowedTools(written, paths.project_dir)
+
+
+def is_own_server(config: Config, server: str) -> bool:
+    """Whether the user's own settings declare the server, and no project's file."""
+    project = config.paths.project_file
+    declared = config.origins.get(f"mcp.servers.{server}", "")
+    return server in config.mcp.servers and (
+        project is None or not declared.startswith(f"project file {project}:")
+    )
+
+
+def _names_tool(allowed: AllowedTool, subject: Subject) -> bool:
+    tool = subject.tool
+    from_server = tool.source.kind == MCP_SOURCE
+    if from_server and not subject.own_server and not allowed.project:
+        return False
+    if allowed.target == "server":
+        return from_server and tool.server == allowed.name
+    return allowed.name in tool.names

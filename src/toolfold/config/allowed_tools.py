@@ -1,0 +1,73 @@
+"""Entries of `approval.allowed_tools`: tools whose declared effects need no approval.
+
+    tool:NAME[:EFFECT] [client=NAME] [project=DIRECTORY]
+    server:NAME[:EFFECT] [client=NAME] [project=DIRECTORY]
+
+The project comes last and takes the rest of the line, since a path may contain blanks. Reads no file.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from toolfold.config.kinds import well_formed
+
+__all__ = ["DECLARED_EFFECTS", "AllowedTool", "AllowedToolEntry"]
+
+DECLARED_EFFECTS = ("destructive",)
+"""The declared effects that need approval, and so can be allowed; the first one is the default."""
+MAX_ENTRY_CHARS = 5_000
+_ENTRY = re.compile(
+    r"(?P<target>tool|server):(?P<name>[^\s:]{1,256})(?::(?P<effect>[^\s:]*))?"
+    r"(?: +client=(?P<client>[^\s]{1,256}))?(?: +project=(?P<project>/.*))?"
+)
+_FORM = "tool:NAME or server:NAME, then optionally :destructive, client=NAME and project=/DIRECTORY"
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedTool:
+    """One entry: whose declared effect is allowed, and where."""
+
+    target: str
+    """`tool` or `server`."""
+    name: str
+    effect: str = DECLARED_EFFECTS[0]
+    client: str = ""
+    """The only gateway client it counts for; empty for everybody."""
+    project: str = ""
+    """The only project it counts in; empty for everywhere."""
+
+    @classmethod
+    def parse(cls, entry: str) -> AllowedTool:
+        """Read an entry. Raises ValueError."""
+        found = _ENTRY.fullmatch(entry.strip()) if len(entry) <= MAX_ENTRY_CHARS else None
+        if found is None:
+            raise ValueError(f"not an allowed tool: write {_FORM}")
+        effect = DECLARED_EFFECTS[0] if found["effect"] is None else found["effect"]
+        if effect not in DECLARED_EFFECTS:
+            raise ValueError(f"unknown effect {effect!r}: known are {', '.join(DECLARED_EFFECTS)}")
+        return cls(found["target"], found["name"], effect, found["client"] or "", found["project"] or "")
+
+    def __str__(self) -> str:
+        client = f" client={self.client}" if self.client else ""
+        project = f" project={self.project}" if self.project else ""
+        return f"{self.target}:{self.name}:{self.effect}{client}{project}"
+
+    def is_in_scope(self, client: str, project: Path) -> bool:
+        """Whether it counts for this client in this project."""
+        if self.client and self.client != client:
+            return False
+        return not self.project or Path(self.project).resolve() == project.resolve()
+
+
+def _check_entry(entry: str) -> str:
+    AllowedTool.parse(well_formed(entry))
+    return entry
+
+
+AllowedToolEntry = Annotated[str, AfterValidator(_check_entry)]

@@ -1,0 +1,235 @@
+"""Tools whose declared effects the user allows, tried on whole calls of a real MCP server."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolfold import Answer, ApprovalRequest, load_config
+from toolfold.approval.allowed_tools import KEY, build_allowed_tools
+from toolfold.approval.building import build_audit
+from toolfold.config import set_value
+from toolfold.config.allowed_tools import AllowedTool
+from toolfold.config.record import SettingsRecord
+from toolfold.errors import ConfigError
+from toolfold.model import Caller
+from toolfold.runtime import Runtime, open_runtime
+
+NOTES = str(Path(__file__).parents[1] / "clients" / "notes_server.py")
+DELETE = "mcp_notes_delete_note"
+REFUSAL = (
+    f"'{DELETE}' was not run: {DELETE} declares that it can destroy data, and nobody could be asked."
+    f" Only the user can allow it, in a terminal: toolfold approvals allow {DELETE}."
+    " Do not try it again unasked."
+)
+NAMES = st.text(st.characters(categories=("L", "N"), include_characters="_-."), min_size=1, max_size=40)
+PATHS = st.text(st.characters(exclude_categories=("C", "Z"), include_characters=" "), max_size=40)
+
+OpenNotes = Callable[..., Runtime]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def open_notes(tmp_path: Path, project: Path) -> Iterator[OpenNotes]:
+    """Open a runtime with the notes server in the user's own settings, and these entries."""
+    opened: list[Runtime] = []
+
+    def open_it(*entries: str, approver: Any = None, **overrides: Any) -> Runtime:
+        file = tmp_path / "home" / "config.yaml"
+        server = {"command": sys.executable, "args": [NOTES, str(tmp_path / "record")]}
+        set_value(file, "mcp.servers.notes", server)
+        if entries:
+            set_value(file, KEY, list(entries))
+        env = {"TOOLFOLD_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"}
+        config = load_config(overrides={"mcp.wait_seconds": 60.0, **overrides}, env=env)
+        runtime = open_runtime(config, approver=approver)
+        opened.append(runtime)
+        return runtime
+
+    yield open_it
+    for runtime in opened:
+        runtime.close()
+
+
+def delete(runtime: Runtime, text: str = "draft", *, client: str = "") -> str | None:
+    """Call the destructive tool in a new session; return the error."""
+    session = runtime.session(caller=Caller(client))
+    return session.call_sync(DELETE, {"text": text}).error
+
+
+class TestEntries:
+    @given(
+        target=st.sampled_from(["tool", "server"]),
+        name=NAMES,
+        client=NAMES | st.just(""),
+        project=PATHS.map(lambda path: f"/{path}".rstrip()) | st.just(""),
+    )
+    def test_an_entry_is_read_as_it_is_written(
+        self, target: str, name: str, client: str, project: str
+    ) -> None:
+        allowed = AllowedTool(target, name, client=client, project=project)
+        assert AllowedTool.parse(str(allowed)) == allowed
+
+    @given(st.text(max_size=60))
+    def test_any_other_text_is_rejected_or_reads_as_one_entry(self, text: str) -> None:
+        try:
+            allowed = AllowedTool.parse(text)
+        except ValueError:
+            return
+        assert AllowedTool.parse(str(allowed)) == allowed
+
+    @pytest.mark.parametrize(
+        "entry",
+        [
+            "notes",
+            "tool:",
+            "server:*:open",
+            "tool:a:everything",
+            "tool:a:",
+            "server:a project=src",
+            "tool:a b",
+        ],
+    )
+    def test_an_unclear_entry_stops_the_start(self, open_notes: OpenNotes, entry: str) -> None:
+        with pytest.raises(ConfigError, match="allowed_tools"):
+            open_notes(entry)
+
+    def test_a_project_cannot_allow_tools(self, open_notes: OpenNotes, project: Path) -> None:
+        (project / "toolfold.yaml").write_text("approval:\n  allowed_tools: ['server:notes']\n")
+        runtime = open_notes()
+        assert delete(runtime) == REFUSAL
+
+
+class TestCoverage:
+    def test_a_destructive_tool_is_refused_with_the_command_that_allows_it(
+        self, open_notes: OpenNotes
+    ) -> None:
+        assert delete(open_notes()) == REFUSAL
+
+    @pytest.mark.parametrize("entry", [f"tool:{DELETE}", "server:notes", "server:notes:destructive"])
+    def test_an_allowed_tool_runs_and_the_log_says_why(self, open_notes: OpenNotes, entry: str) -> None:
+        runtime = open_notes(entry)
+        assert delete(runtime) is None
+        (logged,) = build_audit(runtime.config).entries()
+        assert (logged["allowed"], logged["by"]) == (True, "allowed tool")
+
+    @pytest.mark.parametrize("entry", ["tool:mcp_notes_echo", "server:other", "tool:notes", "server:note"])
+    def test_another_entry_does_not_cover_it(self, open_notes: OpenNotes, entry: str) -> None:
+        assert delete(open_notes(entry)) == REFUSAL
+
+    def test_a_deny_rule_still_holds(self, open_notes: OpenNotes) -> None:
+        runtime = open_notes("server:notes", **{"approval.deny": [f"tool:{DELETE}"]})
+        assert "the configuration forbids it" in (delete(runtime) or "")
+
+    def test_what_else_is_found_in_the_call_is_still_asked_about(self, open_notes: OpenNotes) -> None:
+        session = open_notes("server:notes").session()
+        error = session.call_sync(DELETE, {"text": "x", "command": "rm -rf src"}).error or ""
+        assert "nobody could be asked" in error
+        assert "approvals allow" not in error
+
+    def test_the_own_configuration_stays_out_of_reach(self, open_notes: OpenNotes) -> None:
+        runtime = open_notes("server:notes")
+        error = delete(runtime, str(runtime.config.paths.user_file)) or ""
+        assert "this is never run, whoever agrees" in error
+
+    def test_a_client_scope_covers_that_client_only(self, open_notes: OpenNotes) -> None:
+        runtime = open_notes("server:notes client=desk")
+        assert delete(runtime, client="desk") is None
+        assert delete(runtime, client="desk2") == REFUSAL
+        assert delete(runtime) == REFUSAL
+
+    def test_a_project_scope_covers_that_project_only(self, open_notes: OpenNotes, project: Path) -> None:
+        assert delete(open_notes(f"server:notes project={project}")) is None
+        assert delete(open_notes(f"server:notes project={project.parent}")) == REFUSAL
+
+    def test_a_server_of_a_project_needs_an_entry_for_that_project(
+        self, open_notes: OpenNotes, project: Path, tmp_path: Path
+    ) -> None:
+        from toolfold.config import trust
+
+        words = f"{{command: {sys.executable}, args: ['{NOTES}', '{tmp_path / 'record'}']}}"
+        (project / "toolfold.yaml").write_text(f"mcp:\n  servers:\n    shared: {words}\n")
+        trust(project, open_notes().config.paths)
+        shared = "mcp_shared_delete_note"
+        for entry, runs in (("server:shared", False), (f"server:shared project={project}", True)):
+            runtime = open_notes(entry)
+            assert runtime.session().call_sync(shared, {"text": "x"}).ok is runs
+
+
+class TestChanges:
+    def test_an_open_runtime_notices_what_toolfold_adds_and_takes_back(self, open_notes: OpenNotes) -> None:
+        runtime = open_notes()
+        assert delete(runtime) == REFUSAL
+        entry = AllowedTool("server", "notes")
+        build_allowed_tools(runtime.config).add(entry)
+        assert delete(runtime) is None
+        build_allowed_tools(runtime.config).remove(str(entry))
+        assert delete(runtime) == REFUSAL
+
+    def test_what_anybody_else_adds_does_not_count_in_an_open_runtime(self, open_notes: OpenNotes) -> None:
+        runtime = open_notes()
+        set_value(runtime.config.paths.user_file, KEY, ["server:notes"])  # without a record
+        assert delete(runtime) == REFUSAL
+
+    def test_a_change_by_toolfold_does_not_bring_in_an_earlier_one_by_somebody_else(
+        self, open_notes: OpenNotes
+    ) -> None:
+        runtime = open_notes()
+        file = runtime.config.paths.user_file
+        set_value(file, KEY, ["server:notes"])
+        set_value(file, "log_level", "error", record=SettingsRecord(runtime.config.paths.state_dir))
+        assert delete(runtime) == REFUSAL
+
+
+class TestSessionGrants:
+    def test_session_covers_other_arguments_of_the_same_tool(self, open_notes: OpenNotes) -> None:
+        asked: list[ApprovalRequest] = []
+
+        def approve(request: ApprovalRequest) -> Answer:
+            asked.append(request)
+            return Answer.SESSION
+
+        session = open_notes(approver=approve).session()
+        assert all(session.call_sync(DELETE, {"text": text}).ok for text in ("one", "two", "three"))
+        assert [each.args for each in asked] == [{"text": "one"}]
+        assert asked[0].session_covers == f"any call of {DELETE}, with other arguments too"
+        assert asked[0].kinds == ("call of notes that can destroy data",)
+
+    def test_once_stays_once(self, open_notes: OpenNotes) -> None:
+        asked: list[ApprovalRequest] = []
+        session = open_notes(approver=lambda request: not asked.append(request)).session()  # type: ignore[func-returns-value]
+        assert all(session.call_sync(DELETE, {"text": text}).ok for text in ("one", "two"))
+        assert len(asked) == 2
+
+    def test_session_does_not_cover_what_else_is_found(self, open_notes: OpenNotes) -> None:
+        answers = iter([Answer.SESSION, Answer.DENY])
+        session = open_notes(approver=lambda _: next(answers)).session()
+        assert session.call_sync(DELETE, {"text": "one"}).ok
+        error = session.call_sync(DELETE, {"text": "one", "command": "rm -rf src"}).error or ""
+        assert "the person asked said no" in error
+
+    async def test_once_covers_only_one_of_two_waiting_calls(self, open_notes: OpenNotes) -> None:
+        asked: list[Any] = []
+
+        def approve(request: ApprovalRequest) -> Answer:
+            asked.append(request.args["text"])
+            return Answer.ONCE if request.args["text"] == "one" else Answer.DENY
+
+        session = open_notes(approver=approve).session()
+        done = await asyncio.gather(*(session.call(DELETE, {"text": text}) for text in ("one", "two")))
+        assert [each.ok for each in done] == [True, False]
+        assert sorted(asked) == ["one", "two"]
