@@ -312,6 +312,7 @@ class TestList:
         assert toolfold("approvals", "list", "--json").json == {
             "mode": "manual",
             "allowed": ["rm -rf build", "rm \u202e x"],
+            "allowed_tools": [],
             "denied": ["git push *"],
         }
 
