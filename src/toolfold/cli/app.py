@@ -109,6 +109,16 @@ class Invocation:
         return locate(project=self.project)
 
 
+class _StderrHandler(logging.Handler):
+    """Writes to whatever standard error is now, so that a spinner that is shown moves out of the way."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+        except Exception:
+            self.handleError(record)
+
+
 def _start_logging(config: Config) -> Redaction:
     """Let nothing secret reach the log: neither our own records nor those of the libraries below."""
     from toolfold.redaction import Redaction
@@ -116,7 +126,7 @@ def _start_logging(config: Config) -> Redaction:
 
     redact = Redaction(config.secret_values(), longest=MAX_RECORD_CHARS)
     by = " %(name)s" if config.log_level in ("debug", "info") else ""  # of use to those who look for more
-    handler = logging.StreamHandler()
+    handler = _StderrHandler()
     handler.setFormatter(RedactingFormatter(f"%(levelname)s{by}: %(message)s", redact))
     logging.basicConfig(level=config.log_level.upper(), handlers=[handler])
     redact_uncaught_exceptions(redact)

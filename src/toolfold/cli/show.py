@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -16,6 +17,8 @@ SHORT = 120
 """The longest text, in characters, of a table where there is little room."""
 _WIDE = 100  # columns of a terminal; below, a table of several texts is hard to read
 _REDRAWN_SECONDS = 0.1
+MAX_WORD_COLUMNS = 30
+"""The longest word, in columns of a terminal, that a table keeps in one piece. Longer ones are folded."""
 # What JSON leaves as it is, and a terminal may take for an order or show as nothing.
 _UNSEEN = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
@@ -34,10 +37,16 @@ def out(text: str = "") -> None:
 
 
 def note(text: str) -> None:
-    """A line beside the answer, on standard error."""
+    """A line beside the answer, on standard error; above a spinner or progress bar, if one is shown."""
     from rich.console import Console
 
-    Console(stderr=True, soft_wrap=True, highlight=False, emoji=False).print(text)
+    console = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
+    if not hasattr(sys.stderr, "rich_proxied_file"):
+        console.print(text)
+        return
+    with console.capture() as captured:  # a console of its own would write over the live display
+        console.print(text)
+    sys.stderr.write(captured.get())
 
 
 def warn(text: str) -> None:
@@ -73,7 +82,7 @@ def progress(what: str, *, shown: bool = True) -> Iterator[Callable[[int, int], 
         transient=True,
         auto_refresh=False,
         redirect_stdout=False,
-        redirect_stderr=False,
+        redirect_stderr=True,
     )
     last = 0.0
 
@@ -111,6 +120,9 @@ def table(
     from rich.console import Console
     from rich.table import Table
 
+    cells = [[str(cell) for cell in row] for row in rows]
+    console = Console(highlight=False, emoji=False)
+    widths = _column_widths(columns, cells, whole, console.width)
     drawn = Table(
         title=title or None,
         title_justify="left",
@@ -119,17 +131,43 @@ def table(
         show_header=any(columns),
         show_lines=ruled,
     )
-    for column in columns:
+    for column, width in zip(columns, widths, strict=True):
         number = column.startswith("#")
         drawn.add_column(
             column.lstrip("#"),
             justify="right" if number else "left",
             overflow="fold",
             no_wrap=number or (bool(whole) and column == whole),
+            width=width,
         )
-    for row in rows:
+    for row in cells:
         drawn.add_row(*(plain(cell) for cell in row))
-    Console(highlight=False, emoji=False).print(drawn)
+    console.print(drawn)
+
+
+def _column_widths(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], whole: str, terminal_width: int
+) -> list[int | None]:
+    """Return widths with which no word is broken. None leaves them to rich: all fits, or nothing does."""
+    from rich.cells import cell_len
+
+    natural, least = [], []
+    for number, column in enumerate(columns):
+        texts = [column.lstrip("#"), *(row[number] for row in rows if number < len(row))]
+        natural.append(max(cell_len(line) for text in texts for line in text.splitlines() or [""]))
+        is_fixed = column.startswith("#") or (bool(whole) and column == whole)
+        longest = max((cell_len(word) for text in texts for word in text.split()), default=0)
+        least.append(natural[-1] if is_fixed else min(longest, MAX_WORD_COLUMNS))
+    spare = terminal_width - (3 * len(columns) - 1) - sum(least)  # paddings, dividers and edges
+    wanted = [most - few for most, few in zip(natural, least, strict=True)]
+    if spare < 0 or sum(wanted) <= spare:
+        return [None] * len(columns)
+    widths: list[int | None] = [*least]
+    for left, number in enumerate(sorted(range(len(columns)), key=lambda each: wanted[each])):
+        given = min(wanted[number], spare // (len(columns) - left))  # short columns are served first
+        widths[number] = least[number] + given
+        spare -= given
+    return widths
 
 
 def is_narrow() -> bool:
