@@ -149,6 +149,7 @@ class TestCoverage:
     def test_a_client_scope_covers_that_client_only(self, open_notes: OpenNotes) -> None:
         runtime = open_notes("server:notes client=desk")
         assert delete(runtime, client="desk") is None
+        assert build_audit(runtime.config).entries()[-1]["client"] == "desk"
         assert delete(runtime, client="desk2") == REFUSAL
         assert delete(runtime) == REFUSAL
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Toolfold
+from tests.cli.test_mcp import at_a_terminal
 from toolfold.approval.allowed_tools import KEY
 from toolfold.cli.restricted import ALLOWED_IN_TOOL_CALLS
 from toolfold.config import set_value, written_value
@@ -118,6 +119,16 @@ class TestNewServers:
     ) -> None:
         assert f"toolfold approvals revoke {ENTRY}" in self.add(toolfold, tmp_path, "--allow-destructive")
         assert written_value(file, KEY) == [ENTRY]
+
+    @pytest.mark.parametrize(("answer", "entries"), [(b"y\n", [ENTRY]), (b"\n", None), (b"\x04", None)])
+    def test_add_asks_at_a_terminal_and_takes_anything_but_yes_for_a_no(
+        self, file: Path, tmp_path: Path, answer: bytes, entries: list[str] | None
+    ) -> None:
+        words = ("mcp", "add", "notes", sys.executable, NOTES, str(tmp_path / "record"))
+        shown = at_a_terminal(*words, typed=b"y\n" + answer, after=b"Add it?")
+        assert "run without a question?" in shown
+        assert written_value(file, KEY) == entries
+        assert written_value(file, "mcp.servers.notes") is not None
 
     @pytest.mark.parametrize("options", [(), ("--allow-destructive",)])
     def test_import_allows_them_only_where_the_option_says_so(

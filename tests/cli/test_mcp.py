@@ -682,7 +682,7 @@ class TestImport:
         assert "own gateway" in named.err
 
     def test_a_person_chooses_by_number(self, person: Path) -> None:
-        shown = at_a_terminal("mcp", "import", typed=b"9\n2\n", after=b"Import which?")
+        shown = at_a_terminal("mcp", "import", typed=b"9\n2\n\n", after=b"Import which?")
         assert "Please answer" in shown
         assert list(servers()) == ["My-Web"]
 

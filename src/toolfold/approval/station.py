@@ -232,6 +232,7 @@ def _entry(decision: Decision, subject: Subject, context: CallContext) -> Json:
     verdict = subject.verdict
     return {
         "session": context.session_id,
+        **({"client": context.caller.name} if context.caller.name else {}),
         "call": context.call_id,
         "tool": subject.tool.name,
         "command": subject.command or subject.key,
