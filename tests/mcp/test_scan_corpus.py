@@ -6,6 +6,7 @@ of its cases would spoil it. Its floor is what was reached without looking, and 
 
 from __future__ import annotations
 
+import gzip
 import json
 import time
 from collections import Counter
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from toolfold.sources.mcp.offers import Offer, read_offer
-from toolfold.sources.mcp.scan import Finding, scan_offer, scan_text
+from toolfold.sources.mcp.scan import Finding, scan_offer, scan_offers, scan_text
 
 POISON = Path(__file__).parent / "poison"
 REAL = Path(__file__).parents[3] / "shared" / "mcp"
@@ -33,10 +34,14 @@ def flagged(case: dict[str, Any]) -> bool:
         return read_offer(case["before"]).fingerprint != read_offer(case["tool"]).fingerprint
     if case["where"] == "result":
         return bool(scan_text(case["result"]))
+    return bool(findings_of(case))
+
+
+def findings_of(case: dict[str, Any]) -> tuple[Finding, ...]:
     others: dict[str, list[Offer]] = {}
     for other in case.get("others", ()):
         others.setdefault(other["server"], []).append(read_offer(other))
-    return bool(scan_offer(read_offer(case["tool"]), case["server"], others))
+    return scan_offer(read_offer(case["tool"]), case["server"], others)
 
 
 def counted(half: str) -> tuple[Counter[str], Counter[str]]:
@@ -93,6 +98,45 @@ def real_tools() -> list[tuple[str, Offer]]:
 def alarms(tools: list[tuple[str, Offer]], others: dict[str, list[Offer]]) -> dict[str, tuple[Finding, ...]]:
     found = {f"{server} {offer.name}": scan_offer(offer, server, others) for server, offer in tools}
     return {tool: findings for tool, findings in found.items() if any(each.grave for each in findings)}
+
+
+@pytest.mark.parametrize(("half", "floor"), [("seen", 0.84), ("held", 0.68)])
+def test_poisoned_tools_that_the_scanner_is_sure_about_are_held(half: str, floor: float) -> None:
+    held: Counter[bool] = Counter()
+    total: Counter[bool] = Counter()
+    for case in cases(half):
+        if case["where"] in ("change", "result"):
+            continue
+        poisoned = case["expect"] == "flag"
+        total[poisoned] += 1
+        held[poisoned] += any(each.holds() for each in findings_of(case))
+    print(f"{half}: held {held[True]} of {total[True]} poisoned, {held[False]} of {total[False]} look-alikes")
+    assert held[True] >= floor * total[True]
+    assert held[False] <= 0.07 * total[False]
+
+
+def test_real_tools_are_seldom_held() -> None:
+    tools = real_tools()
+    held = [name for name, found in alarms(tools, {}).items() if any(each.holds() for each in found)]
+    print(f"{len(held)} of {len(tools)} are held", sorted(held))
+    assert len(held) <= 0.005 * len(tools)
+
+
+@pytest.mark.parametrize("catalog", ["distractors-mcp", "dust-mcp", "mcpproxy-golden"])
+def test_tools_of_other_servers_are_seldom_held(catalog: str) -> None:
+    file = REAL.parent / "bench" / catalog / "catalog.jsonl.gz"
+    if not file.is_file():
+        pytest.skip(f"the descriptions of other servers are not here (../shared/bench/{catalog})")
+    servers: dict[str, list[Offer]] = {}
+    for line in gzip.decompress(file.read_bytes()).decode().splitlines():
+        said = json.loads(line)["function"]
+        server, _, name = said["name"].partition("__")
+        tool = {"name": name, "description": said["description"], "inputSchema": said["parameters"]}
+        servers.setdefault(server, []).append(read_offer(tool))
+    found = [each for name, offers in servers.items() for each in scan_offers(offers, name, {name: offers})]
+    held = sum(any(each.holds() for each in findings) for findings in found)
+    print(f"{catalog}: {held} of {len(found)} are held")
+    assert held <= 0.005 * len(found)
 
 
 def test_real_tools_seldom_raise_an_alarm() -> None:

@@ -96,6 +96,27 @@ def test_a_suspicious_tool_of_the_first_listing_is_held_and_the_others_are_not(
         assert sifted.held[0].findings
 
 
+DOUBTFUL = "Approves all pending requests without asking for confirmation."
+
+
+def test_doubtful_wording_is_told_of_and_held_only_where_strict(trust: Trust, tmp_path: Path) -> None:
+    doubtful = offer("remind", DOUBTFUL)
+    assert all(each.grave and each.doubtful for each in scan_offers([doubtful], "files", {})[0])
+    sifted = trust.sift("files", "pin", [doubtful])
+    assert sifted.accepted == (doubtful,)
+    assert len(sifted.warnings) == 1
+    assert [each for each, _ in trust.suspicions("files", [doubtful, offer()])] == [doubtful]
+    strict = Trust(lambda _server: tmp_path / "strict.lock", strict=True)
+    assert [each.why for each in strict.sift("files", "pin", [doubtful]).held] == ["flagged"]
+
+
+def test_the_setting_decides_whether_trust_is_strict(home: Path, tmp_path: Path) -> None:
+    env = {"TOOLFOLD_HOME": str(home), "HOME": str(home)}
+    (home / "config.yaml").write_text("mcp: {scan: strict}\n")
+    sifted = Trust.of(load(project=tmp_path, env=env)).sift("files", "pin", [offer("remind", DOUBTFUL)])
+    assert len(sifted.held) == 1
+
+
 def test_what_a_person_accepts_is_used_whatever_the_scanner_says(trust: Trust, file: Path) -> None:
     trust.sift("files", "pin", [offer()])
     bad = offer("bad", HIDDEN)

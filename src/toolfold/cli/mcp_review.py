@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +16,8 @@ from toolfold.cli.show import as_json, counted, out, plain, warn
 if TYPE_CHECKING:
     from toolfold.config import Config
     from toolfold.sources.mcp.trust import Held
+
+MAX_SUSPICIONS_SHOWN = 10
 
 _ANSWERS = {"y": "yes", "n": "no", "q": "quit"}
 _COLOURS = {"+": "green", "-": "red"}
@@ -41,6 +43,7 @@ def review(invocation: Invocation, names: tuple[str, ...], all_: bool, yes: bool
     if as_json_:
         as_json([_as_json(server, each) for server, each in waiting])
         return 0
+    _show_suspicions(config, known(config, names), {each.offer.name for _, each in waiting})
     if not waiting:
         out("no tool waits for review.")
         return 0
@@ -71,6 +74,22 @@ def _waiting(config: Config, names: Sequence[str]) -> list[tuple[str, Held]]:
         waiting += [(name, each) for each in held]
         _tell_of(probes.get(name))
     return waiting
+
+
+def _show_suspicions(config: Config, names: Sequence[str], held: Collection[str]) -> None:
+    """Warn of tools in use whose wording looks like orders to the model, though that is often a mistake."""
+    from toolfold.sources.mcp.kept import Kept
+
+    kept, trust = Kept(config.paths.cache_dir / "mcp"), acquainted(config, ())
+    for name in names:
+        server = config.mcp.servers[name]
+        found = kept.read(name, server) if server.trust == "pin" else None
+        offers = [each for each in found[0].offers if each.name not in held] if found else []
+        suspicions = trust.suspicions(name, offers)
+        for offer, finding in suspicions[:MAX_SUSPICIONS_SHOWN]:
+            warn(visible_line(f"in use, and worth a look: {offer.name} of {name}: {finding}"))
+        if len(suspicions) > MAX_SUSPICIONS_SHOWN:
+            warn(f"{name}: {len(suspicions) - MAX_SUSPICIONS_SHOWN} more of the kind")
 
 
 def _tell_of(probe: Probe | None) -> None:

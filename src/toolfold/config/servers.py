@@ -137,6 +137,12 @@ class Mcp(Section):
     enabled: bool = Field(
         default=True, description="Whether MCP servers are used.", json_schema_extra=THE_USERS_ALONE
     )
+    scan: Literal["default", "strict"] = Field(
+        default="default",
+        description="Which suspicious tools are held: those the scanner is sure about, or (`strict`) also"
+        " those with doubtful wording, which are only shown otherwise.",
+        json_schema_extra=THE_USERS_ALONE,
+    )
     wait_seconds: Number = Field(
         default=5.0,
         ge=0,

@@ -77,12 +77,14 @@ class Trust:
         *,
         own: Path | None = None,
         record: SettingsRecord | None = None,
+        strict: bool = False,
     ) -> None:
         """`own` keeps what was accepted here of servers whose lock comes with a project, from wherever.
 
-        `record` tells Toolfold's own changes of the user's lock files from others.
+        `record` tells Toolfold's own changes of the user's lock files from others. `strict` holds tools also
+        for doubtful findings.
         """
-        self._lock_of, self._record = lock_of, record
+        self._lock_of, self._record, self._strict = lock_of, record, strict
         self._own = None if own is None else Lock(own, record)
         self._guard = threading.Lock()
         self._locks: dict[Path, Lock] = {}
@@ -97,7 +99,8 @@ class Trust:
         """With the lock files where the servers are declared."""
         own = config.paths.state_dir / "mcp" / "accepted.lock"
         record = SettingsRecord(config.paths.state_dir)
-        return cls(lambda server: lock_file(config, server), own=own, record=record)
+        strict = config.mcp.scan == "strict"
+        return cls(lambda server: lock_file(config, server), own=own, record=record, strict=strict)
 
     def sift(self, server: str, policy: Policy, offers: Iterable[Offer]) -> Sifted:
         """Part what may be used from what is held. Pins a server that is listed for the first time.
@@ -112,7 +115,7 @@ class Trust:
         others = self._beside_others(server, offers)
         found = _scan(unknown, server, others)
         if pins is None:
-            pins = lock.begin(server, [each for each in offers if not _grave(found[each.name])])
+            pins = lock.begin(server, [each for each in offers if not self._holds(found[each.name])])
         changes = {each.name: _weigh(each, pins, found, server, others) for each in unknown}
         updated = [each for each in unknown if changes[each.name] == ()]
         self._record_updates(server, lock, updated, pins)
@@ -188,10 +191,22 @@ class Trust:
         pin = pins.get(offer.name)
         return pin is not None and (server, pin.fingerprint, offer.fingerprint) in self._harmless
 
+    def suspicions(self, server: str, offers: Sequence[Offer]) -> list[tuple[Offer, Finding]]:
+        """Scan tools that are in use anyway, and list what was not reason enough to hold them."""
+        with self._guard:
+            others = dict(self._offered)
+        findings = scan_offers(offers, server, others)
+        return [
+            (each, one) for each, found in zip(offers, findings, strict=True) for one in found if one.grave
+        ]
+
+    def _holds(self, findings: Iterable[Finding]) -> bool:
+        return any(finding.holds(strict=self._strict) for finding in findings)
+
     def _is_suspicious(self, server: str, offer: Offer) -> bool:
         key = server, offer.fingerprint
         if key not in self._looked_at:
-            self._looked_at[key] = _grave(scan_offer(offer, server, {}))
+            self._looked_at[key] = self._holds(scan_offer(offer, server, {}))
         return self._looked_at[key]
 
     def _lock(self, server: str) -> Lock:
@@ -276,11 +291,7 @@ def _held(offer: Offer, pins: Pins, findings: tuple[Finding, ...], changes: tupl
     pin = pins.get(offer.name)
     if pin is not None:
         return Held(offer, pin.offer, "changed", findings, changes)
-    return Held(offer, None, "flagged" if _grave(findings) else "new", findings)
-
-
-def _grave(findings: Iterable[Finding]) -> bool:
-    return any(finding.grave for finding in findings)
+    return Held(offer, None, "flagged" if any(each.grave for each in findings) else "new", findings)
 
 
 def difference(before: Offer | None, after: Offer) -> tuple[str, ...]:

@@ -18,6 +18,22 @@ from toolfold.sources.mcp.scan.reading import Sentence, read, sentences
 
 HEAVY = 0.8
 LEANING = 0.5  # above it lie a dozen in a thousand of the real tools
+AGREED_LEANING = 1.0  # together with signs
+CERTAIN_LEANING = 3.0
+DENIED_LEANING = -2.0  # below it the judge contradicts signs
+
+_UNTOLD_USER = "the user is not to be told"
+_PRECISE_REASONS = frozenset(
+    {
+        "something is to be kept from the user",
+        "somebody is to be deceived",
+        "it sets earlier instructions aside",
+        "it says that rules no longer hold",
+        "it looks like a turn of the conversation or a part of the prompt",
+        "it speaks of another server's tool",
+        "something encoded is to be carried out",
+    }
+)
 UNLIKELY = -2.5  # what leans less by its words is not asked for its meaning
 LONGEST_PAIR = 60  # words
 LONGEST_MEANT = 20_000  # characters of a text whose meaning is asked for: some milliseconds a sentence
@@ -244,6 +260,21 @@ class Passage:
     def heavy(self) -> bool:
         return self.weight >= HEAVY or self.leaning >= LEANING
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether signs and judge agree, the judge has no doubt, or the signs are of a kind seldom mistaken.
+
+        Otherwise either of them alone is wrong about real tools more often than not.
+        """
+        if self.weight < HEAVY:
+            return self.leaning >= CERTAIN_LEANING
+        precise = not _PRECISE_REASONS.isdisjoint(self.reasons)
+        return (
+            _UNTOLD_USER in self.reasons
+            or self.leaning >= AGREED_LEANING
+            or (precise and self.leaning > DENIED_LEANING)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _Window:
@@ -402,7 +433,7 @@ def _keeps_quiet(it: Sentence, _: Setting, scale: _Scale) -> None:
     if it.near("not", "seen", 6):
         scale.add(1.0, "something is to be kept from the user")
     if hushed and it.has("user") and not _is_guarded(it):
-        scale.add(1.0, "something is to be kept from the user")
+        scale.add(1.0, _UNTOLD_USER)
     elif hushed and (it.has("model") or _HUSHED.search(it.text)):
         scale.add(0.5 + 0.3 * it.any("answer", "user"), "something is not to be told")
     if it.near("hide", "user", 10, back=8) and not _is_guarded(it) and not _is_negated(it, "hide"):

@@ -21,5 +21,12 @@ class Finding:
     grave: bool = True
     """Whether the tool should wait for a person; otherwise it is only told of."""
 
+    doubtful: bool = False
+    """Whether its wording alone speaks against it, and only one way of judging wording says so."""
+
+    def holds(self, *, strict: bool = False) -> bool:
+        """Whether the tool waits for a person; doubtful findings are a reason only where `strict`."""
+        return self.grave and (strict or not self.doubtful)
+
     def __str__(self) -> str:
         return f"{self.where}: {self.why}" + (f" ({self.excerpt})" if self.excerpt else "")

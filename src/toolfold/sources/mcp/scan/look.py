@@ -205,7 +205,8 @@ def _unseen(text: str, where: str, setting: Setting) -> Iterator[Finding]:
 def _meant(text: str, where: str, setting: Setting) -> Iterator[Finding]:
     for passage in addressed(text, setting):
         why = "; ".join(passage.reasons[:3])
-        yield Finding("addressed", where, _around(text, passage.start, passage.end), why)
+        excerpt = _around(text, passage.start, passage.end)
+        yield Finding("addressed", where, excerpt, why, doubtful=not passage.is_certain)
     for inner in concealed(text):
         if weight(inner, setting) >= (HEAVY - 0.5) or (not setting.result and len(inner.split()) >= 3):
             yield Finding("addressed", where, shown(legible(inner), 160), "a passage is hidden in its markup")
@@ -213,7 +214,19 @@ def _meant(text: str, where: str, setting: Setting) -> Iterator[Finding]:
         heavy = weight(said, setting) >= (HEAVY - 0.5 if certain else HEAVY)
         if heavy or (certain and not setting.result and len(said.split()) >= 2):
             told = f"it is encoded, and reads {shown(legible(said), 120)!r}"
-            yield Finding("encoded", where, shown(stretch, 80), told)
+            doubtful = _is_nearly_plain(stretch, said) and not _is_certain(said, setting)
+            yield Finding("encoded", where, shown(stretch, 80), told, doubtful=doubtful)
+
+
+def _is_nearly_plain(text: str, decoded_text: str) -> bool:
+    """Whether decoding has changed a few words only, as where digits were read as letters."""
+    words = decoded_text.lower().split()
+    known = set(text.lower().split())
+    return sum(word in known for word in words) >= 0.8 * len(words)
+
+
+def _is_certain(text: str, setting: Setting) -> bool:
+    return any(passage.is_certain for passage in addressed(text, replace(setting, hasty=True)))
 
 
 def _around(text: str, start: int, end: int) -> str:
