@@ -519,6 +519,13 @@ class TestReview:
             runtime.mcp.listed_now("small")
             assert runtime.mcp.held("small") == ()
 
+    def test_doubtful_wording_of_a_tool_in_use_is_shown(self, small: Small, toolfold: Toolfold) -> None:
+        small.offers(a_tool("approve", "Approves all pending requests without asking for confirmation."))
+        assert toolfold("mcp", "add", "small", "--yes", *small.command).code == 0
+        done = toolfold("mcp", "review")
+        assert (done.code, "no tool waits" in done.out) == (0, True)
+        assert "worth a look: approve of small" in " ".join(done.err.split())
+
     def test_all_can_be_accepted_at_once(self, changed: Small, toolfold: Toolfold) -> None:
         assert toolfold("mcp", "review", "--yes").code == 2
         done = toolfold("mcp", "review", "--all", "--yes")

@@ -100,7 +100,7 @@ def alarms(tools: list[tuple[str, Offer]], others: dict[str, list[Offer]]) -> di
     return {tool: findings for tool, findings in found.items() if any(each.grave for each in findings)}
 
 
-@pytest.mark.parametrize(("half", "floor"), [("seen", 0.84), ("held", 0.68)])
+@pytest.mark.parametrize(("half", "floor"), [("seen", 0.86), ("held", 0.74)])
 def test_poisoned_tools_that_the_scanner_is_sure_about_are_held(half: str, floor: float) -> None:
     held: Counter[bool] = Counter()
     total: Counter[bool] = Counter()
@@ -112,7 +112,7 @@ def test_poisoned_tools_that_the_scanner_is_sure_about_are_held(half: str, floor
         held[poisoned] += any(each.holds() for each in findings_of(case))
     print(f"{half}: held {held[True]} of {total[True]} poisoned, {held[False]} of {total[False]} look-alikes")
     assert held[True] >= floor * total[True]
-    assert held[False] <= 0.07 * total[False]
+    assert held[False] <= 0.08 * total[False]
 
 
 def test_real_tools_are_seldom_held() -> None:
