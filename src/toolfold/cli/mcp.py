@@ -16,6 +16,7 @@ from toolfold.cli.mcp_change import disable, enable, set_key
 from toolfold.cli.mcp_import import import_servers
 from toolfold.cli.mcp_login import login, logins, logout
 from toolfold.cli.mcp_review import review
+from toolfold.cli.mcp_status import status
 from toolfold.cli.serve import serve_stdio
 from toolfold.cli.servers import (
     Probe,
@@ -59,6 +60,7 @@ command.add_command(login)
 command.add_command(logout)
 command.add_command(review)
 command.add_command(serve_stdio)
+command.add_command(status)
 
 
 @command.command("remove")

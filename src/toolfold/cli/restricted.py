@@ -18,7 +18,17 @@ ALLOWED_IN_TOOL_CALLS = frozenset(
     {
         *("approvals list", "approvals log", "approvals test", "call", "completion"),
         *("config get", "config schema", "config show", "cost", "demo", "doctor", "env list", "env test"),
-        *("eval", "explain", "mcp list", "mcp logs", "mcp serve", "mcp test", "plugins", "plugins list"),
+        *(
+            "eval",
+            "explain",
+            "mcp list",
+            "mcp logs",
+            "mcp serve",
+            "mcp status",
+            "mcp test",
+            "plugins",
+            "plugins list",
+        ),
         *("search", "serve", "token list", "tools", "tools list", "tools show"),
     }
 )

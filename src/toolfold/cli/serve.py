@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import uvicorn
 
     from toolfold.config import Config
+    from toolfold.gateway.server import Gateway
     from toolfold.runtime import Runtime
 
 _toolsets = click.option(
@@ -47,8 +48,9 @@ def command(invocation: Invocation, host: str | None, port: int | None, toolsets
     with listening, invocation.runtime(behind_gateway=True) as runtime:
         granted = _known(runtime, tuple(toolsets) or settings.toolsets)
         _keep()
-        with suppress(KeyboardInterrupt):  # that is how it is meant to be ended
-            asyncio.run(_serve_http(runtime, config, listening, granted))
+        status = _Status(runtime, config, _address(listening))
+        with status.file, suppress(KeyboardInterrupt):  # that is how it is meant to be ended
+            asyncio.run(_serve_http(runtime, config, listening, granted, status.watch))
 
 
 @click.command("serve", short_help="Serve all of them as one, to the client that starts this.")
@@ -64,7 +66,37 @@ def serve_stdio(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
     with invocation.runtime(behind_gateway=True) as runtime:
         granted = _known(runtime, tuple(toolsets) or config.gateway.toolsets)
         _keep()
-        asyncio.run(_until_told(serve(runtime, toolsets=granted)))
+        status = _Status(runtime, config, "")
+        with status.file:
+            asyncio.run(_until_told(serve(runtime, toolsets=granted, on_start=status.watch)))
+
+
+class _Status:
+    """What `toolfold mcp status` shows of this gateway."""
+
+    def __init__(self, runtime: Runtime, config: Config, address: str) -> None:
+        from toolfold.gateway.status import StatusFile, now
+        from toolfold.redaction import Redaction
+
+        self._runtime, self._address, self._started = runtime, address, now()
+        self._redact = Redaction(config.secret_values())
+        self._gateway: Gateway | None = None
+        self.file = StatusFile(config.paths.state_dir / "gateway" / "status", self._describe)
+
+    def watch(self, gateway: Gateway) -> None:
+        """Report the clients of this gateway from now on."""
+        self._gateway = gateway
+
+    def _describe(self) -> dict[str, Any]:
+        from toolfold.gateway.status import describe_gateway
+
+        about = {"address": self._address, "started": self._started}
+        return describe_gateway(self._runtime, self._gateway, self._redact, **about)
+
+
+def _address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}/mcp" if ":" in host else f"http://{host}:{port}/mcp"
 
 
 def _known(runtime: Runtime, toolsets: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -118,7 +150,11 @@ def _advice(error: Exception) -> tuple[str, str]:
 
 
 async def _serve_http(
-    runtime: Runtime, config: Config, listening: socket.socket, toolsets: tuple[str, ...] | None
+    runtime: Runtime,
+    config: Config,
+    listening: socket.socket,
+    toolsets: tuple[str, ...] | None,
+    on_start: Callable[[Gateway], object],
 ) -> None:
     from toolfold.config.record import SettingsRecord
     from toolfold.gateway.http_connections import AcceptErrors
@@ -139,7 +175,10 @@ async def _serve_http(
     )
     needs_token = guard.requires_token
     AcceptErrors().install(asyncio.get_running_loop())
-    server = _server(app(runtime, guard), lambda: _tell(runtime, host, port, needs_token=needs_token))
+    server = _server(
+        app(runtime, guard, on_start=on_start),
+        lambda: _tell(runtime, host, port, needs_token=needs_token),
+    )
     await server.serve([listening])
 
 

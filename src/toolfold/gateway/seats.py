@@ -47,6 +47,8 @@ class Seat:
         self, key: str, client: Client, runtime: Runtime, session: Session, addresses: Addresses
     ) -> None:
         self.key, self.client, self.session = key, client, session
+        self.display_name = client.name
+        """The name of its token; over stdio, the name that the client gives itself."""
         self._runtime, self._addresses = runtime, addresses
         self._turn: Any = None
         self._extra_tools: tuple[Snapshot, list[Tool]] | None = None

@@ -179,6 +179,7 @@ class Gateway:
             self._granted(client), disabled_toolsets=disabled, client=key, caller=caller
         )
         seat = Seat(key, client, self._runtime, session, self._addresses)
+        seat.display_name = caller.name or client.name
         self._seats[key] = seat
         return seat
 
@@ -217,6 +218,10 @@ class Gateway:
         for seat in sorted(idle, key=lambda seat: seat.used):
             if now - seat.used > IDLE_SECONDS or len(self._seats) >= MAX_SEATS:
                 self._leave(seat.key)
+
+    def seats(self) -> list[Seat]:
+        """The clients that are connected now."""
+        return list(self._seats.values())
 
     def is_busy(self, session: str) -> bool:
         """Whether a session of the protocol has a call in progress."""

@@ -11,7 +11,7 @@ import asyncio
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
@@ -27,9 +27,16 @@ if TYPE_CHECKING:
 _INPUT, _OUTPUT, _ERRORS = 0, 1, 2
 
 
-async def serve(runtime: Runtime, *, toolsets: tuple[str, ...] | None = None) -> None:
-    """Serve until the client closes its end."""
+async def serve(
+    runtime: Runtime,
+    *,
+    toolsets: tuple[str, ...] | None = None,
+    on_start: Callable[[Gateway], object] | None = None,
+) -> None:
+    """Serve until the client closes its end. `on_start` is given the gateway before the client is heard."""
     gateway = Gateway(runtime, everybody=Client("stdio", toolsets), is_local=True)
+    if on_start:
+        on_start(gateway)
     server = gateway.server()
     try:
         async with _streams() as (reading, writing):

@@ -209,8 +209,15 @@ def server_config(app: App, **options: Any) -> uvicorn.Config:
     return uvicorn.Config(app, http=bounded_protocol(), lifespan="on", ws="none", **options)
 
 
-def app(runtime: Runtime, door: Door, *, path: str = "/mcp", json_response: bool = False) -> Starlette:
-    """The gateway as an ASGI app."""
+def app(
+    runtime: Runtime,
+    door: Door,
+    *,
+    path: str = "/mcp",
+    json_response: bool = False,
+    on_start: Callable[[Gateway], object] | None = None,
+) -> Starlette:
+    """The gateway as an ASGI app. `on_start` is given the gateway before a client is heard."""
     load_sdk()  # before anything below it: servers of the runtime may be loading it in another thread
     from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
     from mcp.server.transport_security import TransportSecuritySettings
@@ -218,6 +225,8 @@ def app(runtime: Runtime, door: Door, *, path: str = "/mcp", json_response: bool
     from starlette.routing import Route
 
     gateway = Gateway(runtime, everybody=door.everybody, is_local=door.is_local)
+    if on_start:
+        on_start(gateway)
     manager = limited_manager(StreamableHTTPSessionManager, lambda scope: scope[CLIENT], gateway.is_busy)(
         gateway.server(),
         json_response=json_response,
