@@ -150,6 +150,13 @@ async def test_events_without_a_message_are_skipped(runtime: Runtime, kind: str)
     assert json.loads(result.text) == {"result": kind}
 
 
+async def test_a_stream_of_tiny_chunks_fails_the_call(runtime: Runtime) -> None:
+    result = await load(runtime, "event chunks", server="web")
+    assert result.error
+    again = await load(runtime, "hello", server="web")
+    assert json.loads(again.text) == {"result": "hello"}
+
+
 async def test_endless_headers_of_an_answer_fail_the_call(runtime: Runtime) -> None:
     result = await load(runtime, "headers", server="web")
     assert result.error

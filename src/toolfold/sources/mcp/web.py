@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import re
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -22,7 +23,7 @@ from toolfold.json_limits import find_excess
 from toolfold.model import Json
 from toolfold.sources.mcp.faults import ServerFailed
 from toolfold.sources.mcp.pacing import Pacer
-from toolfold.sources.mcp.sieve import Sieve
+from toolfold.sources.mcp.sieve import Flooded, Sieve
 from toolfold.sources.mcp.wire import CODE, FAULT, LARGEST_MESSAGE, completed, error_for
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ LARGEST_EVENT = 1 << 20
 MAX_EVENT_LINES = 10_000
 """Lines of one event of a stream."""
 MAX_SMALL_CHUNKS = 1_000
-"""Parts of a body that may be of any size; beyond, they must have MIN_CHUNK_BYTES on average."""
+"""Chunks of a body, or of a stream within a second, that may be of any size. Beyond that number they must
+have MIN_CHUNK_BYTES on average."""
 MIN_CHUNK_BYTES = 256
 FAREWELL_SECONDS = 2.0
 """How long a server may take to end a session that nobody needs any more."""
@@ -254,9 +256,10 @@ async def _events(chunks: AsyncIterator[bytes], largest: int, pacer: Pacer) -> A
 
     One that is too large comes in the pieces it was received in: the SDK refuses it.
     """
-    kept = bytearray()
+    kept, rate = bytearray(), _ChunkRate()
     async for chunk in chunks:
         pacer.resume()
+        rate.count(len(chunk))
         seen = max(0, len(kept) - 3)
         kept += chunk
         ends = [0, *(found.end() for found in _END_OF_EVENT.finditer(kept, seen))]
@@ -269,6 +272,24 @@ async def _events(chunks: AsyncIterator[bytes], largest: int, pacer: Pacer) -> A
         await pacer.rest_if_due()
     if kept:
         yield bytes(kept)
+
+
+class _ChunkRate:
+    """The chunks of a stream within a second."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._chunks = self._bytes = 0
+
+    def count(self, size: int) -> None:
+        """Count a chunk. Raises Flooded if there are too many small ones."""
+        now = time.monotonic()
+        if now - self._began > 1.0:
+            self._began, self._chunks, self._bytes = now, 0, 0
+        self._chunks += 1
+        self._bytes += size
+        if self._chunks > MAX_SMALL_CHUNKS + self._bytes // MIN_CHUNK_BYTES:
+            raise Flooded("a flood of small chunks")
 
 
 def _within_limits(event: bytes, id_: Any) -> bytes:
