@@ -37,9 +37,11 @@ LARGEST_EVENT = 1 << 20
 MAX_EVENT_LINES = 10_000
 """Lines of one event of a stream."""
 MAX_SMALL_CHUNKS = 1_000
-"""Chunks of a body, or of a stream within a second, that may be of any size. Beyond that number they must
-have MIN_CHUNK_BYTES on average."""
+"""Chunks of a body, or of a stream within a second, that may be of any size; more must not be tiny."""
 MIN_CHUNK_BYTES = 256
+"""What the chunks of a body have on average."""
+MIN_STREAM_CHUNK_BYTES = 16
+"""What the chunks of a stream have on average: less than any message."""
 FAREWELL_SECONDS = 2.0
 """How long a server may take to end a session that nobody needs any more."""
 _TIMES = ("connect", "read", "write", "pool")
@@ -288,7 +290,7 @@ class _ChunkRate:
             self._began, self._chunks, self._bytes = now, 0, 0
         self._chunks += 1
         self._bytes += size
-        if self._chunks > MAX_SMALL_CHUNKS + self._bytes // MIN_CHUNK_BYTES:
+        if self._chunks > MAX_SMALL_CHUNKS + self._bytes // MIN_STREAM_CHUNK_BYTES:
             raise Flooded("a flood of small chunks")
 
 
