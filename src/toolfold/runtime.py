@@ -120,7 +120,15 @@ def open_runtime(
     mcp.open()
     mcp.settle()
     return Runtime(
-        config, registry, dispatch, retriever, toolsets, [*reports, *plugged], terminal=terminal, mcp=mcp
+        config,
+        registry,
+        dispatch,
+        retriever,
+        toolsets,
+        [*reports, *plugged],
+        terminal=terminal,
+        mcp=mcp,
+        behind_gateway=behind_gateway,
     )
 
 
@@ -138,6 +146,7 @@ class Runtime:
         *,
         terminal: Resident,
         mcp: McpServers,
+        behind_gateway: bool = False,
     ) -> None:
         self.config = config
         self._beacon = Beacon()
@@ -165,7 +174,9 @@ class Runtime:
             availability=self._availability,
             dispatch=dispatch,
             bridge=bridge,
-            disclosure=Disclosure(config.tools, bridge, deferral=deferral, weights=weights),
+            disclosure=Disclosure(
+                config.tools, bridge, deferral=deferral, weights=weights, behind_gateway=behind_gateway
+            ),
             selector=Selector(config.tools, retriever, deferral=deferral, weights=weights),
             toolsets=self.toolsets,
             awaiting=mcp.awaiting,

@@ -75,6 +75,15 @@ def test_a_server_that_answers_is_told_of(small: Small, toolfold: Toolfold) -> N
     assert (server["name"], server["state"], server["tools"], server["held"]) == ("small", "up", 2, 0)
 
 
+def test_what_clients_of_the_gateway_are_shown_is_told(small: Small, toolfold: Toolfold) -> None:
+    small.offers(*(a_tool(f"tool_{number}") for number in range(40)))
+    toolfold("mcp", "add", "small", "--yes", *small.command)
+    setting("mcp.servers.broken", {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]})
+    done = toolfold("doctor", "--json", *PATIENTLY)
+    (line,) = [each for each in found(done, "gateway", "ok") if "to clients," in each]
+    assert "0 tools are listed, 40 are behind tool_search" in line
+
+
 def test_one_line_for_each_finding(toolfold: Toolfold) -> None:
     lines = toolfold("doctor").out.split("\n\n")[0].splitlines()
     assert len(lines) == len(toolfold("doctor", "--json").json["findings"])

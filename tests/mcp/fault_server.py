@@ -1,12 +1,13 @@
 """A small MCP server over stdio that does one thing wrong, on purpose. Standard library only: it starts fast.
 
     python fault_server.py [--tools N] [--first NAME] [--revision 2025-11-25]
-                           [--fault NAME] [--unless FILE] [--until FILE] [--diary FILE]
+                           [--fault NAME] [--unless FILE] [--until FILE] [--diary FILE] [--resources N]
 
 The tools are `echo`, or what `--first` says, which gives its `text` back, and `tool_2` … `tool_N`. The fault
 shows when `echo` is called with the text `now`, or at the moment its name says; never where the file of
 `--unless` exists. What is slow takes until the file of `--until` exists. The diary has a line for each start,
-call, cancellation and ping.
+call, cancellation, ping and list of resources or prompts. With `--resources` it has as many resources, and
+one prompt.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Server:
         self.revision, self.diary, self.until = given.revision, given.diary, given.until
         self.first, self.others = given.first, "tool" if given.first == "echo" else given.first
         self.calls = self.lists = 0
+        self.resources = given.resources
 
     def note(self, line: str) -> None:
         if self.diary:
@@ -90,6 +92,9 @@ class Server:
             self.list(id_, message.get("params") or {})
         elif method == "tools/call":
             self.call(id_, message["params"])
+        elif self.resources and method in ("resources/list", "resources/templates/list", "prompts/list"):
+            self.note(method)
+            self.list_items(id_, method)
         elif method == "ping":
             self.note("ping")
             if self.fault != "hang-wholly" or not self.calls:
@@ -109,7 +114,10 @@ class Server:
             id_,
             {
                 "protocolVersion": self.revision if self.fault != "odd-revision" else "1066-10-14",
-                "capabilities": {"tools": {"listChanged": True}},
+                "capabilities": {
+                    "tools": {"listChanged": True},
+                    **({"resources": {"listChanged": True}, "prompts": {}} if self.resources else {}),
+                },
                 "serverInfo": {"name": f"fault-{self.fault or 'none'}", "version": "1"},
             },
         )
@@ -154,6 +162,20 @@ class Server:
         if self.fault == "changing-list" and self.calls:
             names.append("arrived_late")
         answer(id_, {"tools": [tool(name) for name in names]})
+
+    def list_items(self, id_: Any, method: str) -> None:
+        count = self.resources + (self.fault == "more-resources" and self.calls > 0)
+        resources = [{"uri": f"note:///{number}", "name": f"note {number}"} for number in range(count)]
+        lists: dict[str, dict[str, Any]] = {
+            "resources/list": {"resources": resources},
+            "resources/templates/list": {"resourceTemplates": []},
+            "prompts/list": {"prompts": [{"name": "greet", "description": "Greets somebody."}]},
+        }
+        answer(id_, lists[method])
+
+    def do_more_resources(self, id_: Any, params: Any) -> None:
+        send({"jsonrpc": "2.0", "method": "notifications/resources/list_changed"})
+        answer(id_, text("changed"))
 
     def call(self, id_: Any, params: dict[str, Any]) -> None:
         self.calls += 1
@@ -310,6 +332,7 @@ def main() -> None:
     options.add_argument("--until", default="")
     options.add_argument("--diary", default="")
     options.add_argument("--revision", default="2025-11-25")
+    options.add_argument("--resources", type=int, default=0)
     given = options.parse_args()
     if given.unless and Path(given.unless).exists():
         given.fault = ""

@@ -11,6 +11,11 @@ import sys
 
 def main() -> None:
     """The `toolfold` command."""
+    from toolfold.gateway.early_answers import start_early_answers
+
+    arguments = sys.argv[1:]
+    early = start_early_answers(arguments)  # before the rest is imported, which takes longer than they do
+
     from toolfold.cli.app import run
 
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run(arguments, early))

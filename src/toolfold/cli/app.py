@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from toolfold.provenance import find_tool_call
 if TYPE_CHECKING:
     from toolfold.config import Config, Paths
     from toolfold.config.record import SettingsRecord
+    from toolfold.gateway.early_answers import EarlyAnswers
     from toolfold.redaction import Redaction
     from toolfold.runtime import Runtime
 
@@ -66,11 +68,28 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 bad configuration, 4 no such name
 130 interrupted."""
 
 
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The command line as it was given, and what was begun before it was parsed."""
+
+    arguments: tuple[str, ...] = ()
+    early: EarlyAnswers | None = None
+
+
 class Invocation:
     """The options given before the command; loads the configuration when a command needs it."""
 
-    def __init__(self, overrides: Sequence[str], project: Path | None) -> None:
+    def __init__(
+        self,
+        overrides: Sequence[str],
+        project: Path | None,
+        *,
+        arguments: Sequence[str] = (),
+        early: EarlyAnswers | None = None,
+    ) -> None:
         self._overrides, self.project = overrides, project
+        self.arguments, self.early = arguments, early
+        """The whole command line, and the gateway's answers that were begun before it was read."""
         self._warned = False
 
     def also(self, overrides: Sequence[str]) -> Invocation:
@@ -169,16 +188,18 @@ class LazyGroup(click.Group):
 @click.pass_context
 def app(ctx: click.Context, overrides: tuple[str, ...], project: Path | None) -> None:
     """The tool runtime that lets an agent have every tool and pay only for the ones it needs."""
-    ctx.obj = Invocation(overrides, project)
+    started: Started = ctx.obj or Started()
+    ctx.obj = Invocation(overrides, project, arguments=started.arguments, early=started.early)
     if ctx.invoked_subcommand is None:
         commands = "\n".join(f"  {name:<12} {about}" for name, about in COMMANDS.items())
         out(WELCOME.format(version=__version__, commands=commands))
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(arguments: Sequence[str], early: EarlyAnswers | None = None) -> int:
     """Run a command line and give its exit code; errors are told to a person, never as a traceback."""
+    started = Started(tuple(arguments), early)
     try:
-        code = app.main(args=list(arguments), prog_name="toolfold", standalone_mode=False)
+        code = app.main(args=list(arguments), prog_name="toolfold", standalone_mode=False, obj=started)
     except click.exceptions.Abort:
         return _told("interrupted", INTERRUPTED)
     except KeyboardInterrupt:

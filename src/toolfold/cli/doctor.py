@@ -14,7 +14,7 @@ import stat
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ from toolfold.cli.doctor_clients import find_clients, find_duplicates, find_gate
 from toolfold.cli.findings import COLOURS, SIGNS, Finding
 from toolfold.cli.servers import asked_alone, key_of, written
 from toolfold.cli.show import as_json, counted, listed, out, plain, working
-from toolfold.errors import ConfigError
+from toolfold.errors import ConfigError, ToolfoldError
 
 if TYPE_CHECKING:
     from toolfold.config import Config
@@ -96,6 +96,7 @@ def command(invocation: Invocation, seconds: float, as_json_: bool) -> int:
             *_trusting(config),
             *find_clients(config),
             *find_gateway(config),
+            *_listing(config, servers),
             *_approval(config),
             *_terminal(config, places.result(), clean_advice),
             *_secrets(config),
@@ -219,6 +220,29 @@ def _trusting(config: Config) -> Iterator[Finding]:
         if server.enabled and server.sampling == "allow":
             what = f"{name} may use your model unasked (sampling: allow)"
             yield Finding("warn", "trust", what, f"toolfold config set {key_of(name)}.sampling ask")
+
+
+def _listing(config: Config, servers: Sequence[Health]) -> Iterator[Finding]:
+    """What a client of the gateway is shown, with the servers that are up."""
+    from toolfold.gateway.listing_size import measure_listing
+    from toolfold.gateway.server import open_session
+    from toolfold.model import FrozenDict
+    from toolfold.runtime import open_runtime
+
+    up = {each.name: config.mcp.servers[each.name] for each in servers if each.state == "up"}
+    if not up:
+        return
+    block = config.mcp.model_copy(update={"servers": FrozenDict(up)})
+    try:
+        with (
+            redirect_stdout(sys.stderr),  # what a plugin prints must not end up in the report
+            open_runtime(config.model_copy(update={"mcp": block}), behind_gateway=True) as runtime,
+        ):
+            size = measure_listing(open_session(runtime, config.gateway.toolsets), exact=True)
+    except ToolfoldError as error:
+        yield Finding("fail", "gateway", f"what clients are shown cannot be measured: {error}")
+        return
+    yield Finding("ok", "gateway", f"to clients, {size}")
 
 
 def _approval(config: Config) -> Iterator[Finding]:

@@ -6,10 +6,13 @@ import asyncio
 import errno
 import gc
 import logging
+import os
 import signal
 import socket
 import sys
+import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +20,7 @@ import click
 from toolfold.cli.app import Invocation
 from toolfold.cli.show import counted, note, plain
 from toolfold.errors import ConfigError
+from toolfold.provenance import find_tool_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
     from toolfold.config import Config
     from toolfold.gateway.server import Gateway
     from toolfold.runtime import Runtime
+
+log = logging.getLogger(__name__)
 
 _toolsets = click.option(
     "--toolset", "toolsets", multiple=True, metavar="NAME", help="Only this toolset; may be given again."
@@ -66,9 +72,17 @@ def serve_stdio(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
     with invocation.runtime(behind_gateway=True) as runtime:
         granted = _known(runtime, tuple(toolsets) or config.gateway.toolsets)
         _keep()
+        _tell_listing(runtime, granted)
         status = _Status(runtime, config, "")
+        serving = serve(
+            runtime,
+            toolsets=granted,
+            early=invocation.early,
+            record=_record_file(invocation),
+            on_start=status.watch,
+        )
         with status.file:
-            asyncio.run(_until_told(serve(runtime, toolsets=granted, on_start=status.watch)))
+            asyncio.run(_until_told(serving))
 
 
 class _Status:
@@ -97,6 +111,13 @@ class _Status:
 def _address(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}/mcp" if ":" in host else f"http://{host}:{port}/mcp"
+
+
+def _record_file(invocation: Invocation) -> Path | None:
+    """Return where answers for the next start are kept; none for a process that a tool call has started."""
+    from toolfold.gateway.listing_record import record_file
+
+    return None if find_tool_call() else record_file(invocation.arguments, os.environ)
 
 
 def _known(runtime: Runtime, toolsets: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -177,7 +198,7 @@ async def _serve_http(
     AcceptErrors().install(asyncio.get_running_loop())
     server = _server(
         app(runtime, guard, on_start=on_start),
-        lambda: _tell(runtime, host, port, needs_token=needs_token),
+        lambda: _tell(runtime, host, port, toolsets, needs_token=needs_token),
     )
     await server.serve([listening])
 
@@ -215,17 +236,34 @@ def _is_no_goodbye(record: logging.LogRecord) -> bool:
     return "CancelledError" not in record.getMessage()
 
 
-def _tell(runtime: Runtime, host: str, port: int, *, needs_token: bool) -> None:
+def _tell(
+    runtime: Runtime, host: str, port: int, toolsets: tuple[str, ...] | None, *, needs_token: bool
+) -> None:
     shown = f"[{host}]" if ":" in host else host
     states = runtime.mcp.states()
     tools = sum(each.tools for each in states)
     note(f"Serving {counted(tools, 'tool')} of {counted(len(states), 'server')} at http://{shown}:{port}/mcp")
+    _tell_listing(runtime, toolsets)
     for each in states:
         if each.error:
             note(f"[yellow]{plain(each.name)}:[/yellow] {plain(each.error)}")
     if needs_token:
         note("Every client needs a token: `toolfold token add NAME`.")
     note("Ctrl-C ends it.")
+
+
+def _tell_listing(runtime: Runtime, toolsets: tuple[str, ...] | None) -> None:
+    """Say what clients are shown, in a thread: nobody waits for it, and checks of tools may take a while."""
+    from toolfold.gateway.listing_size import measure_listing
+    from toolfold.gateway.server import open_session
+
+    def tell() -> None:
+        try:
+            note(plain(f"To clients, {measure_listing(open_session(runtime, toolsets))}."))
+        except Exception:
+            log.debug("what clients are shown could not be measured", exc_info=True)
+
+    threading.Thread(target=tell, name="toolfold-listing-size", daemon=True).start()
 
 
 async def _until_told(work: Any) -> None:

@@ -19,13 +19,13 @@ from toolfold.config.document import MAX_PROJECT_BYTES, Node, Place, merged, nes
 from toolfold.config.settings import Config, Paths, Settings
 from toolfold.config.trust import PROJECT_FILE, TrustState, trust_state
 from toolfold.errors import ConfigError, did_you_mean, nearest
+from toolfold.folders import HOME_VARIABLE, locate_folders
 from toolfold.provenance import find_tool_call
 
 Overrides = Mapping[str, object] | Sequence[str]
 
 USER_FILE = "config.yaml"
 _PREFIX = "TOOLFOLD_"
-_HOME = "TOOLFOLD_HOME"
 _CONFIG = "TOOLFOLD_CONFIG"
 _ARGUMENT = Place("argument")
 
@@ -76,7 +76,7 @@ def locate(
 ) -> Paths:
     """Where everything lies. Reads no file and creates none."""
     environment = os.environ if env is None else env
-    config_dir, state_dir, cache_dir = _folders(environment)
+    config_dir, state_dir, cache_dir = locate_folders(environment, _here())
     chosen = environment.get(_CONFIG)
     file = user_file or (Path(chosen) if chosen else config_dir / USER_FILE)
     current = _here() / (project or "")
@@ -89,20 +89,6 @@ def locate(
         project_file=None if project_file and _same(project_file, file) else project_file,
         project_dir=project_dir,
         current_dir=current,
-    )
-
-
-def _folders(environment: Mapping[str, str]) -> tuple[Path, Path, Path]:
-    if home := environment.get(_HOME):
-        folder = _here() / home
-        return folder, folder / "state", folder / "cache"
-    import platformdirs
-
-    name = "toolfold"
-    return (
-        platformdirs.user_config_path(name, appauthor=False),
-        platformdirs.user_state_path(name, appauthor=False),
-        platformdirs.user_cache_path(name, appauthor=False),
     )
 
 
@@ -229,7 +215,7 @@ def _narrowed(node: Node, below: Node | None, rule: str) -> Node:
 def _environment_layers(environment: Mapping[str, str], warnings: list[str]) -> Iterator[Node]:
     """`TOOLFOLD_TOOLS__RAG_TOP_K=12` is `tools.rag_top_k: 12`; an empty variable says nothing."""
     for name, text in sorted(environment.items()):
-        if not name.startswith(_PREFIX) or name in (_HOME, _CONFIG) or not text:
+        if not name.startswith(_PREFIX) or name in (HOME_VARIABLE, _CONFIG) or not text:
             continue
         path = tuple(name.removeprefix(_PREFIX).lower().split("__"))
         if len(path) == 1 and path[0] not in Settings.model_fields:
@@ -240,7 +226,7 @@ def _environment_layers(environment: Mapping[str, str], warnings: list[str]) -> 
 
 def _misspelt(name: str) -> list[str]:
     """Other programs may use our prefix, so a variable without `__` is only an error if it looks like one."""
-    known = [_HOME, _CONFIG, *(_PREFIX + each.upper() for each in Settings.model_fields)]
+    known = [HOME_VARIABLE, _CONFIG, *(_PREFIX + each.upper() for each in Settings.model_fields)]
     near = nearest(name, known, count=1)
     close = [each for each in near if abs(len(each) - len(name)) <= 2 and each[9:11] == name[9:11]]
     return [f"{name} is not a setting and is ignored.{did_you_mean(close)}"] if close else []

@@ -26,6 +26,7 @@ Sampling = Annotated[
 ]
 Isolation = Annotated[Literal["auto", "shared", "per-client"], BeforeValidator(lowered)]
 ServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9_-]{0,38}[A-Za-z0-9])?$")]
+GATEWAY_WAIT_S = 2.0
 Pairs = Annotated[dict[Text, Text], AfterValidator(FrozenDict)]
 
 
@@ -147,7 +148,8 @@ class Mcp(Section):
         default=5.0,
         ge=0,
         le=60,
-        description="How long opening waits for servers whose tools nobody has seen yet.",
+        description="How long opening waits for servers whose tools nobody has seen yet; a gateway waits for"
+        " two seconds, unless this is set.",
         json_schema_extra={"in_project": "lowers"},
     )
     servers: Annotated[dict[ServerName, McpServer], AfterValidator(FrozenDict)] = Field(
@@ -155,6 +157,12 @@ class Mcp(Section):
         description="The servers, by name.",
         json_schema_extra={"grants": True},
     )
+
+    def listing_wait(self, *, behind_gateway: bool) -> float:
+        """Return how long to wait for a list that was never seen. MCP clients give up after a few seconds."""
+        if behind_gateway and "wait_seconds" not in self.model_fields_set:
+            return min(self.wait_seconds, GATEWAY_WAIT_S)
+        return self.wait_seconds
 
 
 def usable(value: Any) -> McpServer:

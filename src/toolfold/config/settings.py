@@ -57,6 +57,8 @@ _SECRET_LENGTH = 8
 # that another's may be four times as many. `training/README.md` has the curve.
 USUAL_NEED = 0.025
 
+GATEWAY_MAX_TOOLS = 30
+
 OWN_MODELS = ("embedded", "light", "auxiliary")
 """What `rag_embed_model` may be beside the name of a service's model."""
 
@@ -164,6 +166,13 @@ class ToolSearch(Section):
         le=10_000_000,
         description="How many tokens tools may take before `auto` hides them, however large the window.",
     )
+    threshold_tools: Whole = Field(
+        default=0,
+        ge=0,
+        le=100_000,
+        description="How many tools may be shown before `auto` hides them; 0 for any number. A gateway hides"
+        " more than 30, unless this is set.",
+    )
     always_load: tuple[Text, ...] = Field(
         default=(), description="Tools and toolsets that are never hidden behind the search."
     )
@@ -196,6 +205,12 @@ class ToolSearch(Section):
     @classmethod
     def _at_most_the_limit(cls, value: int, info: ValidationInfo) -> int:
         return min(value, int(info.data.get("max_search_limit", value)))
+
+    def max_shown_tools(self, *, behind_gateway: bool) -> int | None:
+        """Return how many deferrable tools are shown at most; None for any number."""
+        if behind_gateway and "threshold_tools" not in self.model_fields_set:
+            return GATEWAY_MAX_TOOLS
+        return self.threshold_tools or None
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

@@ -8,32 +8,28 @@ the protocol's types, and no transport.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from toolfold.errors import OutOfScope, shown
 from toolfold.gateway.addresses import Addresses
 from toolfold.gateway.answers import shown_tool
 from toolfold.gateway.asking import WaitingRoom
+from toolfold.gateway.listing_record import LISTINGS
 from toolfold.gateway.tokens import Client
 from toolfold.model import MCP_SOURCE, CallContext, Json, Tool, ToolResult
 from toolfold.registry import Snapshot
 from toolfold.session import Session
 from toolfold.sources.mcp.courier import Courier
-from toolfold.sources.mcp.faults import ServerFailed
 
 if TYPE_CHECKING:
     import mcp_types
 
     from toolfold.runtime import Runtime
 
-LIST_SECONDS = 10.0
-MOST_PAGES = 20
-MOST_LISTED = 5_000
-LARGEST_ITEM = 50_000  # characters of JSON
-LARGEST_LIST = 2_000_000
 MOST_STREAMS = 32
 EXTRAS = frozenset({"list_resources", "read_resource", "list_prompts", "get_prompt"})
 
@@ -55,6 +51,8 @@ class Seat:
         self.waiting = WaitingRoom()
         self.followed: Counter[str] = Counter()
         """The addresses of resources, and by how many of its requests and streams each is followed."""
+        self._given: dict[str, str] = {}
+        """Method → a digest of the list that the client was last given or told of."""
         self.level = "debug"
         self.connections: list[Any] = []
         """Where it can be told something outside of a call."""
@@ -94,8 +92,40 @@ class Seat:
 
     async def tools(self) -> list[mcp_types.Tool]:
         """What the client is shown now."""
+        tools = await self._tools()
+        self._given["tools/list"] = _digest(tools)
+        return tools
+
+    async def _tools(self) -> list[mcp_types.Tool]:
         turn = await self._current()
         return [shown_tool(tool, self._runtime.mcp) for tool in turn.tools if not self._is_extra(tool)]
+
+    async def changed_lists(self, news: Mapping[str, Collection[str]]) -> list[str]:
+        """Return the kinds of lists that are not what the client was last given or told of.
+
+        `news` has the servers that speak of a change, by kind. With its tools, all of a server may change.
+        """
+        return [kind for kind in dict.fromkeys(LISTINGS.values()) if await self._has_changed(kind, news)]
+
+    async def _has_changed(self, kind: str, news: Mapping[str, Collection[str]]) -> bool:
+        methods = [each for each, its_kind in LISTINGS.items() if its_kind == kind]
+        given = [each for each in methods if each in self._given]
+        if not given and not any(map(self.may_use, news.get(kind, ()))):
+            return False  # it has not asked for them, and none of these servers is one of its own
+        if kind not in news and "tools" not in news:
+            return False
+        compared = given or (["tools/list"] if kind == "tools" else [])  # nothing else tells of no change
+        before = {each: self._given.get(each) for each in compared}
+        now = {each: _digest(await self._listed_now(each)) for each in compared}
+        self._given.update(now)
+        return before != now or not compared
+
+    async def _listed_now(self, method: str) -> Sequence[Any]:
+        """Return what the client would be given, without starting a server for it."""
+        if method == "tools/list":
+            return await self._tools()
+        extra = _PROMPTS if method == "prompts/list" else _RESOURCES
+        return await self._gathered(self._offering(extra), method, start=False)
 
     async def call(
         self, name: str, args: Json | None, *, approver: Any = None, courier: Courier | None = None
@@ -117,14 +147,18 @@ class Seat:
     def _named(self, name: str) -> Sequence[Tool]:
         return self._runtime.registry.snapshot().named(name)
 
-    async def resources(self, kind: str) -> list[tuple[str, Any]]:
+    async def resources(self, method: str) -> list[tuple[str, Any]]:
         """The resources, or templates of them, of every server that may be read from, with its name."""
-        attribute = "resources" if kind == "resources/list" else "resource_templates"
-        return await self._gathered(self._offering(_RESOURCES), kind, attribute)
+        return await self._given_items(self._offering(_RESOURCES), method)
 
     async def prompts(self) -> list[tuple[str, Any]]:
         """The prompts of every server that may be asked for them, with its name."""
-        return await self._gathered(self._offering(_PROMPTS), "prompts/list", "prompts")
+        return await self._given_items(self._offering(_PROMPTS), "prompts/list")
+
+    async def _given_items(self, servers: Sequence[str], method: str) -> list[tuple[str, Any]]:
+        items = await self._gathered(servers, method)
+        self._given[method] = _digest(items)
+        return items
 
     async def read(self, uri: str, **how: Any) -> ToolResult:
         """Read a resource by the address the client knows."""
@@ -215,21 +249,22 @@ class Seat:
         context = CallContext(session_id=self.session.id, client=self.key)
         return await self._runtime.mcp.ask(server, method, context=context, **params)
 
-    async def _gathered(self, servers: Sequence[str], method: str, attribute: str) -> list[tuple[str, Any]]:
+    async def _gathered(
+        self, servers: Sequence[str], method: str, *, start: bool = True
+    ) -> list[tuple[str, Any]]:
         """All servers at once, each within its time: one that hangs is left out."""
-        lists = await asyncio.gather(*(self._listed(each, method, attribute) for each in servers))
+        known = self._runtime.mcp.items
+        lists = await asyncio.gather(*(known(each, method, client=self.key, start=start) for each in servers))
         return [(server, item) for server, items in zip(servers, lists, strict=True) for item in items]
 
-    async def _listed(self, server: str, method: str, attribute: str) -> list[Any]:
-        async def page(cursor: str | None) -> Any:
-            given: Json = {"cursor": cursor} if cursor else {}
-            return await self.ask(server, method, **given)
 
-        try:
-            async with asyncio.timeout(LIST_SECONDS):
-                return await _all_pages(page, attribute)
-        except (ServerFailed, TimeoutError):
-            return []
+def _digest(items: Iterable[Any]) -> str:
+    """Return a digest of a list: of models, each alone or with the name of its server."""
+    digest = hashlib.sha256()
+    for item in items:
+        server, model = item if isinstance(item, tuple) else ("", item)
+        digest.update(f"{server} {model.model_dump_json(by_alias=True)}\n".encode())
+    return digest.hexdigest()
 
 
 def _listening() -> tuple[Any, Any]:
@@ -237,19 +272,3 @@ def _listening() -> tuple[Any, Any]:
 
     bus = InMemorySubscriptionBus()
     return bus, ListenHandler(bus, max_subscriptions=MOST_STREAMS)
-
-
-async def _all_pages(page: Callable[[str | None], Awaitable[Any]], attribute: str) -> list[Any]:
-    items: list[Any] = []
-    cursor: str | None = None
-    left = LARGEST_LIST
-    for _ in range(MOST_PAGES):
-        answer = await page(cursor)
-        for item in getattr(answer, attribute):
-            left -= (size := len(item.model_dump_json()))
-            if left > 0 and size <= LARGEST_ITEM:
-                items.append(item)
-        cursor = answer.next_cursor
-        if cursor is None or len(items) >= MOST_LISTED or left <= 0:
-            break
-    return items[:MOST_LISTED]

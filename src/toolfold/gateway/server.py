@@ -12,6 +12,7 @@ import functools
 import hashlib
 import itertools
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from mcp.server.models import InitializationOptions
 
     from toolfold.runtime import Runtime
+    from toolfold.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +69,9 @@ class Gateway:
         `is_local` says that only programs of this machine can reach it.
         """
         load_sdk()  # servers of the runtime may be loading it in another thread
-        self._runtime = runtime
+        self._runtime = self.runtime = runtime
+        self.on_list_changed: Callable[[str], None] = lambda _kind: None
+        """Called with the kind of list before clients are told that it has changed."""
         self._everybody = everybody
         self._client_asks_user = is_local and runtime.config.gateway.trust_client_approval
         self._seats: dict[str, Seat] = {}
@@ -76,7 +80,8 @@ class Gateway:
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news: set[tuple[str, str, Any]] = set()
-        """What was heard and is not passed on yet."""
+        """Notifications of servers that are not passed on yet."""
+        self._news_lock = threading.Lock()
         self._under_way: Counter[str] = Counter()
         self._following = Following(self._seats, self._ask_of_resource)
         runtime.mcp.heard.listen(self._heard)
@@ -174,10 +179,7 @@ class Gateway:
 
     def _seated(self, key: str, client: Client, caller: Caller) -> Seat:
         self._make_room(client)
-        disabled = LOCAL if client.toolsets is None else ()
-        session = self._runtime.session(
-            self._granted(client), disabled_toolsets=disabled, client=key, caller=caller
-        )
+        session = open_session(self._runtime, self._granted(client), client=key, caller=caller)
         seat = Seat(key, client, self._runtime, session, self._addresses)
         seat.display_name = caller.name or client.name
         self._seats[key] = seat
@@ -463,21 +465,39 @@ class Gateway:
         )
 
     def _heard(self, server: str, kind: str, what: Any) -> None:
-        """A server said something outside of a call; we are in its thread. Many such words are one."""
-        news = server, kind, what
-        if self._loop is not None and not self._loop.is_closed() and news not in self._news:
-            self._news.add(news)
+        """Take a notification of a server, in its thread. Those within a moment are passed on together."""
+        if self._loop is None or self._loop.is_closed():
+            return
+        with self._news_lock:
+            is_first = not self._news
+            self._news.add((server, kind, what))
+        if is_first:
             with contextlib.suppress(RuntimeError):  # it is closing
-                asyncio.run_coroutine_threadsafe(self._spread(news), self._loop)
+                asyncio.run_coroutine_threadsafe(self._spread(), self._loop)
 
-    async def _spread(self, news: tuple[str, str, Any]) -> None:
-        """Tell every client that may know. One that does not listen keeps it from no other."""
+    async def _spread(self) -> None:
+        """Tell every client what concerns it. One that does not listen keeps it from no other."""
         await asyncio.sleep(SETTLE_SECONDS)
-        self._news.discard(news)
-        server, kind, what = news
-        uri = self._addresses.resource(server, what) if kind == "update" else ""
-        told = [seat for seat in self._seats.values() if seat.is_listening and seat.may_use(server)]
-        await asyncio.gather(*(self._tell(seat, kind, uri) for seat in told))
+        with self._news_lock:
+            news, self._news = self._news, set()
+        seats = [seat for seat in self._seats.values() if seat.is_listening]
+        await asyncio.gather(*(self._tell_news(seat, news) for seat in seats), return_exceptions=True)
+
+    async def _tell_news(self, seat: Seat, news: Collection[tuple[str, str, Any]]) -> None:
+        for server, kind, what in news:
+            if kind == "update" and seat.may_use(server):
+                await self._tell(seat, kind, self._addresses.resource(server, what))
+        changes: dict[str, set[str]] = {}
+        for server, kind, _ in news:
+            changes.setdefault(kind, set()).add(server)
+        for kind in await seat.changed_lists(changes):
+            self.on_list_changed(kind)
+            await self._tell(seat, kind, "")
+
+    async def tell_changed(self, kind: str) -> None:
+        """Tell all clients that a list has changed."""
+        seats = [seat for seat in self._seats.values() if seat.is_listening]
+        await asyncio.gather(*(self._tell(seat, kind, "") for seat in seats))
 
     async def _tell(self, seat: Seat, kind: str, uri: str) -> None:
         with contextlib.suppress(TimeoutError):
@@ -501,6 +521,14 @@ class Gateway:
                 raise
             except Exception:  # noqa: S112 - the client may be gone
                 continue
+
+
+def open_session(
+    runtime: Runtime, toolsets: tuple[str, ...] | None, *, client: str = "", caller: Caller | None = None
+) -> Session:
+    """Open the session of a client that was granted these toolsets; None for all but the local ones."""
+    disabled = LOCAL if toolsets is None else ()
+    return runtime.session(toolsets, disabled_toolsets=disabled, client=client, caller=caller)
 
 
 def _within_bounds(seat: Seat, uris: Collection[str]) -> list[str]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import stat
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from toolfold.gateway.bodies import MAX_REQUEST_BYTES, MAX_REQUEST_ITEMS
+from toolfold.gateway.early_answers import EarlyAnswers, Handover
+from toolfold.gateway.listing_recorder import ListingRecorder
+from toolfold.gateway.pipes import ClientPipes, has_client_pipes
 from toolfold.gateway.server import Gateway
 from toolfold.gateway.tokens import Client
 from toolfold.json_limits import find_excess
@@ -24,22 +26,26 @@ from toolfold.sources.mcp.streams import Stream, write_message
 if TYPE_CHECKING:
     from toolfold.runtime import Runtime
 
-_INPUT, _OUTPUT, _ERRORS = 0, 1, 2
-
 
 async def serve(
     runtime: Runtime,
     *,
     toolsets: tuple[str, ...] | None = None,
+    early: EarlyAnswers | None = None,
+    record: Path | None = None,
     on_start: Callable[[Gateway], object] | None = None,
 ) -> None:
-    """Serve until the client closes its end. `on_start` is given the gateway before the client is heard."""
+    """Serve until the client closes its end.
+
+    `on_start` is given the gateway before the client is heard. `early` has answered some requests already.
+    Answers for the next start are kept in the file `record`.
+    """
     gateway = Gateway(runtime, everybody=Client("stdio", toolsets), is_local=True)
     if on_start:
         on_start(gateway)
     server = gateway.server()
     try:
-        async with _streams() as (reading, writing):
+        async with _streams(gateway, early, record) as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
     finally:
         gateway.close()
@@ -47,64 +53,53 @@ async def serve(
 
 
 @asynccontextmanager
-async def _streams() -> AsyncIterator[tuple[Any, Any]]:
+async def _streams(
+    gateway: Gateway, early: EarlyAnswers | None, record: Path | None
+) -> AsyncIterator[tuple[Any, Any]]:
     """The client's messages and ours, as the SDK takes streams; its own where they are no pipes."""
-    if not _are_pipes():
+    if early is None and not has_client_pipes():
         from mcp.server.stdio import stdio_server
 
         async with stdio_server() as streams:
             yield streams
         return
-    loop = asyncio.get_running_loop()
-    with _claimed() as (input_, output):
-        lines = asyncio.StreamReader(limit=MAX_REQUEST_BYTES)
-        reading, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(input_, "rb", buffering=0, closefd=False)
-        )
-        writing, protocol = await loop.connect_write_pipe(
-            asyncio.streams.FlowControlMixin, os.fdopen(output, "wb", buffering=0, closefd=False)
-        )
-        try:
-            yield _Heard(lines), _Said(asyncio.StreamWriter(writing, protocol, None, loop))
-        finally:
-            reading.close()
-            writing.close()
-
-
-def _are_pipes() -> bool:
-    """Whether the loop can have them to itself: a terminal or a file is shared with others."""
-    if sys.platform == "win32":
-        return False
+    handover = early.stop() if early else Handover(ClientPipes.claim())
+    recorder = ListingRecorder(record, gateway, handover.answered)
     try:
-        ends = [os.fstat(each) for each in (_INPUT, _OUTPUT, _ERRORS)]
-    except OSError:
-        return False
-    are_pipes = all(stat.S_ISFIFO(each.st_mode) or stat.S_ISSOCK(each.st_mode) for each in ends[:2])
-    return are_pipes and not os.path.samestat(ends[_OUTPUT], ends[_ERRORS])
-
-
-@contextmanager
-def _claimed() -> Iterator[tuple[int, int]]:
-    """Both under other numbers, so that nobody else in this process reads or writes them by accident."""
-    kept = [os.dup(_INPUT), os.dup(_OUTPUT)]
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, _INPUT)
-    os.close(nothing)
-    os.dup2(_ERRORS, _OUTPUT)
-    try:
-        yield kept[0], kept[1]
+        async with _connected(handover) as (lines, writer):
+            yield _Heard(lines, recorder), _Said(writer, recorder)
     finally:
-        for own, number in zip(kept, (_INPUT, _OUTPUT), strict=True):
-            os.set_blocking(own, True)
-            os.dup2(own, number)
-            os.close(own)
+        handover.pipes.release()
+        await recorder.close()
+
+
+@asynccontextmanager
+async def _connected(handover: Handover) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Both pipes as streams, each beginning with what was left over."""
+    loop = asyncio.get_running_loop()
+    lines = asyncio.StreamReader(limit=MAX_REQUEST_BYTES)
+    lines.feed_data(handover.received)
+    pipes = handover.pipes
+    reading, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(pipes.input, "rb", buffering=0, closefd=False)
+    )
+    writing, protocol = await loop.connect_write_pipe(
+        asyncio.streams.FlowControlMixin, os.fdopen(pipes.output, "wb", buffering=0, closefd=False)
+    )
+    writer = asyncio.StreamWriter(writing, protocol, None, loop)
+    writer.write(handover.unsent)
+    try:
+        yield lines, writer
+    finally:
+        reading.close()
+        writing.close()
 
 
 class _Heard(Stream):
     """What the client says: each line a message, or the error that it is none."""
 
-    def __init__(self, reader: asyncio.StreamReader) -> None:
-        self._reader = reader
+    def __init__(self, reader: asyncio.StreamReader, recorder: ListingRecorder) -> None:
+        self._reader, self._recorder = reader, recorder
 
     def __aiter__(self) -> Self:
         return self
@@ -117,11 +112,11 @@ class _Heard(Stream):
         if excess := find_excess(line, max_items=MAX_REQUEST_ITEMS):
             return ValueError(f"the message {excess}")
         try:
-            return SessionMessage(
-                jsonrpc_message_adapter.validate_json(line.decode("utf-8", "replace"), by_name=False)
-            )
+            message = jsonrpc_message_adapter.validate_json(line.decode("utf-8", "replace"), by_name=False)
         except Exception as error:
             return error
+        self._recorder.see_message(message)
+        return SessionMessage(message)
 
     async def receive(self) -> Any:
         import anyio
@@ -144,12 +139,14 @@ class _Heard(Stream):
 class _Said(Stream):
     """What we say to the client."""
 
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
-        self._writer = writer
+    def __init__(self, writer: asyncio.StreamWriter, recorder: ListingRecorder) -> None:
+        self._writer, self._recorder = writer, recorder
 
     async def send(self, item: Any) -> None:
         import anyio
 
+        if self._recorder.is_answered(item.message):
+            return
         try:
             await write_message(self._writer, item.message)
         except ConnectionError:  # the client is gone; its input will say so too

@@ -49,7 +49,9 @@ class Disclosure:
         *,
         deferral: Deferral | None = None,
         weights: Weights | None = None,
+        behind_gateway: bool = False,
     ) -> None:
+        self._max_tools = settings.tool_search.max_shown_tools(behind_gateway=behind_gateway)
         self._settings = settings.tool_search
         self._sorted = deferral or Deferral(settings)
         self._weights = weights or Weights()
@@ -96,6 +98,9 @@ class Disclosure:
             return Verdict(False, "no tool is deferrable")
         if mode == "on":
             return Verdict(True, "tool search is on")
+        count = len(parts.deferrable) - len(parts.missing(turn))
+        if self._max_tools is not None and count > self._max_tools:
+            return Verdict(True, f"{count:,} tools are more than {self._max_tools:,}")
         limit, why = self._limit(context_tokens)
         weight = parts.weight(turn, self._weights, limit)
         active = weight.known != "at most" and weight.tokens >= limit

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from toolfold.config.atomic import replace
@@ -19,7 +20,7 @@ from toolfold.model import Json, read_json
 from toolfold.sources.mcp.offers import Listing, read_offers
 
 LARGEST = 50_000_000
-FORMAT = 2
+FORMAT = 3
 
 
 class Kept:
@@ -31,19 +32,22 @@ class Kept:
     def read(self, name: str, settings: McpServer) -> tuple[Listing, float] | None:
         """What a server listed, and how many seconds ago."""
         try:
-            file = self._file(name, settings)
-            if file.stat().st_size > LARGEST:
+            file = self.file(name, settings)
+            status = file.stat()
+            if status.st_size > LARGEST:
                 return None
             found = read_json(file.read_text("utf-8"))
-            return _listing(found), max(0.0, time.time() - float(found["time"]))
+            return _listing(found), max(0.0, time.time() - status.st_mtime)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
     def write(self, name: str, settings: McpServer, listing: Listing) -> None:
-        """Keep a listing. A cache that cannot be written costs time, nothing else."""
+        """Keep a listing. A cache that cannot be written costs time, nothing else.
+
+        The same listing gives the same content, so that others can compare it; its age is that of the file.
+        """
         said: Json = {
             "format": FORMAT,
-            "time": time.time(),
             "tools": [offer.plain() for offer in listing.offers],
             "instructions": listing.instructions,
             "resources": listing.has_resources,
@@ -55,18 +59,38 @@ class Kept:
         with contextlib.suppress(OSError, ToolfoldError):
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             text = json.dumps(said, ensure_ascii=False)
-            replace(self._file(name, settings), text.encode(), mode=0o600)
-            self._file(name, settings).with_suffix(".failed").unlink(missing_ok=True)
+            replace(self.file(name, settings), text.encode(), mode=0o600)
+            self.file(name, settings).with_suffix(".failed").unlink(missing_ok=True)
+
+    def read_item_lists(self, name: str, settings: McpServer) -> dict[str, list[Json]]:
+        """Return the other lists of a server (resources, templates, prompts), by the method they answer."""
+        try:
+            file = self.item_lists_file(name, settings)
+            if file.stat().st_size > LARGEST:
+                return {}
+            found = read_json(file.read_text("utf-8"))
+            if found["format"] != FORMAT:
+                return {}
+            return {method: [dict(item) for item in found["lists"][method]] for method in found["lists"]}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return {}
+
+    def write_item_lists(self, name: str, settings: McpServer, lists: Mapping[str, list[Json]]) -> None:
+        """Keep them."""
+        with contextlib.suppress(OSError, ToolfoldError):
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            text = json.dumps({"format": FORMAT, "lists": lists}, ensure_ascii=False)
+            replace(self.item_lists_file(name, settings), text.encode(), mode=0o600)
 
     def failed_before(self, name: str, settings: McpServer) -> bool:
         """Whether it could not be listed the last time: then nobody waits for it."""
-        return self._file(name, settings).with_suffix(".failed").exists()
+        return self.file(name, settings).with_suffix(".failed").exists()
 
     def note_failure(self, name: str, settings: McpServer) -> None:
         """It could not be listed."""
         with contextlib.suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._file(name, settings).with_suffix(".failed").touch()
+            self.file(name, settings).with_suffix(".failed").touch()
 
     def forgive(self, name: str) -> None:
         """Whatever kept it from being listed is mended: wait for it again."""
@@ -78,12 +102,17 @@ class Kept:
         for file in self._folder.glob(f"{name}-*") if self._folder.is_dir() else ():
             file.unlink(missing_ok=True)
 
-    def _file(self, name: str, settings: McpServer) -> Path:
+    def file(self, name: str, settings: McpServer) -> Path:
+        """Return the file of a server that is started like this."""
         decides = settings.model_dump_json(
             include={"command", "args", "env", "pass_env", "cwd", "url", "transport", "headers"}
         )
         digest = hashlib.sha256(f"{name} {decides}".encode()).hexdigest()
         return self._folder / f"{name}-{digest[:16]}.json"
+
+    def item_lists_file(self, name: str, settings: McpServer) -> Path:
+        """Return the file of a server's other lists."""
+        return self.file(name, settings).with_suffix(".items.json")
 
 
 def _listing(found: Json) -> Listing:

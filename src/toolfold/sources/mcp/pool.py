@@ -12,9 +12,10 @@ import concurrent.futures
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from toolfold.config import Config
@@ -30,7 +31,9 @@ from toolfold.sources.mcp.content import content_of
 from toolfold.sources.mcp.courier import Courier, Relay, Signal
 from toolfold.sources.mcp.faults import NotStarted, Rejected, ServerFailed, Withheld
 from toolfold.sources.mcp.isolation import is_per_client
+from toolfold.sources.mcp.item_lists import LIST_TIMEOUT_S, ItemLists, all_pages
 from toolfold.sources.mcp.kept import Kept
+from toolfold.sources.mcp.lock import lock_file
 from toolfold.sources.mcp.naming import Names
 from toolfold.sources.mcp.offers import Listing, Offer
 from toolfold.sources.mcp.people import People
@@ -95,6 +98,7 @@ class McpServers:
         """Whether a server is one for all clients, by what it lists: there may be thousands of names."""
         self.heard = Signal()
         """Tells what servers say outside of any call: `(server, kind, what)`."""
+        self._item_lists = ItemLists(self._kept, self._settings, self._ask_shared, self._tell_list_changed)
         self._held: dict[str, tuple[Held, ...]] = {}
         self._starting: dict[str, concurrent.futures.Future[Any]] = {}
         self._closed = False
@@ -120,7 +124,7 @@ class McpServers:
 
         One that takes longer is not waited for again until it has listed its tools once.
         """
-        wait = self._config.mcp.wait_seconds if seconds is None else seconds
+        wait = self._config.mcp.listing_wait(behind_gateway=self._relays) if seconds is None else seconds
         concurrent.futures.wait(self._starting.values(), timeout=wait)
         for name, start in self._starting.items():
             if not start.done():
@@ -132,6 +136,13 @@ class McpServers:
         return [
             replace(each.state, held=len(self._held.get(name, ()))) for name, each in self._servers.items()
         ]
+
+    def listing_files(self) -> Iterator[Path]:
+        """Yield the files that decide what is listed before any server is started."""
+        for name, settings in self._settings.items():
+            yield self._kept.file(name, settings)
+            yield self._kept.item_lists_file(name, settings)
+            yield lock_file(self._config, name)
 
     def listing(self, server: str) -> Listing | None:
         """What a server offers, as far as anybody knows."""
@@ -174,6 +185,33 @@ class McpServers:
         """Ask a server for its resources or prompts."""
         supervised = self._for(server, context.client if context else "")
         return await self._there(supervised.ask(method, params, _courier(context) if context else None))
+
+    async def items(self, server: str, method: str, *, client: str = "", start: bool = True) -> list[Any]:
+        """Return the resources, templates or prompts of a server, as far as they are known.
+
+        A client's own process is asked if it runs. Otherwise what was listed before is given; only what was
+        never listed is asked for, unless `start` is False.
+        """
+        own = self._own.get((client, server))
+        if own is not None and own.word == "up":
+            return await self._there(self._own_items(own, method))
+        if start:
+            wait = self._config.mcp.listing_wait(behind_gateway=self._relays)
+            return await self._there(self._item_lists.items(server, method, wait))
+        return self._item_lists.known_items(server, method)
+
+    async def _own_items(self, own: Supervised, method: str) -> list[Any]:
+        try:
+            async with asyncio.timeout(LIST_TIMEOUT_S):
+                return await all_pages(lambda params: own.ask(method, params), method)
+        except (ServerFailed, TimeoutError):
+            return []
+
+    async def _ask_shared(self, server: str, method: str, params: Json) -> Any:
+        return await self._servers[server].ask(method, params)
+
+    def _tell_list_changed(self, server: str, kind: str) -> None:
+        self.heard.tell(server, kind, None)
 
     def is_shared(self, server: str) -> bool:
         """Whether all clients use one and the same."""
@@ -275,7 +313,10 @@ class McpServers:
 
     def _changed(self, server: Supervised, what: str) -> None:
         server.changed(what)
-        if what != "tools":
+        if what == "tools":
+            return
+        is_shared = server is self._servers[server.name]
+        if not (is_shared and self._item_lists.refresh(server.name, what)):
             self.heard.tell(server.name, what, None)
 
     def _auth(self, server: Supervised) -> Any:
@@ -292,6 +333,7 @@ class McpServers:
         """A server said what it offers."""
         self._kept.write(name, self._settings[name], listing)
         self._publish(name, listing)
+        self._loop.call(self._item_lists.refresh, name)
 
     def _publish(self, name: str, listing: Listing) -> None:
         """Make tools of what may be used. A lock that cannot be read means that nothing may be."""
@@ -391,6 +433,11 @@ class _Loop:
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._running())
+
+    def call(self, function: Callable[..., object], *args: Any) -> None:
+        """Call a function in the loop, which runs already."""
+        with contextlib.suppress(RuntimeError):  # it is closing
+            self._running().call_soon_threadsafe(function, *args)
 
     def close(self) -> None:
         with self._lock:

@@ -1,0 +1,50 @@
+"""Standard input and output of a gateway that its client has started, kept from the rest of the process.
+
+Standard library only: this is imported before anything else of the gateway.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from dataclasses import dataclass
+
+_INPUT, _OUTPUT, _ERRORS = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class ClientPipes:
+    """Both pipes to the client, under descriptors that nothing else in this process uses."""
+
+    input: int
+    output: int
+
+    @classmethod
+    def claim(cls) -> ClientPipes:
+        """Take the pipes: from now on 0 reads nothing, and what is written to 1 goes to standard error."""
+        pipes = cls(os.dup(_INPUT), os.dup(_OUTPUT))
+        empty = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(empty, _INPUT)
+        os.close(empty)
+        os.dup2(_ERRORS, _OUTPUT)
+        return pipes
+
+    def release(self) -> None:
+        """Give both back, in blocking mode."""
+        for own, number in ((self.input, _INPUT), (self.output, _OUTPUT)):
+            os.set_blocking(own, True)
+            os.dup2(own, number)
+            os.close(own)
+
+
+def has_client_pipes() -> bool:
+    """Return whether both are pipes that can be claimed: a terminal or a file is shared with others."""
+    if sys.platform == "win32":
+        return False
+    try:
+        ends = [os.fstat(each) for each in (_INPUT, _OUTPUT, _ERRORS)]
+    except OSError:
+        return False
+    are_pipes = all(stat.S_ISFIFO(each.st_mode) or stat.S_ISSOCK(each.st_mode) for each in ends[:2])
+    return are_pipes and not os.path.samestat(ends[_OUTPUT], ends[_ERRORS])

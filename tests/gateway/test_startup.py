@@ -1,0 +1,498 @@
+"""What a client of `toolfold mcp serve` is answered while it starts: real processes over real pipes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolfold.gateway.early_answers import _Conversation
+from toolfold.gateway.listing_record import FORMAT, ListingRecord, digest_of
+
+from .harness import PATIENCE, faulty, until
+
+TOOLFOLD = str(Path(sys.executable).with_name("toolfold"))
+HELLO = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "test", "version": "1"},
+}
+MODERN = {
+    "_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+}
+LISTS = ("tools/list", "resources/list", "resources/templates/list", "prompts/list")
+EXTRA = {"WITH_EXTRA": "1"}
+PLUGIN = '''
+"""Keeps the runtime from opening for as long as a file is missing."""
+import os, time
+from pathlib import Path
+from toolfold import tool
+
+if hold := os.environ.get("HOLD_UNTIL"):
+    Path(hold + ".held").touch()
+    while not Path(hold).exists():
+        time.sleep(0.02)
+
+@tool(toolset="extra")
+def extra() -> str:
+    """A tool that is there in some runs."""
+    return "extra"
+
+def register(plugin):
+    if os.environ.get("WITH_EXTRA"):
+        plugin.add(extra)
+'''
+
+
+class Home:
+    """The settings of a gateway, and a file that lets a held process go on."""
+
+    def __init__(self, folder: Path, servers: dict[str, Any], **mcp: Any) -> None:
+        self.folder, self.release = folder / "home", folder / "release"
+        (self.folder / "plugins").mkdir(parents=True)
+        (self.folder / "plugins" / "hold.py").write_text(PLUGIN)
+        self.write({"mcp": {"servers": servers, **mcp}})
+
+    def write(self, settings: dict[str, Any]) -> None:
+        (self.folder / "config.yaml").write_text(json.dumps(settings))
+
+    @property
+    def record(self) -> Path:
+        (found,) = (self.folder / "cache" / "gateway").glob("*.json")
+        return found
+
+    @contextmanager
+    def start(self, *, held: bool = False, env: dict[str, str] | None = None) -> Iterator[Process]:
+        """Start the gateway. A held one does not get beyond loading its plugins until it is released."""
+        hold = {"HOLD_UNTIL": str(self.release)} if held else {}
+        self.release.unlink(missing_ok=True)
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            [TOOLFOLD, "mcp", "serve"],
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            cwd=self.folder,
+            env={**os.environ, "TOOLFOLD_HOME": str(self.folder), **hold, **(env or {})},
+        )
+        started = Process(process, self.release)
+        try:
+            yield started
+        finally:
+            process.kill()
+            started.join()
+
+
+class Process:
+    """A gateway, spoken to by hand; everything it says is collected."""
+
+    def __init__(self, process: subprocess.Popen[bytes], release: Path) -> None:
+        self.process, self._release = process, release
+        self.messages: list[dict[str, Any]] = []
+        self.errors = b""
+        self._threads = [threading.Thread(target=each) for each in (self._read, self._read_errors)]
+        for each in self._threads:
+            each.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.messages.append(json.loads(line))
+
+    def _read_errors(self) -> None:
+        assert self.process.stderr is not None
+        self.errors = self.process.stderr.read()
+
+    def write(self, *lines: bytes) -> None:
+        assert self.process.stdin is not None
+        for line in lines:
+            self.process.stdin.write(line + b"\n")
+        self.process.stdin.flush()
+
+    def send(self, method: str, params: dict[str, Any] | None = None, id_: int | str | None = None) -> None:
+        message = {"jsonrpc": "2.0", "method": method, **({} if params is None else {"params": params})}
+        self.write(json.dumps(message if id_ is None else {**message, "id": id_}).encode())
+
+    def answer(self, id_: int | str) -> dict[str, Any]:
+        self.until(lambda: bool(self.answers(id_)))
+        return self.answers(id_)[0]
+
+    def answers(self, id_: int | str) -> list[dict[str, Any]]:
+        return [each for each in self.messages if each.get("id") == id_ and "method" not in each]
+
+    def ask(self, id_: int | str, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        self.send(method, params, id_)
+        return self.answer(id_)
+
+    def notices(self, kind: str) -> int:
+        return sum(each.get("method") == f"notifications/{kind}/list_changed" for each in self.messages)
+
+    def greet(self) -> None:
+        assert "result" in self.ask("hello", "initialize", HELLO)
+        self.send("notifications/initialized")
+
+    def tools(self, id_: int | str) -> list[str]:
+        return [tool["name"] for tool in self.ask(id_, "tools/list")["result"]["tools"]]
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + 2 * PATIENCE
+        while not condition():
+            assert self.process.poll() is None or self._is_reading, (self.messages, self.errors)
+            assert time.monotonic() < end, self.messages
+            time.sleep(0.02)
+
+    @property
+    def _is_reading(self) -> bool:
+        return any(each.is_alive() for each in self._threads)
+
+    def wait_until_held(self) -> None:
+        self.until(self._release.with_name(self._release.name + ".held").exists)
+
+    def go_on(self) -> None:
+        self._release.touch()
+
+    def end(self) -> int:
+        """Close the input, and return the exit code."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        code = self.process.wait(4 * PATIENCE)
+        self.join()
+        return code
+
+    def join(self) -> None:
+        for each in self._threads:
+            each.join(PATIENCE)
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+        self.process.wait(PATIENCE)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """A gateway with one server, whose lists no client has asked for."""
+    server = faulty("--tools", "2", "--resources", "2", "--diary", str(tmp_path / "diary"), trust="off")
+    return Home(tmp_path, {"a": server}, wait_seconds=60)
+
+
+def run_once(home: Home, env: dict[str, str] | None = None) -> dict[str, Any]:
+    """Let a client list everything, and return the answers."""
+    with home.start(env=env) as gateway:
+        gateway.greet()
+        found = {method: gateway.ask(method, method)["result"] for method in LISTS}
+        assert gateway.end() == 0, gateway.errors
+    return found
+
+
+def test_recorded_lists_are_answered_before_the_runtime_is_open(home: Home) -> None:
+    first = run_once(home)
+    assert [tool["name"] for tool in first["tools/list"]["tools"]] == ["a_echo", "a_tool_2"]
+    assert len(first["resources/list"]["resources"]) == 2
+    with home.start(held=True) as gateway:
+        gateway.greet()
+        assert {method: gateway.ask(method, method)["result"] for method in LISTS} == first
+        assert gateway.ask("ping", "ping")["result"] == {}
+        gateway.go_on()
+        assert gateway.tools("again") == ["a_echo", "a_tool_2"]
+        assert gateway.end() == 0, gateway.errors
+        assert all(len(gateway.answers(id_)) == 1 for id_ in ("hello", *LISTS, "ping", "again"))
+        assert not any(map(gateway.notices, ("tools", "resources", "prompts")))
+
+
+def test_clients_without_a_handshake_are_answered_from_the_record(home: Home) -> None:
+    with home.start() as gateway:
+        first = {each: gateway.ask(each, each, MODERN) for each in ("server/discover", "tools/list")}
+        assert gateway.end() == 0, gateway.errors
+    assert len(first["tools/list"]["result"]["tools"]) == 2
+    with home.start(held=True) as gateway:
+        assert {each: gateway.ask(each, each, MODERN) for each in first} == first
+        gateway.go_on()
+        assert gateway.end() == 0, gateway.errors
+        assert all(len(gateway.answers(each)) == 1 for each in first)
+
+
+def test_calls_sent_at_once_are_answered_by_the_runtime(home: Home) -> None:
+    run_once(home)
+    with home.start(held=True) as gateway:
+        gateway.greet()
+        gateway.send("tools/call", {"name": "a_echo", "arguments": {"text": "hello"}}, 7)
+        assert len(gateway.tools("list")) == 2
+        gateway.wait_until_held()
+        assert not gateway.answers(7)
+        gateway.go_on()
+        assert gateway.answer(7)["result"]["content"][0]["text"] == "hello"
+
+
+def test_a_list_that_differs_from_the_record_is_announced_once(home: Home) -> None:
+    run_once(home)
+    with home.start(held=True, env=EXTRA) as gateway:
+        gateway.greet()
+        assert gateway.tools("early") == ["a_echo", "a_tool_2"]
+        gateway.go_on()
+        gateway.until(lambda: gateway.notices("tools") > 0)
+        assert gateway.tools("late") == ["a_echo", "a_tool_2", "extra"]
+        assert gateway.end() == 0
+        assert gateway.notices("tools") == 1
+        assert len(gateway.answers("early")) == 1
+    with home.start(held=True, env=EXTRA) as gateway:
+        gateway.greet()
+        assert "extra" in gateway.tools("next")
+        gateway.go_on()
+        assert gateway.end() == 0
+        assert gateway.notices("tools") == 0
+
+
+def test_a_tool_that_is_gone_is_refused_although_the_record_shows_it(home: Home) -> None:
+    run_once(home, EXTRA)
+    with home.start(held=True) as gateway:
+        gateway.greet()
+        assert "extra" in gateway.tools("early")
+        gateway.send("tools/call", {"name": "extra", "arguments": {}}, 7)
+        gateway.go_on()
+        assert "not available" in json.dumps(gateway.answer(7))
+
+
+def test_a_record_is_ignored_once_something_it_depends_on_has_changed(home: Home) -> None:
+    run_once(home)
+    folder, record = home.folder, ListingRecord(home.record)
+    inputs = [
+        folder / "config.yaml",
+        folder / "toolfold.lock",
+        *(folder / "cache" / "mcp").glob("*.json"),
+        folder / "plugins" / "hold.py",
+        folder / "toolfold.yaml",
+        folder / "state" / "trust.json",
+    ]
+    assert len(inputs) == 7
+    for file in inputs:
+        assert record.read()
+        before = file.read_bytes() if file.exists() else None
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes((before or b"{}") + b"\n")
+        assert not record.read(), file
+        if before is None:
+            file.unlink()
+        else:
+            file.write_bytes(before)
+    (folder / "plugins" / "more.py").touch()
+    assert not record.read()
+
+
+def test_nothing_is_answered_early_after_a_change_of_settings(home: Home) -> None:
+    run_once(home)
+    settings = json.loads((home.folder / "config.yaml").read_text())
+    settings["mcp"]["servers"]["a"]["exclude"] = ["echo"]
+    home.write(settings)
+    with home.start(held=True) as gateway:
+        gateway.send("initialize", HELLO, "hello")
+        gateway.send("notifications/initialized")
+        gateway.wait_until_held()
+        time.sleep(0.3)  # so that it would be there, if it came
+        assert gateway.messages == []
+        gateway.go_on()
+        assert gateway.tools("list") == ["a_tool_2"]
+
+
+def test_other_arguments_and_clients_have_records_of_their_own(home: Home) -> None:
+    run_once(home)
+    with home.start(held=True, env={"TOOLFOLD_LOG_LEVEL": "error"}) as gateway:
+        gateway.send("initialize", HELLO, 1)
+        gateway.wait_until_held()
+        assert gateway.messages == []
+    with home.start(held=True) as gateway:
+        gateway.send("initialize", {**HELLO, "capabilities": {"roots": {}}}, 1)
+        gateway.send("notifications/initialized")
+        gateway.send("tools/list", None, 2)
+        gateway.wait_until_held()
+        assert gateway.messages == []
+
+
+def test_a_record_that_cannot_be_trusted_is_ignored(home: Home) -> None:
+    run_once(home)
+    file, other = home.record, home.folder / "other"
+    text = file.read_text()
+    content = json.loads(text)
+    assert file.stat().st_mode & 0o077 == 0
+    other.write_text(text)
+    other.chmod(0o600)
+    damages: dict[str, Callable[[], object]] = {
+        "garbage": lambda: file.write_bytes(b"\xff{" * 100),
+        "method": lambda: file.write_text(json.dumps({**content, "clients": {"x": {"tools/call": "{}"}}})),
+        "result": lambda: file.write_text(json.dumps({**content, "clients": {"x": {"tools/list": "["}}})),
+        "format": lambda: file.write_text(json.dumps({**content, "format": FORMAT + 1})),
+        "large": lambda: file.write_text(text + " " * 9_000_000),
+        "link": lambda: file.symlink_to(other),
+        "pipe": lambda: os.mkfifo(file, 0o600),
+        "readable": lambda: file.write_text(text),
+    }
+    for name, damage in damages.items():
+        file.unlink()
+        if name not in ("link", "pipe"):
+            file.touch(0o644 if name == "readable" else 0o600)
+        damage()
+        assert not ListingRecord(file).read(), name
+    with home.start() as gateway:
+        gateway.greet()
+        assert gateway.tools(2) == ["a_echo", "a_tool_2"]
+        assert gateway.end() == 0, gateway.errors
+        assert len(gateway.answers("hello")) == 1
+    assert ListingRecord(home.record).read()
+
+
+def test_lines_that_are_no_requests_are_treated_as_after_the_start(home: Home) -> None:
+    run_once(home)
+    with home.start(held=True) as gateway:
+        gateway.greet()
+        gateway.write(b"no message", b"\xff\xfe{}", b"[" * 50_000, b"[]", b"7", b"")
+        gateway.write(b'{"jsonrpc": "2.0", "id": true, "method": "tools/list"}')
+        gateway.write(b'{"jsonrpc": "2.0", "id": 9, "method": "ping", "params": {"a": "' + b"x" * 3_000_000)
+        assert len(gateway.tools("list")) == 2
+        gateway.go_on()
+        assert len(gateway.tools("again")) == 2
+        assert gateway.end() == 0
+        assert len(gateway.answers("list")) == 1
+
+
+def test_a_line_longer_than_the_start_holds_waits_for_the_gateway(home: Home) -> None:
+    run_once(home)
+    with home.start(held=True) as gateway:
+        gateway.greet()
+        line = b'{"jsonrpc": "2.0", "id": 9, "method": "ping", "params": {"a": "' + b"x" * 12_000_000
+        writing = threading.Thread(target=gateway.write, args=(line,))
+        writing.start()
+        gateway.wait_until_held()
+        gateway.go_on()
+        writing.join(4 * PATIENCE)
+        assert len(gateway.tools("list")) == 2
+
+
+def test_the_end_of_input_during_the_start_ends_it_after_the_answers(home: Home) -> None:
+    run_once(home)
+    with home.start(held=True) as gateway:
+        gateway.greet()
+        gateway.send("tools/list", None, 2)
+        gateway.send("logging/setLevel", {"level": "info"}, 3)
+        gateway.wait_until_held()
+        gateway.go_on()
+        assert gateway.end() == 0, gateway.errors
+        assert [len(gateway.answers(id_)) for id_ in ("hello", 2, 3)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_during_the_start_ends_it(home: Home, number: signal.Signals) -> None:
+    run_once(home)
+    with home.start(held=True) as gateway:
+        gateway.greet()
+        gateway.wait_until_held()
+        gateway.process.send_signal(number)
+        assert gateway.process.wait(PATIENCE) in (-number, 130)
+
+
+def test_lists_of_resources_and_prompts_start_no_server(home: Home, tmp_path: Path) -> None:
+    diary = tmp_path / "diary"
+    first = run_once(home)
+    before = diary.read_text().count("start")
+    home.record.unlink()
+    with home.start() as gateway:
+        gateway.greet()
+        assert {method: gateway.ask(method, method)["result"] for method in LISTS} == first
+        assert gateway.end() == 0
+    assert diary.read_text().count("start") == before
+
+
+def test_a_server_that_starts_unchanged_is_no_change_for_the_client(home: Home, tmp_path: Path) -> None:
+    run_once(home)
+    asked = (tmp_path / "diary").read_text().count("resources/list")
+    with home.start() as gateway:
+        gateway.greet()
+        for method in LISTS:
+            gateway.ask(method, method)
+        gateway.ask(7, "tools/call", {"name": "a_echo", "arguments": {"text": "hello"}})
+        until(lambda: (tmp_path / "diary").read_text().count("resources/list") > asked)
+        gateway.tools("after")
+        assert gateway.end() == 0
+        assert not any(map(gateway.notices, ("tools", "resources", "prompts")))
+
+
+@pytest.mark.parametrize(("fault", "kind"), [("changing-list", "tools"), ("more-resources", "resources")])
+def test_a_change_of_a_server_is_told_once(tmp_path: Path, fault: str, kind: str) -> None:
+    server = faulty("--fault", fault, "--resources", "2", trust="off")
+    home = Home(tmp_path, {"a": server, "b": faulty("--resources", "1")}, wait_seconds=60)
+    first = run_once(home)
+    with home.start() as gateway:
+        gateway.greet()
+        for method in LISTS:
+            gateway.ask(method, method)
+        gateway.ask(7, "tools/call", {"name": "a_echo", "arguments": {"text": "now"}})
+        gateway.until(lambda: gateway.notices(kind) > 0)
+        gateway.ask(8, "tools/call", {"name": "b_echo", "arguments": {"text": "hello"}})
+        listed = gateway.ask("late", f"{kind}/list")["result"][kind]
+        assert len(listed) == len(first[f"{kind}/list"][kind]) + 1
+        assert gateway.end() == 0
+        assert {each: gateway.notices(each) for each in ("tools", "resources", "prompts")} == {
+            each: int(each == kind) for each in ("tools", "resources", "prompts")
+        }
+
+
+def test_slow_servers_that_nobody_has_listed_are_announced_when_they_come(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    servers = {"slow": faulty("--fault", "slow-at-start", "--until", str(ready))}
+    home = Home(tmp_path, servers)
+    with home.start() as gateway:
+        gateway.greet()
+        assert gateway.tools("early") == []
+        ready.touch()
+        gateway.until(lambda: gateway.notices("tools") > 0)
+        assert gateway.tools("late") == ["slow_echo"]
+        assert gateway.end() == 0
+        assert gateway.notices("tools") == 1
+
+
+@given(
+    st.lists(
+        st.binary(max_size=200) | st.from_regex(rb'\{"jsonrpc":"2.0","id":.{0,9},"method":"tools/list"}')
+    )
+)
+def test_arbitrary_lines_never_stop_the_early_answers(lines: list[bytes]) -> None:
+    record = ListingRecord(Path("unused"), {digest_of(HELLO): {"initialize": "{}", "tools/list": "{}"}})
+    conversation = _Conversation(record)
+    for line in lines:
+        conversation.answer(line)
+    hello = json.dumps({"jsonrpc": "2.0", "id": "hello", "method": "initialize", "params": HELLO})
+    assert json.loads(conversation.answer(hello.encode())) == {"jsonrpc": "2.0", "id": "hello", "result": {}}
+
+
+PLAIN = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
+MAPS = st.dictionaries(st.text(max_size=5), PLAIN, max_size=3)
+JSON = PLAIN | MAPS | st.lists(PLAIN, max_size=3) | st.dictionaries(st.text(max_size=5), MAPS, max_size=3)
+
+
+@given(JSON, JSON)
+def test_arbitrary_records_are_ignored(
+    tmp_path_factory: pytest.TempPathFactory, inputs: Any, clients: Any
+) -> None:
+    file = tmp_path_factory.mktemp("records") / "record.json"
+    file.touch(0o600)
+    for content in (inputs, {"format": FORMAT, "inputs": inputs, "clients": clients}):
+        file.write_text(json.dumps(content))
+        record = ListingRecord(file)
+        if not record.read():
+            assert record.clients == {}
