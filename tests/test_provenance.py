@@ -208,6 +208,7 @@ ADMINISTRATION = [
     "config accept --yes",
     "config restore --yes",
     "approvals revoke --all",
+    "approvals allow terminal",
     "token add intruder",
     "token revoke somebody",
     "env shell",
