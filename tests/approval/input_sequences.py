@@ -28,7 +28,74 @@ def terminal(command: str, *writes: str) -> Sequence:
     return Sequence(command, writes, pty=True)
 
 
+# Commands that may take the next line away from the shell that runs them.
+LINE_TAKERS = [
+    *(
+        "head -1 /dev/stdin",
+        "cat /dev/fd/0",
+        "cat /proc/self/fd/0",
+        "grep -m 1 = /dev/stdin",
+        "tr a b",
+        "diff - a",
+    ),
+    *(
+        "rm -i notes.txt",
+        "cp -i a b",
+        "mv -i a b",
+        "ln -i a b",
+        "find . -maxdepth 0 -ok true \\;",
+        "sudo -S ls",
+    ),
+    *(
+        "select x in a b; do break; done",
+        "x=$(</dev/stdin)",
+        "x=$(head -1)",
+        ". ./x.sh",
+        "source ./x.sh",
+        "fg",
+    ),
+    *(
+        'python3 -c "input()"',
+        "python3 x.py",
+        'perl -e "<>"',
+        "node x.js",
+        "ruby -e gets",
+        "bash x.sh",
+        "./x",
+    ),
+    *("ssh h ls", "make", "npm init", "git add -p", "git commit", "docker run -i x cat", "apt install x"),
+    *(
+        "date -f -",
+        "date -uf /dev/stdin",
+        "du --files0-from=-",
+        "tput -S",
+        "which -i x",
+        "./ls",
+        "/tmp/bin/ls",
+    ),
+    *(
+        "command head -1",
+        "eval head -1",
+        "exec 3<&0; head -1 <&3",
+        "f() { head -1; }; f",
+        "(head -1)",
+        "head -1 a -",
+    ),
+    *(
+        "PATH=.:$PATH; ls",
+        "history -r /dev/stdin",
+        "xargs -n 1 -a /dev/stdin",
+        "tee a",
+        "env head -1",
+        "less x",
+    ),
+]
+
 DANGEROUS = [
+    *(pipe("bash", "a=rm\n", f"{taker}\n", "a=ls\n", "$a -rf /\n") for taker in LINE_TAKERS),
+    pipe("a=rm; export a; head -1; bash", "a=ls\n", "$a -rf /\n"),
+    terminal("bash", "a=rm\r", "ls | less\r", "a=ls\r", "$a -rf /\r"),
+    terminal("bash", "a=rm\r", "rm notes.txt\r", "a=ls\r", "$a -rf /\r"),
     # Definitions that are used later
     pipe("bash", "f(){ rm -rf /; }\n", "f\n"),
     pipe("bash", "alias l='rm -rf'\n", "l /\n"),
@@ -167,6 +234,22 @@ DANGEROUS = [
 ]
 
 HARMLESS = [
+    pipe("bash", "a=rm\n", "ls -la; date; mkdir -p x; cd x\n", "a=ls\n", "$a -la\n"),
+    pipe(
+        "bash",
+        "make\n",
+        "x=2\n",
+        'echo "$x"\n',
+        "cd build\n",
+        "ls *.o\n",
+        "export PATH=$HOME/bin:$PATH\n",
+        "ls\n",
+    ),
+    pipe("bash", "git pull\n", "V=.venv\n", "$V/bin/pip install -r requirements.txt\n", "pytest -q $V\n"),
+    pipe("bash", "cat notes.txt\n", "for f in a b; do\n", "cp $f $f.bak\n", "done\n", "git commit -m 'x'\n"),
+    pipe(
+        "bash", ". .venv/bin/activate\n", "python3 -c 'print(1)'\n", "cd ..\n", "alias ll='ls -l'\n", "ll\n"
+    ),
     pipe("bash", "ls -la\n", "cd src\n", "git status\n", "make test\n", "exit\n"),
     pipe("bash", "x=1\n", 'echo "$x"\n', "export PORT=8000\n"),
     pipe("bash", "for f in *.py; do\n", "  wc -l $f\n", "done\n"),

@@ -25,8 +25,9 @@ class _Table:
     bare: frozenset[str]
     valued: frozenset[str]
     subcommands: Mapping[str, str]
-    silent: frozenset[str]
-    filters: Mapping[str, int]
+    silent_builtins: frozenset[str]
+    silent_programs: frozenset[str]
+    file_options: re.Pattern[str]
     leave: Mapping[str, re.Pattern[str]]
     shell: Mapping[str, re.Pattern[str]]
 
@@ -41,8 +42,9 @@ def _table() -> _Table:
         frozenset(data["bare"]["names"].split()),
         frozenset(data["bare"]["valued"].split()),
         {words: language for language, several in data["subcommand"].items() for words in several},
-        frozenset(data["silent"]["names"].split()),
-        {name: int(count) for count, names in data["filters"].items() for name in names.split()},
+        frozenset(data["silent"]["builtins"].split()),
+        frozenset(data["silent"]["programs"].split()),
+        re.compile(data["silent"]["file_options"]),
         {language: re.compile(pattern) for language, pattern in data["leave"].items()},
         {language: re.compile(pattern) for language, pattern in data["shell"].items()},
     )
@@ -89,13 +91,24 @@ def _operands(words: list[str]) -> list[str]:
     return found
 
 
-def may_take_lines(run: Run) -> bool:
-    """Whether a program may read lines that were meant for the shell that started it."""
-    if run.stdin is None or not run.stdin.typed or not run.argv or run.name in _table().silent:
+def may_take_lines(run: Run, *, pty: bool, own_path: bool) -> bool:
+    """Whether a program may read lines that were meant for the shell that started it.
+
+    With `pty`, a program can open the terminal whatever its standard input is. With `own_path`, a name
+    without a folder may be any program.
+    """
+    if not run.argv or not (pty or (run.stdin is not None and run.stdin.typed)):
         return False
-    wanted = _table().filters.get(str(run.name))
-    operands = [word for word in run.argv[1:] if not word.startswith("-") and not word.isdigit()]
-    return wanted is None or len(operands) < wanted
+    table = _table()
+    if run.path in table.silent_builtins:
+        return False
+    if own_path or run.name not in table.silent_programs or run.path not in _usual_paths(run.name):
+        return True
+    return any(table.file_options.fullmatch(word) for word in run.argv[1:])
+
+
+def _usual_paths(name: str) -> tuple[str, ...]:
+    return (name, f"/bin/{name}", f"/usr/bin/{name}")
 
 
 def leaves(language: str, line: str) -> bool:

@@ -41,6 +41,8 @@ _HISTORY = re.compile(r"(?<!\\)(?<!\$)(?<!\$\{)(?<!\[)!(?![\s=(\"';&|)]|$)")
 _HISTORY_ON = re.compile(r"\bset\s+(?:-\w*H|-o\s+hist)|\bshopt\b.*\bhist")
 _LEAVES_SHELL = re.compile(r"(?:exit|logout|bye)(?:\s+\d+)?\s*;?")
 _ZSH_BRACE = re.compile(r"(?<=[^\s;&|{])\s+\}(?=\s|;|$)")  # zsh closes a block without a line end before
+_READS_INPUT = re.compile(r"<|\bselect\b")
+"""The shell itself may read a line there: `select`, `x=$(</dev/stdin)`."""
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
@@ -172,14 +174,17 @@ class _Replay:
                 frame.waiting = bool(frame.pending)
 
     def _begin(self, state: State) -> list[World]:
+        first = len(self.reader.reading.runs)
         prompts = self.reader.look_at_text(self._given.command, state, Around(stdin=TYPED))
+        names = {prompt.name for prompt in prompts}
+        others = [run for run in self.reader.reading.runs[first:] if run.name not in names]
         frames = self._frames(prompts)
         if not frames:
             self._found.guessed = True
             return [self._guess(language, state) for language in GUESSES]
         known = World(frames, certain=True)
         if all(frame.language == "sh" for frame in frames):
-            return [known]
+            return [known, *([_doubtful(known)] if self._may_take_lines(others, state) else [])]
         return [known, self._guess("sh", state)]  # any program may start a shell in a way nobody sees
 
     def _guess(self, language: str, state: State) -> World:
@@ -255,7 +260,7 @@ class _Replay:
             self._not_a_unit(world, text, problem)
             return [world]
         frame.pending, frame.waiting = "", False
-        return self._run_unit(world, script, line)
+        return self._run_unit(world, script, text)
 
     def _not_a_unit(self, world: World, text: str, problem: Unreadable) -> None:
         frame = world.innermost
@@ -304,7 +309,7 @@ class _Replay:
         if world.certain:
             self.reader.see(Kind.UNREADABLE, text, "the input ends within a command")
 
-    def _run_unit(self, world: World, script: Script, line: str) -> list[World]:
+    def _run_unit(self, world: World, script: Script, text: str) -> list[World]:
         frame = world.innermost
         before = frame.state.copy()
         first = len(self.reader.reading.runs)
@@ -314,19 +319,21 @@ class _Replay:
         if frame.doubtful:
             frame.state.merge(before)
         found = [world]
-        if not frame.doubtful and any(map(may_take_lines, runs)):
-            taken = world.copy()
-            taken.innermost.doubtful = True
-            found.append(taken)
+        if not frame.doubtful and (_READS_INPUT.search(text) or self._may_take_lines(runs, frame.state)):
+            found.append(_doubtful(world))
         if prompts:
             found.append(world.copy())  # it may have failed to start
             world.stack += self._frames(prompts)
         elif any(run.name in ("exit", "logout") for run in runs):
-            found += self._leave_shell(world, line)
+            found += self._leave_shell(world, text)
         return found
 
-    def _leave_shell(self, world: World, line: str) -> list[World]:
-        plain = _LEAVES_SHELL.fullmatch(line.strip()) is not None
+    def _may_take_lines(self, runs: Iterable[Run], state: State) -> bool:
+        own_path = "PATH" in state.variables
+        return any(may_take_lines(run, pty=self._given.pty, own_path=own_path) for run in runs)
+
+    def _leave_shell(self, world: World, text: str) -> list[World]:
+        plain = _LEAVES_SHELL.fullmatch(text.strip()) is not None
         left = world.without_innermost(certain=world.certain and plain)
         world.certain = world.certain and not plain
         return [left]
@@ -382,6 +389,13 @@ class _Replay:
         effects += [each for each in found.effects if certain or each.kind is not Kind.UNREADABLE]
         for script in found.scripts:
             self.reader.look_at_text(script.typed, frame.state, frame.around)
+
+
+def _doubtful(world: World) -> World:
+    """The same world, where each line for the innermost program may be taken by another one."""
+    taken = world.copy()
+    taken.innermost.doubtful = True
+    return taken
 
 
 def _is_history(line: str) -> bool:
