@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolfold.json_limits import MAX_JSON_DEPTH, MAX_JSON_ITEMS, MAX_NUMBER_DIGITS, find_excess, is_large
+from toolfold.json_limits import (
+    MAX_JSON_DEPTH,
+    MAX_JSON_ITEMS,
+    MAX_NUMBER_DIGITS,
+    _read_steps,
+    find_excess,
+    is_large,
+)
 
 TRICKY = st.text(st.sampled_from('[]{},:"\\n\u2028é') | st.characters(codec="utf-8"), max_size=12)
 VALUES = st.recursive(
@@ -67,6 +74,13 @@ def test_what_is_appended_to_a_document_does_not_hide_its_items(value: Any, garb
     document = json.dumps([value, value]).encode()
     limit = count_items(value)
     assert find_excess(document + garbage.encode(), max_items=limit) is not None
+    assert find_excess(document + garbage.encode(), max_depth=measure_depth(value)) is not None
+
+
+def test_closing_brackets_that_close_nothing_are_not_measured() -> None:
+    document = b"[" * (MAX_JSON_DEPTH + 1) + b"]" * 1_000_000
+    assert len(_read_steps(document)) == 2 * (MAX_JSON_DEPTH + 1)
+    assert "levels deep" in (find_excess(document) or "")
 
 
 @pytest.mark.parametrize(
@@ -122,6 +136,10 @@ def test_only_small_values_are_not_large(value: Any) -> None:
     assert not is_large(value)
 
 
-@pytest.mark.parametrize("value", ["a" * 60_000, [1] * 2_000, {"a": ["b" * 30_000] * 3}, [[[]] * 600] * 2])
+@pytest.mark.parametrize(
+    "value",
+    ["a" * 60_000, [1] * 2_000, {"a": ["b" * 30_000] * 3}, [[[]] * 600] * 2, [{"k" * 60_000: 1}]],
+    ids=["text", "numbers", "texts", "lists", "key"],
+)
 def test_long_texts_and_many_parts_are_large(value: Any) -> None:
     assert is_large(value)

@@ -23,7 +23,7 @@ MAX_NUMBER_DIGITS = 1_000
 
 _OPENING, _SEPARATING = (b"[", b"{"), (b",", b":")
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # read as signed bytes: one level deeper, one less
-_SMALL_BYTES = 50_000
+_MAX_SMALL_BYTES = 50_000
 _LONG_NUMBER = b"0" * (MAX_NUMBER_DIGITS + 1)
 _SAME_DIGIT = bytes.maketrans(b"123456789", b"0" * 9)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -35,7 +35,7 @@ def find_excess(
     """Return which limit the document exceeds, for use after "the message", or None if it is within both."""
     opened = _count(document, _OPENING)
     is_flat = opened <= max_depth and 1 + opened + _count(document, _SEPARATING) <= max_items
-    is_small = len(document) <= _SMALL_BYTES
+    is_small = len(document) <= _MAX_SMALL_BYTES
     if is_flat and (is_small or not _has_long_number(document)):
         return None  # even if none of these characters stands inside a string
     outside = _strip_strings(document, max_strings=max_items)
@@ -57,6 +57,8 @@ def is_large(value: Any, *, max_items: int = 1_000, max_chars: int = 50_000) -> 
         elif isinstance(each, (Mapping, list, tuple)):
             if len(pending) + len(each) > max_items:
                 return True
+            if isinstance(each, Mapping):
+                max_chars -= sum(len(key) for key in each if isinstance(key, str))
             pending += each.values() if isinstance(each, Mapping) else each
         if max_chars < 0:
             return True
@@ -82,8 +84,16 @@ def _count_items(outside: bytes) -> int:
 
 
 def _measure_depth(outside: bytes) -> int:
+    return max(itertools.accumulate(_read_steps(outside)), default=0)
+
+
+def _read_steps(outside: bytes) -> memoryview:
+    """Return +1 or -1 for each bracket, as far as the document can reach.
+
+    Twice as many brackets as are opened have closed all of them: what follows is not part of it.
+    """
     steps = memoryview(outside.translate(_STEPS, _NOT_BRACKETS)).cast("b")
-    return max(itertools.accumulate(steps), default=0)
+    return steps[: 2 * _count(outside, _OPENING)]
 
 
 def _has_long_number(document: bytes) -> bool:

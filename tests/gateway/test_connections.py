@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import resource
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvicorn
 
 from tests.gateway.gateway_process import GatewayProcess, environment, gateway_process
 from tests.gateway.harness import PATIENCE, until
@@ -22,7 +26,7 @@ SHORT_DEADLINES = """
 import sys
 from toolfold.gateway import http_connections
 http_connections.HEADER_TIMEOUT_S = 1.0
-http_connections.BODY_TIMEOUT_S = 1.0
+http_connections.BODY_CONNECTION_TIMEOUT_S = 1.0
 from toolfold.cli import main
 sys.argv[0] = "toolfold"
 main()
@@ -142,6 +146,49 @@ def test_silent_connections_keep_nobody_away(tmp_path: Path) -> None:
         for _ in range(200):
             stack.enter_context(connect(gateway))
         assert b" 200 " in initialize(gateway)
+
+
+@asynccontextmanager
+async def uvicorn_server() -> AsyncIterator[tuple[uvicorn.Server, int]]:
+    """A server of this process with the gateway's protocol, and its port."""
+
+    async def answer(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    config = uvicorn.Config(answer, http=http_connections.bounded_protocol(), lifespan="off", log_config=None)
+    server = uvicorn.Server(config)
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        task = asyncio.create_task(server.serve([listening]))
+        async with asyncio.timeout(PATIENCE):
+            while not server.started:  # noqa: ASYNC110 - it has no event
+                await asyncio.sleep(0.01)
+        yield server, listening.getsockname()[1]
+        server.should_exit = True
+        await task
+
+
+async def test_bursts_of_connections_do_not_exceed_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All connections of a burst are accepted in one turn of the loop."""
+    limit = 20
+    monkeypatch.setattr(http_connections, "MAX_CONNECTIONS", limit)
+    async with uvicorn_server() as (server, port):
+        with contextlib.ExitStack() as stack:
+            for _ in range(3):
+                for _ in range(60):
+                    client = stack.enter_context(socket.socket())
+                    client.setblocking(False)
+                    client.connect_ex(("127.0.0.1", port))
+                await _wait_until_settled(server)
+                assert len(server.server_state.connections) == limit
+
+
+async def _wait_until_settled(server: uvicorn.Server) -> None:
+    """Let the loop accept all that wait, and close what it decided to close."""
+    previous: set[Any] | None = None
+    while previous != (previous := set(server.server_state.connections)):  # noqa: ASYNC110
+        await asyncio.sleep(0.3)
 
 
 def test_the_lack_of_files_is_logged_once_and_passes(tmp_path: Path) -> None:

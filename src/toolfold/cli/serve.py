@@ -206,7 +206,7 @@ async def _serve_http(
 def _server(app: Any, tell: Callable[[], None]) -> uvicorn.Server:
     import uvicorn
 
-    from toolfold.gateway.http_connections import BACKLOG
+    from toolfold.gateway.http_connections import MAX_PENDING_CONNECTIONS
     from toolfold.gateway.web import server_config
 
     class Server(uvicorn.Server):
@@ -220,7 +220,7 @@ def _server(app: Any, tell: Callable[[], None]) -> uvicorn.Server:
     config = server_config(
         app,
         log_config=None,  # its records go where all others go, and lose their secrets there
-        backlog=BACKLOG,
+        backlog=MAX_PENDING_CONNECTIONS,
         log_level="warning",
         access_log=False,
         proxy_headers=False,

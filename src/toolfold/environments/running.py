@@ -13,7 +13,7 @@ from typing import Any
 from toolfold.environments.backend import Channel, Size
 from toolfold.environments.ending import Ended, Ending
 
-LINGER_SECONDS = 0.2
+LINGER_TIMEOUT_S = 0.2
 """How long we wait for the client of a shell that has said that it goes."""
 QUIET_SECONDS = 5.0
 """After how long without more of it the output of a shell that is gone without a word is taken to be over."""
@@ -89,7 +89,7 @@ class Running:
         if self._reading:
             self._reading.cancel()
         if self._ending.seen:  # its shell is about to be gone; ending it by force could cost its last act
-            await asyncio.wait({self._exit}, timeout=LINGER_SECONDS)
+            await asyncio.wait({self._exit}, timeout=LINGER_TIMEOUT_S)
         await self._channel.close()
         self._exit.cancel()
 

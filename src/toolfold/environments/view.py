@@ -18,7 +18,7 @@ MAX_LINKS = 40
 """How many symbolic links one path may pass, as in Linux."""
 
 
-class Kind(Enum):
+class MountKind(Enum):
     """What is mounted at a path."""
 
     READ_ONLY = "--ro-bind"
@@ -30,15 +30,15 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Mount:
+class ViewMount:
     """One mount: its kind, and which file or folder of this machine it shows."""
 
-    kind: Kind
+    kind: MountKind
     source: Path | None = None
 
     @property
     def shows_files(self) -> bool:
-        return self.kind in (Kind.READ_ONLY, Kind.WRITABLE)
+        return self.kind in (MountKind.READ_ONLY, MountKind.WRITABLE)
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class FileView:
     """An empty folder, which covers folders."""
     scratch: Path = Path("/tmp")  # noqa: S108  (the one inside)
     """A folder that commands write and that outlives them: no path in it can be relied on."""
-    mounts: dict[Path, Mount] = field(default_factory=dict)
+    mounts: dict[Path, ViewMount] = field(default_factory=dict)
     links: dict[Path, str] = field(default_factory=dict)
 
     def show(self, path: Path, *, writable: bool = False, follow: bool = True) -> None:
@@ -66,21 +66,21 @@ class FileView:
             shown = real
         self.links |= links
         if (follow or not links) and os.path.lexists(real):
-            self.mounts[shown] = Mount(Kind.WRITABLE if writable else Kind.READ_ONLY, real)
+            self.mounts[shown] = ViewMount(MountKind.WRITABLE if writable else MountKind.READ_ONLY, real)
 
     def add_empty(self, path: Path) -> None:
         """Put an empty folder there, which can be written until the command ends."""
         links, real = trace_links(path)
         self.links |= links
-        self.mounts[real] = Mount(Kind.EMPTY)
+        self.mounts[real] = ViewMount(MountKind.EMPTY)
 
     def bind(self, source: Path, path: Path, *, writable: bool = False) -> None:
         """Show a file or folder at another path than its own."""
-        self.mounts[path] = Mount(Kind.WRITABLE if writable else Kind.READ_ONLY, source)
+        self.mounts[path] = ViewMount(MountKind.WRITABLE if writable else MountKind.READ_ONLY, source)
 
     def cover(self, path: Path) -> None:
         """Hide a file or folder, in case a visible folder has it."""
-        self.mounts[path] = Mount(Kind.COVER)
+        self.mounts[path] = ViewMount(MountKind.COVER)
 
     def is_shown(self, path: Path) -> bool:
         """Whether files of this machine are visible at this very path."""
@@ -105,7 +105,7 @@ class FileView:
         depth = len(self.scratch.parts)
         for path in (*self.mounts, *self.links):
             if path.is_relative_to(self.scratch) and len(path.parts) > depth + 1:
-                self.mounts.setdefault(Path(*path.parts[: depth + 1]), Mount(Kind.EMPTY))
+                self.mounts.setdefault(Path(*path.parts[: depth + 1]), ViewMount(MountKind.EMPTY))
 
     def scratch_entries(self) -> set[str]:
         """The names in the scratch folder at which something is mounted."""
@@ -113,10 +113,12 @@ class FileView:
         inside = (path for path in self.mounts if path.is_relative_to(self.scratch) and path != self.scratch)
         return {path.parts[depth] for path in inside}
 
-    def _nearest(self, path: Path, *, itself: bool = False) -> Mount | None:
+    def _nearest(self, path: Path, *, itself: bool = False) -> ViewMount | None:
         """The mount that a path is in."""
         for each in (path, *path.parents) if itself else path.parents:
-            if each in self.mounts and (self.mounts[each].kind is not Kind.COVER or self._is_needed(each)):
+            if each in self.mounts and (
+                self.mounts[each].kind is not MountKind.COVER or self._is_needed(each)
+            ):
                 return self.mounts[each]
         return None
 
@@ -124,19 +126,19 @@ class FileView:
         """Whether a mount changes what is there without it."""
         mount, around = self.mounts[path], self._nearest(path)
         visible = around is not None and around.shows_files
-        if mount.kind is Kind.COVER:
+        if mount.kind is MountKind.COVER:
             return visible and os.path.lexists(path)
         if not mount.shows_files or not visible or around is None or mount.source != path:
             return True
-        return mount.kind is Kind.WRITABLE and around.kind is Kind.READ_ONLY
+        return mount.kind is MountKind.WRITABLE and around.kind is MountKind.READ_ONLY
 
     def _mount_words(self, path: Path) -> list[str]:
         mount = self.mounts[path]
         if not self._is_needed(path):
             return []
-        if mount.kind is Kind.COVER:
+        if mount.kind is MountKind.COVER:
             return self._cover_words(path)
-        if mount.kind is Kind.EMPTY:
+        if mount.kind is MountKind.EMPTY:
             return ["--tmpfs", str(path)]
         return [mount.kind.value, str(mount.source), str(path)]
 

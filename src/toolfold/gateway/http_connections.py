@@ -19,13 +19,14 @@ log = logging.getLogger(__name__)
 
 HEADER_TIMEOUT_S = 20.0
 """How long a client may take to send the head of a request, from the moment it connects."""
-BODY_TIMEOUT_S = 120.0
-"""How long a client may take to send the body of a request."""
+BODY_CONNECTION_TIMEOUT_S = 120.0
+"""How long a connection may stay in the middle of a body. Whoever reads the body gives up sooner, with an
+answer (`bodies.BODY_TIMEOUT_S`); this ends connections whose body nobody reads."""
 PEER_TIMEOUT_S = 90
 """How long a peer may be unreachable, or read nothing that was sent, until its connection is closed."""
 KEEPALIVE_INTERVAL_S = 15
 MAX_CONNECTIONS = 1_000
-BACKLOG = 128
+MAX_PENDING_CONNECTIONS = 128
 ACCEPT_LOG_INTERVAL_S = 60.0
 _OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -65,6 +66,7 @@ def bounded_protocol() -> type[asyncio.Protocol]:
 
     class BoundedProtocol(base):  # type: ignore[misc]
         opened = 0.0
+        is_aborted = False
         _phase: Phase | None = None
         _deadline: asyncio.TimerHandle | None = None
 
@@ -79,8 +81,12 @@ def bounded_protocol() -> type[asyncio.Protocol]:
             super().connection_made(transport)
             self.opened = time.monotonic()
             self._set_deadline()
-            if len(self.connections) > most:
-                _close_idle(self.connections)
+            _close_surplus(self.connections, most)
+
+        def abort(self) -> None:
+            """Close the connection at once. The loop reports it as lost one turn later."""
+            self.is_aborted = True
+            self.transport.abort()
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._clear_deadline()
@@ -99,7 +105,7 @@ def bounded_protocol() -> type[asyncio.Protocol]:
             self._clear_deadline()
             self._phase = self.phase
             if self._phase != "response" and not self.transport.is_closing():
-                seconds = HEADER_TIMEOUT_S if self._phase == "head" else BODY_TIMEOUT_S
+                seconds = HEADER_TIMEOUT_S if self._phase == "head" else BODY_CONNECTION_TIMEOUT_S
                 self._deadline = self.loop.call_later(seconds, self._close_late)
 
         def _clear_deadline(self) -> None:
@@ -109,16 +115,23 @@ def bounded_protocol() -> type[asyncio.Protocol]:
 
         def _close_late(self) -> None:
             if self.phase == self._phase:
-                self.transport.abort()
+                self.abort()
 
     return BoundedProtocol
 
 
-def _close_idle(connections: set[Any]) -> None:
-    """Close the oldest connection without a request; where there is none, the newest."""
-    idle = [each for each in connections if each.phase == "head"]
-    newest = max(connections, key=lambda each: each.opened)
-    (min(idle, key=lambda each: each.opened) if idle else newest).transport.abort()
+def _close_surplus(connections: set[Any], limit: int) -> None:
+    """Close the oldest connections without a request; where there are too few of them, the newest others.
+
+    Those that were closed in this turn of the loop are still in the set and no longer count.
+    """
+    if len(connections) <= limit:
+        return
+    live = sorted((each for each in connections if not each.is_aborted), key=lambda each: each.opened)
+    idle = [each for each in live if each.phase == "head"]
+    busy = [each for each in reversed(live) if each.phase != "head"]
+    for each in (idle + busy)[: max(0, len(live) - limit)]:
+        each.abort()
 
 
 class AcceptErrors:

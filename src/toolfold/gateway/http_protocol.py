@@ -22,12 +22,12 @@ MAX_SMALL_CHUNKS = 1_000
 MIN_CHUNK_BYTES = 256
 SLICE_BYTES = 16_384
 """Bytes that are parsed before other connections are served."""
-LINGER_SECONDS = 2.0
+LINGER_TIMEOUT_S = 2.0
 """How long a client may go on sending after it was refused, so that it can read why."""
 MAX_LINGER_BYTES = 16_000_000
 
 _END_OF_HEADERS = re.compile(rb"\n\r?\n")
-_SMALL_BODY_BYTES = 4_096  # not worth another turn of the loop
+_MAX_SMALL_BODY_BYTES = 4_096  # not worth another turn of the loop
 
 
 class LimitedConnection(h11.Connection):
@@ -49,7 +49,7 @@ class LimitedConnection(h11.Connection):
         event = super().next_event()
         if isinstance(event, h11.Request):
             self._parts = self._body_bytes = 0
-            self.is_paused = len(self.trailing_data[0]) > _SMALL_BODY_BYTES
+            self.is_paused = len(self.trailing_data[0]) > _MAX_SMALL_BODY_BYTES
         elif isinstance(event, h11.Data):
             self._count(event)
         return event
@@ -133,7 +133,7 @@ class LimitedProtocol(H11Protocol):
         if transport.can_write_eof():
             transport.write_eof()
         transport.resume_reading()
-        self._linger_timer = self.loop.call_later(LINGER_SECONDS, self._abort)
+        self._linger_timer = self.loop.call_later(LINGER_TIMEOUT_S, self._abort)
 
     def _parse_slice(self) -> None:
         self._next = None
