@@ -145,6 +145,13 @@ tmux send-keys -t 0 y Enter
 tmux -S /tmp/tmux-0/default send-keys y Enter
 tmux send -t 0 y C-m
 tmux paste-buffer -t 0
+tmux load-buffer f \; paste-buffer -t 0
+tmux if-shell true 'send-keys y Enter'
+tmux pipe-pane -I -t 0 'echo y'
+tmux run-shell 'sh x.sh'
+tmux split-window 'sh x.sh'
+tmux set-environment -g TOOLFOLD_HOME /tmp/x
+screen -X source x
 screen -S x -X stuff 'y\n'
 xdotool type y
 xdotool key Return
