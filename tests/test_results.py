@@ -8,6 +8,7 @@ import decimal
 import enum
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.timing import in_time
+from toolfold import results as results_module
 from toolfold.results import KEPT_SECONDS, Results, render
 
 SESSION = "session-1"
@@ -328,6 +330,32 @@ def test_a_result_of_very_many_lines_is_stored_in_lines(results: Results, line: 
     kept = stored.read_text()
     assert max(map(len, kept.split("\n"))) <= 1_500
     assert kept.replace("\n", "").count(line.replace("\\", "\\\\")) >= 2_000
+
+
+def lay_out(text: str) -> str:
+    """What `_readable` does, escape by escape and line by line."""
+    plain = {"\\n": "\n", "\\r\\n": "\n", "\\t": "\t"}
+    text = re.sub(r"\\r\\n|\\.", lambda escape: plain.get(escape[0], escape[0]), text)
+    lines = text.split("\n")
+    return "\n".join("\n".join(cut_line(line)) for line in lines)
+
+
+def cut_line(line: str) -> list[str]:
+    return [line[start : start + 1_500] for start in range(0, max(1, len(line)), 1_500)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(["\n", "\r\n", "\r", "\t", "\\", "n", "r", "\\n", '"', "a" * 1_499, "b" * 1_501])
+    )
+)
+def test_layout_in_slices_is_that_of_the_whole_text(parts: list[str]) -> None:
+    text = render("".join(parts) + " ")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(results_module, "_SLICE_CHARS", 1_500)
+        patch.setattr(results_module, "_indented", lambda given: given)
+        assert results_module._readable(text) == lay_out(text)
 
 
 def test_a_backslash_before_an_n_is_no_line_break(results: Results) -> None:

@@ -30,6 +30,7 @@ BRIDGE_NAMES = frozenset({BRIDGE_SEARCH, BRIDGE_DESCRIBE, BRIDGE_CALL})
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_SLICE_CHARS = 100_000  # what one call into C may take on, as no other thread runs meanwhile
 
 
 class Effect(StrEnum):
@@ -142,7 +143,10 @@ def encodable(text: str) -> str:
     try:
         text.encode()  # many times faster than looking for one
     except UnicodeEncodeError:
-        return _SURROGATE.sub("\ufffd", text)
+        return "".join(
+            _SURROGATE.sub("\ufffd", text[start : start + _SLICE_CHARS])
+            for start in range(0, len(text), _SLICE_CHARS)
+        )
     return text
 
 

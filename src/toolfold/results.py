@@ -36,6 +36,7 @@ MAX_INDENTED_ITEMS = 50_000
 DEEPEST_INDENTED = 20
 _LARGEST_INTEGER = 14_000  # bits; Python refuses to write much longer ones in decimal
 _LINE = 1_500
+_SLICE_CHARS = 100 * _LINE
 _LONG_LINE = re.compile(rf"^[^\n]{{{_LINE + 1},}}", re.MULTILINE)
 _BACKSLASH = "\0"  # stands in no JSON text
 _WORD = re.compile(r"[a-z0-9]{1,8}")
@@ -159,12 +160,45 @@ def _cut(text: str, room: int) -> str:
 
 
 def _readable(text: str) -> str:
-    """The JSON text laid out in lines, none longer than a file reader shows."""
+    """The JSON text laid out in lines, none longer than a file reader shows.
+
+    In slices: a call into C lets no other thread run until it returns.
+    """
+    return "".join(_wrap_lines("".join(map(_unescape, _slices(_indented(text))))))
+
+
+def _slices(text: str) -> Iterator[str]:
+    """The text in slices of bounded size, none of which ends within an escape."""
+    start = 0
+    while start < len(text):
+        end = start + _SLICE_CHARS
+        backslashes = len(text[start:end]) - len(text[start:end].rstrip("\\"))
+        end += backslashes % 2
+        if text[end - 2 : end + 2] == "\\r\\n":
+            end += 2
+        yield text[start:end]
+        start = end
+
+
+def _unescape(text: str) -> str:
     # Escaped backslashes first, or an n that follows one would be taken for the end of a line.
-    text = _indented(text).replace("\\\\", _BACKSLASH)
+    text = text.replace("\\\\", _BACKSLASH)
     for escape, character in (("\\r\\n", "\n"), ("\\n", "\n"), ("\\t", "\t")):
         text = text.replace(escape, character)
-    return _LONG_LINE.sub(_wrap_line, text.replace(_BACKSLASH, "\\\\"))
+    return text.replace(_BACKSLASH, "\\\\")
+
+
+def _wrap_lines(text: str) -> Iterator[str]:
+    """The text in slices, with an end of line wherever one would be too long."""
+    start = 0
+    while start < len(text):
+        end = start + _SLICE_CHARS
+        if end < len(text) and (last := text.rfind("\n", start, end)) >= 0:
+            end = last + 1
+        yield _LONG_LINE.sub(_wrap_line, text[start:end])
+        if end < len(text) and text[end - 1] != "\n" != text[end]:
+            yield "\n"
+        start = end
 
 
 def _wrap_line(match: re.Match[str]) -> str:
