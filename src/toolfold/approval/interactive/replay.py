@@ -7,7 +7,7 @@ that it may be, and the worst counts. What earlier lines did is not told again; 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -16,6 +16,13 @@ from toolfold.approval.interactive.keys import Event, Transcript, new_events, tr
 from toolfold.approval.interactive.process_input import WRITE, ProcessInput
 from toolfold.approval.interactive.programs import UNREAD, leaves, may_take_lines, opens_shell
 from toolfold.approval.interactive.session_reader import TYPED, Prompt, SessionReader
+from toolfold.approval.interactive.terminal_keys import (
+    KEY_VARIABLES,
+    code_redefines_keys,
+    redefines_keys,
+    repeats_commands,
+    takes_part_of_line,
+)
 from toolfold.approval.interactive.worlds import MAX_WORLDS, Frame, World, merge_worlds
 from toolfold.approval.shell.grammar import Budget, TooMuch, Unreadable, parse_input
 from toolfold.approval.shell.runs import Run, Stream
@@ -133,6 +140,7 @@ class _Replay:
     ) -> None:
         self._given, self._found, self.reader, self._code = given, found, reader, code
         self._new = False
+        self._unclear = ""  # why text may not arrive as it is written
         self._told: set[object] = set()
 
     def run(self, before: Transcript, after: Transcript, state: State) -> None:
@@ -158,6 +166,8 @@ class _Replay:
         """A line that has not ended. Most programs wait for its end, and it is judged with that."""
         if not partial:
             return worlds
+        self._look_at_tabs(worlds, partial)
+        self._tell_unclear()
         at_once = self._given.closes or not any(world.certain for world in worlds)
         now: list[World] = []
         later: list[World] = []
@@ -177,12 +187,14 @@ class _Replay:
         first = len(self.reader.reading.runs)
         prompts = self.reader.look_at_text(self._given.command, state, Around(stdin=TYPED))
         names = {prompt.name for prompt in prompts}
-        others = [run for run in self.reader.reading.runs[first:] if run.name not in names]
+        runs = self.reader.reading.runs[first:]
+        others = [run for run in runs if run.name not in names]
         frames = self._frames(prompts)
         if not frames:
             self._found.guessed = True
             return [self._guess(language, state) for language in GUESSES]
         known = World(frames, certain=True)
+        self._look_at_keys(known, runs)
         if all(frame.language == "sh" for frame in frames):
             return [known, *([_doubtful(known)] if self._may_take_lines(others, state) else [])]
         return [known, self._guess("sh", state)]  # any program may start a shell in a way nobody sees
@@ -197,6 +209,8 @@ class _Replay:
     # Events
 
     def _step_all(self, worlds: list[World], event: Event) -> list[World]:
+        self._look_at_tabs(worlds, event.text)
+        self._tell_unclear()
         found: list[World] = []
         for world in worlds:
             with self._only_what_counts(world):
@@ -205,6 +219,27 @@ class _Replay:
         if len(after) > MAX_WORLDS:
             raise TooMuch
         return after
+
+    def _look_at_tabs(self, worlds: Iterable[World], text: str) -> None:
+        """Note a tab at a terminal: it completes words everywhere but at the start of a line of Python."""
+        python = any(world.certain and world.innermost.language == "python" for world in worlds)
+        if self._given.pty and "\t" in text and not python:
+            self._unclear = self._unclear or "what the tab key does depends on the program that reads it"
+
+    def _tell_unclear(self) -> None:
+        if self._new and self._unclear and self._unclear not in self._found.unknown:
+            self._found.unknown.append(self._unclear)
+
+    def _look_at_keys(self, world: World, runs: Sequence[Run]) -> None:
+        """Note commands after which text does not arrive as it is written."""
+        frame = world.innermost
+        if world.guess or self._unclear:
+            return
+        by_variable = not KEY_VARIABLES.isdisjoint(frame.state.variables)
+        if (self._given.pty or frame.expands_history) and (by_variable or any(map(redefines_keys, runs))):
+            self._unclear = "keys may have been given another meaning"
+        elif any(map(takes_part_of_line, runs)):
+            self._unclear = "an earlier program may take a part of a line"
 
     @contextmanager
     def _only_what_counts(self, world: World) -> Iterator[None]:
@@ -316,6 +351,7 @@ class _Replay:
         prompts = self.reader.run_unit(script, frame.state, frame.around)
         runs = self.reader.reading.runs[first:]
         self._look_at_names(frame, runs)
+        self._look_at_keys(world, runs)
         if frame.doubtful:
             frame.state.merge(before)
         found = [world]
@@ -338,15 +374,19 @@ class _Replay:
         world.certain = world.certain and not plain
         return [left]
 
-    def _look_at_names(self, frame: Frame, runs: Iterable[Run]) -> None:
+    def _look_at_names(self, frame: Frame, runs: Sequence[Run]) -> None:
         if self._new and any(run.path in frame.unclear for run in runs):
             self.reader.see(Kind.UNREADABLE, "", "an earlier line that could not be read may have defined it")
+        if self._new and any(repeats_commands(run, frame.name) for run in runs):
+            self.reader.see(Kind.UNREADABLE, "", "it runs an earlier command again")
 
     # Other languages
 
     def _code_line(self, world: World, line: str) -> list[World]:
         frame = world.innermost
         (frame.new if self._new else frame.given).append(line)
+        if self._given.pty and not world.guess and code_redefines_keys(line):
+            self._unclear = self._unclear or "keys may have been given another meaning"
         if leaves(frame.language, line):
             self._tell_code(frame, world.certain)
             stays = world.copy()
