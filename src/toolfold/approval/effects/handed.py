@@ -48,6 +48,7 @@ _GIT_LOOKS = names(
     "status log diff show branch ls-files ls-tree rev-parse rev-list blame grep remote describe shortlog "
     "cat-file for-each-ref name-rev reflog whatchanged check-ignore count-objects fsck version help var"
 )
+_INTERPRETERS = re.compile(r"(?:pip|python)[\d.]*\Z")  # of the runtime's own environment
 _VALUE = re.compile(r"\A(?:-{0,2}[\w.+-]*=|-[A-Za-z](?=[/~.]))")
 
 
@@ -60,6 +61,10 @@ def handed_effects(name: str, scene: Scene, *, known: bool) -> Iterator[Effect]:
             yield from _handed(scene, name, word)
     if not known or name in _BY_FOLDER:
         yield from _worked_in(scene, name)
+    if _INTERPRETERS.match(name) and "/" in scene.run.path and Place.OWN in scene.where(scene.run.path):
+        yield scene.effect(
+            Kind.WRITE, "handed", f"names:{Place.OWN}", target=scene.run.path, detail=str(name)
+        )
 
 
 def _handed(scene: Scene, name: str, word: Word) -> Iterator[Effect]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from toolfold.approval.names import names
 from toolfold.approval.places.kinds import Place
 from toolfold.approval.places.patterns import WILD, Pattern, broad, fits, wild
+from toolfold.approval.places.program import is_own_program
 
 __all__ = ["DIRECTORIES", "held", "landmarks", "lost_with", "remade"]
 
@@ -218,6 +219,8 @@ def landmarks(parts: Sequence[str], absolute: bool) -> frozenset[Place]:
                 found |= _in_ssh(lowered[at + 1 :])
     if lowered[-1].endswith(".pth") and not {"site-packages", "dist-packages"}.isdisjoint(lowered):
         found.add(_STARTUP)  # elsewhere it is a model's weights
+    if is_own_program(lowered):
+        found.add(Place.OWN)
     if absolute and len(parts) <= DEEPEST:
         found |= _by_absolute_path(lowered)
     return frozenset(found)
