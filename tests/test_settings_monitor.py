@@ -161,7 +161,7 @@ def test_change_by_the_users_own_command_during_a_call_is_no_foreign_change(
 def test_users_command_does_not_cover_a_foreign_change_before_it(home: Path, config_file: Path) -> None:
     record = SettingsRecord(home / "state")
     monitor = SettingsMonitor([WatchedPath(config_file)], record)
-    with monitor.around("a call"):
+    with monitor.watch_call("a call"):
         config_file.write_text(LOOSE)
         set_value(config_file, "tools.rag_top_k", 3, record=record)
     assert list(pending(home)) == [config_file]
@@ -169,10 +169,10 @@ def test_users_command_does_not_cover_a_foreign_change_before_it(home: Path, con
 
 def test_users_edit_between_calls_is_not_reported(home: Path, config_file: Path) -> None:
     monitor = SettingsMonitor([WatchedPath(config_file)], SettingsRecord(home / "state"))
-    with monitor.around("a call"):
+    with monitor.watch_call("a call"):
         pass
     config_file.write_text(LOOSE)
-    with monitor.around("another call") as watch:
+    with monitor.watch_call("another call") as watch:
         pass
     assert watch.notice == ""
     assert pending(home) == {}
@@ -220,7 +220,7 @@ def test_change_beside_running_servers_and_no_call_is_remarked_on_and_stops_noth
         has_servers=lambda: True,
     )
     config_file.write_text(LOOSE)
-    with monitor.around("a call"):
+    with monitor.watch_call("a call"):
         pass
     assert told == [(str(config_file), "while MCP servers were running and no call was")]
     assert pending(home) == {}
@@ -319,3 +319,103 @@ def test_damaged_record_stops_the_start(home: Path, opened: Opened) -> None:
     with pytest.raises(ConfigError, match="record of changed settings cannot be read"):
         opened()
     assert load(env={"TOOLFOLD_HOME": str(home)}).approval.mode == "manual"
+
+
+def test_deleting_the_token_file_lets_no_client_in_without_a_token(home: Path) -> None:
+    file, record = home / "state" / "gateway" / "tokens.json", SettingsRecord(home / "state")
+    running = Tokens(file, record)
+    assert not running.are_in_use()
+    token = Tokens(file, record).add("some")
+    assert running.find(token) is not None
+    assert running.are_in_use()
+    file.unlink()
+    assert running.are_in_use()
+    assert running.find(token) is None
+    assert Tokens(file, record).are_in_use(), "a gateway that starts later knows it from the record"
+
+
+def test_old_token_file_put_back_lets_nobody_in(home: Path) -> None:
+    file, record = home / "state" / "gateway" / "tokens.json", SettingsRecord(home / "state")
+    running, user = Tokens(file, record), Tokens(file, record)
+    user.add("kept")
+    assert running.find("tf_nothing") is None
+    revoked = user.add("revoked")
+    old = file.read_bytes()
+    assert running.find(revoked) is not None
+    user.revoke("revoked")
+    assert running.find(revoked) is None
+    file.write_bytes(old)
+    assert running.find(revoked) is None
+
+
+def test_old_settings_put_back_during_a_call_are_reported(home: Path, config_file: Path) -> None:
+    record = SettingsRecord(home / "state")
+    monitor = SettingsMonitor([WatchedPath(config_file)], record)
+    set_value(config_file, "tools.rag_top_k", 8, record=record)
+    old = config_file.read_bytes()
+    set_value(config_file, "tools.rag_top_k", 7, record=record)
+    with monitor.watch_call("a call"):
+        pass
+    with monitor.watch_call("another call") as watch:
+        config_file.write_bytes(old)
+    assert str(config_file) in watch.notice
+    assert list(pending(home)) == [config_file]
+
+
+def test_steps_count_after_the_record_was_deleted(home: Path, config_file: Path) -> None:
+    record = SettingsRecord(home / "state")
+    set_value(config_file, "tools.rag_top_k", 8, record=record)
+    monitor = SettingsMonitor([WatchedPath(config_file)], record)
+    (home / "state" / "settings" / "record.json").unlink()
+    with monitor.watch_call("a call") as watch:
+        set_value(config_file, "tools.rag_top_k", 9, record=record)
+    assert watch.notice == ""
+
+
+def test_deleted_lock_file_is_no_empty_one(home: Path) -> None:
+    file, record = home / "toolfold.lock", SettingsRecord(home / "state")
+    lock = Lock(file, record)
+    lock.begin("some", [])
+    file.unlink()
+    with pytest.raises(ConfigError, match="not by Toolfold"):
+        lock.pins("some")
+    with pytest.raises(ConfigError, match="not by Toolfold"):
+        lock.begin("some", [])
+    assert not file.exists()
+
+
+def test_old_lock_file_put_back_is_refused(home: Path) -> None:
+    file, record = home / "toolfold.lock", SettingsRecord(home / "state")
+    lock = Lock(file, record)
+    lock.begin("kept", [])
+    lock.begin("forgotten", [])
+    old = file.read_bytes()
+    lock.forget("forgotten")
+    file.write_bytes(old)
+    with pytest.raises(ConfigError, match="not by Toolfold"):
+        lock.pins("forgotten")
+
+
+@pytest.mark.parametrize("broken", ["record", "report"])
+def test_failure_to_record_a_change_keeps_the_result_and_the_notice(
+    home: Path, config_file: Path, broken: str
+) -> None:
+    record = SettingsRecord(home / "state")
+    told: list[str] = []
+
+    def report(path: str, _during: str) -> None:
+        told.append(path)
+        if broken == "report":
+            raise OSError("no space left")
+
+    monitor = SettingsMonitor([WatchedPath(config_file)], record, report=report)
+    with monitor.watch_call("a call", executes=False) as watch:
+        config_file.write_text(LOOSE)
+        if broken == "record":
+            (home / "state").mkdir(exist_ok=True)
+            (home / "state" / "settings").write_text("a file where the folder should be")
+    assert str(config_file) in watch.notice
+    assert told == [str(config_file)]
+    with monitor.watch_call("another call") as watch:
+        pass
+    assert watch.notice == "", "the call that ended is no longer suspected"

@@ -104,7 +104,7 @@ class Dispatch:
         if self.monitor is None or _only_reads(tool):
             return contextlib.nullcontext(Watch())
         call = f"{tool.name} (call {context.call_id}, session {context.session_id})"
-        return self.monitor.around(call, executes=Effect.EXECUTE in tool.effects)
+        return self.monitor.watch_call(call, executes=Effect.EXECUTE in tool.effects)
 
     async def all(self, turn: Turn, calls: Sequence[ToolCall], context: CallContext) -> list[ToolResult]:
         """Run the calls of one model reply: side by side where the tools allow it, results in order."""

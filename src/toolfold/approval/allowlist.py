@@ -10,6 +10,7 @@ once. Only `add` widens it, and only a person's answer leads there.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
@@ -63,8 +64,7 @@ class AllowList:
         self._entries = tuple(dict.fromkeys(entries))
         self._keys: dict[str, frozenset[str] | None] | None = None
         self._patterns: tuple[str, ...] | None = None
-        self._seen = self._signature()
-        self._content = self._fingerprint()
+        self._mark_read()
 
     @property
     def writable(self) -> bool:
@@ -156,6 +156,7 @@ class AllowList:
         signature = self._signature()
         if not self._live or self._file is None or signature == self._seen:
             return
+        step = self._newest_step()
         try:
             written = tuple(dict.fromkeys(_written(self._file, self._key)))
             is_own_change = self._is_own_change()
@@ -167,16 +168,27 @@ class AllowList:
             self._set(kept)
         self._seen = signature
         if is_own_change:
-            self._content = self._fingerprint()
+            self._content, self._last_step = self._fingerprint(), step
 
     def _is_own_change(self) -> bool:
         """Whether only Toolfold itself, for the user, has changed the file since its entries were read."""
         if not self._follow_own_changes or self._file is None or self._record is None:
             return False
-        return self._record.leads(self._file, self._content, self._fingerprint())
+        now = self._fingerprint()
+        return self._record.is_own_change(self._file, self._content, now, since=self._last_step)
 
     def _mark_read(self) -> None:
+        self._last_step = self._newest_step()
         self._seen, self._content = self._signature(), self._fingerprint()
+
+    def _newest_step(self) -> int:
+        if self._record is None or not self._follow_own_changes:
+            return 0
+        try:
+            return self._record.last_step()
+        except ConfigError as error:  # from here on, nothing counts as Toolfold's own change
+            log.warning("%s", error)
+            return sys.maxsize
 
     def _fingerprint(self) -> str:
         return fingerprint(self._file) if self._file is not None and self._follow_own_changes else ""

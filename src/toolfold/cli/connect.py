@@ -180,11 +180,13 @@ def _require_address(options: _Options) -> None:
 
 
 def _warn_of_missing_token(config: Config, options: _Options) -> None:
+    from toolfold.config.record import SettingsRecord
     from toolfold.gateway.tokens import Tokens
 
     if not options.url or options.token_variable or config.gateway.allow_anonymous:
         return
-    if Tokens(config.paths.state_dir / "gateway" / "tokens.json").are_in_use():
+    state = config.paths.state_dir
+    if Tokens(state / "gateway" / "tokens.json", SettingsRecord(state)).are_in_use():
         warn("clients of the gateway need a token: `toolfold token add NAME`, then --token-env")
 
 

@@ -152,12 +152,14 @@ def _accepts(host: str, port: int) -> bool:
 
 def find_gateway(config: Config) -> Iterator[Finding]:
     """Who may reach the gateway over HTTP, and whether something listens there now."""
+    from toolfold.config.record import SettingsRecord
     from toolfold.gateway.tokens import Tokens
     from toolfold.gateway.web import is_loopback
 
     host = config.gateway.host
     try:
-        found = Tokens(config.paths.state_dir / "gateway" / "tokens.json")
+        state = config.paths.state_dir
+        found = Tokens(state / "gateway" / "tokens.json", SettingsRecord(state))
         tokens = len(found.all())
     except ConfigError as error:
         yield Finding("fail", "gateway", str(error))

@@ -17,7 +17,7 @@ class Gateway(Section):
     )
     allow_anonymous: bool = Field(
         default=False,
-        description="Whether programs of this machine may come without a token although there are tokens.",
+        description="Let local programs connect without a token even if tokens exist.",
         json_schema_extra=THE_USERS_ALONE,
     )
     trust_client_approval: bool = Field(

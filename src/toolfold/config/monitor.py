@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -68,6 +69,8 @@ class _Seen:
     signature: Signature
     fingerprint: str
     content: str | None
+    last_step: int = 0
+    """The number of the last of Toolfold's own changes before that look."""
 
 
 def watched_paths(config: Config) -> tuple[WatchedPath, ...]:
@@ -115,19 +118,25 @@ class SettingsMonitor:
         self._watched, self._record, self._report = tuple(watched), record, report
         self._has_tool_processes, self._has_servers = has_tool_processes, has_servers
         self._lock = threading.Lock()
-        self._seen = {each.path: _look_at(each.path) for each in self._watched}
+        step = record.last_step()
+        self._seen = {each.path: _look_at(each.path, step) for each in self._watched}
         self._active: dict[str, str] = {}
         """The calls that run now, by the name of the file that says so."""
         self._left_running: dict[str, str] = {}
         """The calls that may have left processes behind, likewise."""
+        self._keeps_notes = False
+        """Whether a change could not be recorded: the notes of calls are left to the next start then."""
 
     @contextlib.contextmanager
-    def around(self, call: str, *, executes: bool = True) -> Iterator[Watch]:
-        """Watch while a call runs. `call` names it for a person; `executes` says that it starts processes."""
+    def watch_call(self, call: str, *, executes: bool = True) -> Iterator[Watch]:
+        """Watch while a call runs. `call` names it for a person; `executes` says that it starts processes.
+
+        Entering and leaving read and write files; in a loop, use it in a thread. Neither raises.
+        """
         watch = Watch()
         with self._lock:
-            self._look(None)
-            name = f"{os.getpid()}-{_start_time(os.getpid())}-{secrets.token_hex(4)}.json"
+            self._compare(None)
+            name = f"{os.getpid()}-{_start_time(os.getpid()) or ''}-{secrets.token_hex(4)}.json"
             self._active[name] = call
             if executes:
                 self._note_call(name, call)
@@ -135,39 +144,43 @@ class SettingsMonitor:
             yield watch
         finally:
             with self._lock:
-                self._look(watch)
-                del self._active[name]
-                self._end_call(name, call, executes=executes)
+                try:
+                    self._compare(watch)
+                finally:
+                    del self._active[name]
+                    self._end_call(name, call, executes=executes)
 
     def _end_call(self, name: str, call: str, *, executes: bool) -> None:
         if not executes:
             return
         self._left_running[name] = call
         if not self._has_tool_processes():
-            for each in self._left_running:
+            for each in () if self._keeps_notes else self._left_running:
                 self._forget_call(each)
             self._left_running.clear()
 
-    def _look(self, watch: Watch | None) -> None:
+    def _compare(self, watch: Watch | None) -> None:
+        """Find the files that have changed since the last look."""
         for each in self._watched:
             before = self._seen[each.path]
             if signature(each.path) == before.signature:
                 continue
-            now = _look_at(each.path)
+            now = _look_at(each.path, self._last_step())
             self._seen[each.path] = now
             if now.fingerprint != before.fingerprint:
-                self._judge(each, before, now, watch)
+                self._classify_change(each, before, now, watch)
 
-    def _judge(self, each: WatchedPath, before: _Seen, now: _Seen, watch: Watch | None) -> None:
+    def _last_step(self) -> int:
         try:
-            if self._record.leads(each.path, before.fingerprint, now.fingerprint):
-                return
-            waiting = self._record.waiting(each.path)
-            if waiting is not None and waiting.accepted == now.fingerprint:
-                self._record.drop_restored(each.path)
-                return
-        except ConfigError as error:  # the record itself was damaged: nothing leads anywhere
+            return self._record.last_step()
+        except ConfigError as error:  # it was damaged: from here on, nothing counts as Toolfold's own change
             log.error("%s", error)
+            return sys.maxsize
+
+    def _classify_change(self, each: WatchedPath, before: _Seen, now: _Seen, watch: Watch | None) -> None:
+        """Report a change unless it is the user's own."""
+        if self._is_users_own(each.path, before, now):
+            return
         during = self._suspect()
         if not during:
             self._remark_on_servers(each.path)
@@ -175,9 +188,32 @@ class SettingsMonitor:
         log.error("%s was changed %s, and not by Toolfold itself; %s", each.path, during, ADVICE)
         if watch is not None:
             watch.paths.append(str(each.path))
-        with contextlib.suppress(ConfigError):
+        try:
             self._record.report(_pending(each, before, during))
-        self._report(str(each.path), during)
+        except (ConfigError, OSError) as error:
+            self._keeps_notes = True
+            log.error("the change of %s could not be recorded: %s", each.path, error)
+        self._tell(each.path, during)
+
+    def _is_users_own(self, path: Path, before: _Seen, now: _Seen) -> bool:
+        """Whether Toolfold made the change for the user, or the user undid one that is pending."""
+        known = before.fingerprint
+        try:
+            if self._record.is_own_change(path, known, now.fingerprint, since=before.last_step):
+                return True
+            waiting = self._record.waiting(path)
+            if waiting is not None and waiting.accepted == now.fingerprint:
+                self._record.drop_restored(path)
+                return True
+        except (ConfigError, OSError) as error:  # the record cannot be used: nothing is known to be own
+            log.error("%s", error)
+        return False
+
+    def _tell(self, path: Path, during: str) -> None:
+        try:
+            self._report(str(path), during)
+        except Exception:  # whatever it is, the call that has run keeps its result
+            log.exception("the change of %s could not be reported", path)
 
     def _suspect(self) -> str:
         if self._active:
@@ -191,11 +227,11 @@ class SettingsMonitor:
         if self._has_servers():
             during = "while MCP servers were running and no call was"
             log.warning("%s was changed %s; if that was not you, look at it", path, during)
-            self._report(str(path), during)
+            self._tell(path, during)
 
     def _note_call(self, name: str, call: str) -> None:
         """Leave on disk what the settings were: the call may kill this process before they are compared."""
-        known = {str(path): seen.fingerprint for path, seen in self._seen.items()}
+        known = {str(path): [seen.fingerprint, seen.last_step] for path, seen in self._seen.items()}
         folder = self._record.folder / "calls"
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -218,13 +254,14 @@ def _pending(each: WatchedPath, before: _Seen, during: str) -> PendingChange:
     )
 
 
-def _look_at(path: Path) -> _Seen:
+def _look_at(path: Path, last_step: int) -> _Seen:
+    """Look at a file or folder. `last_step` was read before, so that a step in between is not missed."""
     seen, found = signature(path), fingerprint(path)
     content: str | None = None
     with contextlib.suppress(OSError):  # a name that no file can have, for one
         if path.is_file() and path.stat().st_size <= MAX_BYTES:
             content = path.read_bytes().decode("utf-8", "surrogateescape")
-    return _Seen(seen, found, content)
+    return _Seen(seen, found, content, last_step)
 
 
 def _recover_calls(config: Config, record: SettingsRecord) -> None:
@@ -233,7 +270,7 @@ def _recover_calls(config: Config, record: SettingsRecord) -> None:
     with contextlib.suppress(OSError):
         for file in sorted((record.folder / "calls").iterdir())[:_MAX_CALL_FILES]:
             pid, began = [*file.name.split("-"), "", ""][:2]
-            if pid.isdecimal() and _start_time(int(pid)) == began:
+            if pid.isdecimal() and _is_running(int(pid), began):
                 continue  # its runtime compares by itself
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
                 _recover_call(json.loads(file.read_bytes()[:MAX_BYTES]), watched, record)
@@ -242,18 +279,36 @@ def _recover_calls(config: Config, record: SettingsRecord) -> None:
 
 def _recover_call(noted: dict[str, object], watched: dict[str, WatchedPath], record: SettingsRecord) -> None:
     known = noted["known"]
-    for path, before in known.items() if isinstance(known, dict) else ():
+    for path, (before, step) in known.items() if isinstance(known, dict) else ():
         now = fingerprint(Path(path))
-        if path not in watched or now == before or record.leads(Path(path), str(before), now):
+        if path not in watched or now == before:
+            continue
+        if record.is_own_change(Path(path), str(before), now, since=int(step)):
             continue
         seen = _Seen((), str(before), None)
         log.error("%s was changed by %s or by what it left running; %s", path, noted["call"], ADVICE)
         record.report(_pending(watched[path], seen, f"by {noted['call']} or what it left running,"))
 
 
-def _start_time(pid: int) -> str:
-    """When the process began, in the kernel's count; with its number, this names it for good."""
+def _is_running(pid: int, began: str) -> bool:
+    """Whether the process still runs. Without /proc, another one that was given its number counts as well."""
+    start = _start_time(pid)
+    if start is not None:
+        return start == began
+    if os.name != "posix":  # there, a signal of 0 is no question but Ctrl-C
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
+def _start_time(pid: int) -> str | None:
+    """When the process began, in the kernel's count; None where that is not known, as without /proc."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19]
     except (OSError, IndexError):
-        return "0"
+        return None

@@ -1,8 +1,10 @@
 """What Toolfold itself wrote into its settings, and which changes nobody has accepted yet.
 
 One private file in the state folder. A change that Toolfold makes for the user is noted before it is made,
-as a step from one fingerprint to another; a change that was found during a tool call, and that no such steps
-lead to, is kept as pending until the user accepts it or puts the file back. Decides nothing.
+as a numbered step from one fingerprint to another. Whoever follows a file remembers the number of the last
+step it knows of, so that no step counts twice: putting an old state of the file back is a foreign change. A
+change that was found during a tool call, and that no new steps lead to, is kept as pending until the user
+accepts it or puts the file back. Decides nothing.
 """
 
 from __future__ import annotations
@@ -59,27 +61,38 @@ class SettingsRecord:
         self.folder = state_dir / "settings"
         self._file = self.folder / "record.json"
 
-    def note_change(self, path: Path, content: bytes) -> None:
-        """Note that Toolfold is about to write this content for the user.
+    def note_change(self, path: Path, content: bytes) -> int:
+        """Note that Toolfold is about to write this content for the user. Returns the number of the step.
 
         Raises ConfigError where a change of the same file waits to be accepted: it would be accepted with it.
+        Raises StartedByTool in a process that a tool call has started.
         """
+        require_user(f"changing {path}")
         real = os.path.realpath(path)
-        step = [fingerprint(path), fingerprint_of(content)]
+        before = fingerprint(path)
         with self._changing() as data:
             for key, waiting in data["pending"].items():
-                if os.path.realpath(key) == real and step[0] != waiting["accepted"]:
+                if os.path.realpath(key) == real and before != waiting["accepted"]:
                     raise ConfigError(str(PendingChange(**waiting)), hint=ADVICE)
-            data["steps"][real] = [*data["steps"].get(real, []), step][-MAX_STEPS:]
+            return _add_step(data, real, before, fingerprint_of(content))
 
-    def leads(self, path: Path, before: str, after: str) -> bool:
-        """Whether Toolfold's own changes lead from one fingerprint of the file to the other."""
+    def last_step(self) -> int:
+        """Return the number of the last step, of whatever file. Ask before you look at a file, not after."""
+        return _last_step(self._read())
+
+    def is_own_change(self, path: Path, before: str, after: str, *, since: int) -> bool:
+        """Whether Toolfold's own changes after the step `since` lead from one fingerprint to the other."""
         steps = self._read()["steps"].get(os.path.realpath(path), [])
         reached = {before, EMPTY} if before == ABSENT else {before}
-        for start, end in steps:
-            if start in reached:
+        for start, end, number in steps:
+            if number > since and start in reached:
                 reached.add(end)
         return after in reached
+
+    def knows(self, path: Path) -> bool:
+        """Whether Toolfold has ever written the file, or a change of it is pending."""
+        data = self._read()
+        return os.path.realpath(path) in data["steps"] or _key(path) in data["pending"]
 
     def report(self, change: PendingChange) -> None:
         """Keep a change as pending. Of several to one file, what was accepted last stays known."""
@@ -163,8 +176,22 @@ def _key(path: Path) -> str:
     return os.path.abspath(path)  # noqa: PTH100 - Path.resolve would follow the link
 
 
-def _steps(found: Mapping[str, Any]) -> dict[str, list[list[str]]]:
-    return {str(key): [[str(start), str(end)] for start, end in steps] for key, steps in found.items()}
+def _add_step(data: dict[str, Any], path: str, before: str, after: str) -> int:
+    # The clock keeps numbers growing after the record was deleted, in processes that remember an older one.
+    number = max(_last_step(data) + 1, time.time_ns())
+    data["steps"][path] = [*data["steps"].get(path, []), [before, after, number]][-MAX_STEPS:]
+    return number
+
+
+def _last_step(data: dict[str, Any]) -> int:
+    return max((int(steps[-1][2]) for steps in data["steps"].values() if steps), default=0)
+
+
+def _steps(found: Mapping[str, Any]) -> dict[str, list[list[Any]]]:
+    return {
+        str(key): [[str(start), str(end), int(next(iter(number), 0))] for start, end, *number in steps]
+        for key, steps in found.items()
+    }
 
 
 def _pending(found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -13,18 +13,18 @@ import re
 import secrets
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from toolfold.config.atomic import locked
-from toolfold.config.fingerprints import fingerprint
+from toolfold.config.fingerprints import ABSENT, fingerprint_of
 from toolfold.config.record import SettingsRecord, write_settings
 from toolfold.errors import ConfigError
 from toolfold.model import Json, read_json
 
 log = logging.getLogger(__name__)
 
-LARGEST = 1_000_000
+MAX_FILE_BYTES = 1_000_000
 ANYBODY = "(local)"
 """Who comes without a token: a name that no token can have."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -45,13 +45,26 @@ class Client:
         return f"{self.name} {self.created!r}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """The file as it was last read."""
+
+    signature: tuple[int, int] | None
+    fingerprint: str
+    """What later changes must lead from."""
+    last_step: int
+    clients: dict[str, Client]
+    """By the hash of their tokens."""
+
+
 class Tokens:
     """The tokens of one user's gateway, in one file."""
 
     def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
         """`record` tells Toolfold's own changes of the file from others, which let nobody in."""
         self._file, self._record = file, record
-        self._read: tuple[tuple[int, int] | None, str, dict[str, Client]] | None = None
+        self._read: _Snapshot | None = None
+        self._were_in_use = False
 
     def add(self, name: str, toolsets: Iterable[str] | None = None) -> str:
         """Let somebody in. Gives the token, which is nowhere else."""
@@ -86,58 +99,89 @@ class Tokens:
         return [_client(name, each) for name, each in sorted(self._load().items())]
 
     def are_in_use(self) -> bool:
-        """Whether a token was ever made here. Revoking the last one does not let everybody in again."""
+        """Whether a token was ever made here.
+
+        Neither revoking the last token nor deleting the file lets clients in without a token again.
+        """
+        self._were_in_use = self._were_in_use or self._file_exists() or self._is_recorded()
+        return self._were_in_use
+
+    def _file_exists(self) -> bool:
         try:
-            self._file.stat()
+            self._file.lstat()
         except FileNotFoundError:
             return False
         except OSError:  # it is there, whatever keeps us from it
             return True
         return True
 
+    def _is_recorded(self) -> bool:
+        try:
+            return self._record is not None and self._record.knows(self._file)
+        except ConfigError as error:
+            log.error("%s; until it can be read, every client needs a token", error)
+            return True
+
     def find(self, token: str) -> Client | None:
         """Whose token this is. A token that was revoked a moment ago is nobody's."""
         return self._by_hash().get(_hashed(token))
 
     def _by_hash(self) -> dict[str, Client]:
-        seen: tuple[int, int] | None = None
+        signature: tuple[int, int] | None = None
         with contextlib.suppress(OSError):
             found = self._file.stat()
-            seen = (found.st_mtime_ns, found.st_ino)
-        if self._read is None or self._read[0] != seen:
-            self._read = seen, *self._read_again()
-        return self._read[2]
+            signature = (found.st_mtime_ns, found.st_ino)
+        if self._read is None or self._read.signature != signature:
+            self._read = self._read_again(signature)
+        return self._read.clients
 
-    def _read_again(self) -> tuple[str, dict[str, Client]]:
-        """Return the fingerprint that later changes must lead from, and who is let in.
-
-        Whoever was let in by something else than Toolfold is not; whoever was taken out, is out.
-        """
-        found = fingerprint(self._file)
-        now = {each["hash"]: _client(name, each) for name, each in self._load().items()}
-        if self._read is None or self._record is None:
-            return found, now
-        _, known, before = self._read
-        if self._record.leads(self._file, known, found):
-            return found, now
+    def _read_again(self, signature: tuple[int, int] | None) -> _Snapshot:
+        """Read the file. Tokens added by another program are ignored; removed ones are removed."""
+        last_step = 0 if self._record is None else self._record.last_step()
+        content = self._content()
+        fingerprint = ABSENT if content is None else fingerprint_of(content)
+        clients = {each["hash"]: _client(name, each) for name, each in self._parse(content).items()}
+        before = self._read
+        if (
+            before is None
+            or self._record is None
+            or self._record.is_own_change(self._file, before.fingerprint, fingerprint, since=before.last_step)
+        ):
+            return _Snapshot(signature, fingerprint, last_step, clients)
         log.error("%s was changed, and not by Toolfold: new tokens in it are not accepted", self._file)
-        return known, {each: client for each, client in now.items() if before.get(each) == client}
+        kept = {each: client for each, client in clients.items() if before.clients.get(each) == client}
+        return replace(before, signature=signature, clients=kept)
 
     def _load(self) -> dict[str, Json]:
+        return self._parse(self._content())
+
+    def _content(self) -> bytes | None:
+        """Return the content of the file; None where there is none."""
         try:
-            if self._file.stat().st_size > LARGEST:
-                raise ValueError("too large")
-            known = read_json(self._file.read_text("utf-8"))
+            with self._file.open("rb") as stream:
+                content = stream.read(MAX_FILE_BYTES + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unreadable(error) from None
+        if len(content) > MAX_FILE_BYTES:
+            raise self._unreadable(f"it has more than {MAX_FILE_BYTES:,} bytes")
+        return content
+
+    def _parse(self, content: bytes | None) -> dict[str, Json]:
+        if content is None:
+            return {}
+        try:
+            known = read_json(content.decode("utf-8"))
             for name, each in known.items():
                 _client(name, each), each["hash"].encode()
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            problem = f"the tokens of the gateway cannot be read: {error}"
-            raise ConfigError(
-                problem, file=str(self._file), hint="mend it, or delete it and make new ones"
-            ) from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self._unreadable(error) from None
         return dict(known)
+
+    def _unreadable(self, why: object) -> ConfigError:
+        problem = f"the tokens of the gateway cannot be read: {why}"
+        return ConfigError(problem, file=str(self._file), hint="repair it, or delete it and make new ones")
 
     def _store(self, known: dict[str, Json]) -> None:
         content = (json.dumps(known, indent=1, sort_keys=True) + "\n").encode()

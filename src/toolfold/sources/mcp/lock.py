@@ -75,7 +75,7 @@ class Lock:
     def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
         """With a `record`, a change of the file that Toolfold did not make itself is an error."""
         self.file, self._record = file, record
-        self._print = ""
+        self._fingerprint, self._last_step = "", 0
         self._guard = threading.Lock()
         self._seen: tuple[int, ...] | None = None
         self._blocks: _Blocks = {}
@@ -145,29 +145,39 @@ class Lock:
             change(after)
             if after != before:
                 content = written(after, self._texts)
-                if self._record is not None:
-                    self._record.note_change(self.file, content)
+                step = 0 if self._record is None else self._record.note_change(self.file, content)
                 replace(self.file, content)
-                self._blocks, self._seen, self._print = after, _seen(self.file), fingerprint_of(content)
+                self._keep(after, _seen(self.file), fingerprint_of(content), step)
             return after
 
     def _read(self) -> _Blocks:
         try:
             seen = _seen(self.file)
             if seen != self._seen:
+                step = self._newest_step()
                 content = self._content()
                 self._require_own(fingerprint_of(content))
-                self._blocks = _understood(content, self.file)
-                self._seen, self._print = seen, fingerprint_of(content)
+                self._keep(_understood(content, self.file), seen, fingerprint_of(content), step)
         except FileNotFoundError:
-            self._blocks, self._seen, self._print = {}, None, ABSENT
+            if self._fingerprint != ABSENT:
+                step = self._newest_step()
+                self._require_own(ABSENT)
+                self._keep({}, None, ABSENT, step)
         except OSError as error:
             raise _broken(f"cannot be read: {error.strerror}", self.file) from None
         return self._blocks
 
+    def _keep(self, blocks: _Blocks, seen: tuple[int, ...] | None, fingerprint: str, step: int) -> None:
+        self._blocks, self._seen, self._fingerprint, self._last_step = blocks, seen, fingerprint, step
+
+    def _newest_step(self) -> int:
+        return 0 if self._record is None else self._record.last_step()
+
     def _require_own(self, now: str) -> None:
         """Raise where the file was changed since it was first read, and not by Toolfold."""
-        if self._record is None or not self._print or self._record.leads(self.file, self._print, now):
+        if self._record is None or not self._fingerprint:
+            return
+        if self._record.is_own_change(self.file, self._fingerprint, now, since=self._last_step):
             return
         raise ConfigError("the lock file was changed, and not by Toolfold", file=str(self.file), hint=ADVICE)
 
