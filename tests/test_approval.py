@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from toolfold.approval import station
 from toolfold.approval.station import Approval
 from toolfold.authoring import build_tool
 from toolfold.errors import Refused
@@ -171,3 +172,19 @@ async def test_a_yes_that_comes_too_late_is_not_heard(loops: Loops, monkeypatch:
 
     monkeypatch.setattr("toolfold.loops.SETTLE_SECONDS", 5)
     assert "nobody answered" in await refusal(Approval(late, loops, timeout=0.01))
+
+
+async def test_how_the_runtime_was_started_is_found_out_once(
+    loops: Loops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+
+    def look() -> str:
+        looks.append("look")
+        return ""
+
+    monkeypatch.setattr(station, "find_tool_call", look)
+    approval = Approval(lambda _: True, loops)
+    for path in "abc":
+        await approval.require(DESTROYER, {"path": path}, CONTEXT)
+    assert looks == ["look"]

@@ -395,3 +395,16 @@ def test_user_may_administrate_while_a_runtime_is_open(runtime: Runtime, home: P
     wait_for(lambda: answer.exists() and answer.read_text())
     assert answer.read_text() == "0"
     assert "rag_top_k: 7" in (home / "config.yaml").read_text()
+
+
+def test_settings_can_be_read_where_the_system_knows_no_limits_or_users() -> None:
+    code = (
+        "import os, sys\n"
+        "sys.modules['resource'] = None\n"
+        "del os.getuid, os.getsid\n"
+        "import toolfold.config\n"
+        "from toolfold.provenance import find_tool_call\n"
+        "print(repr(find_tool_call()))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.stdout.strip() == "''", done.stderr

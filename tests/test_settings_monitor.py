@@ -18,7 +18,7 @@ import pytest
 from tests.conftest import Opened
 from toolfold import Answer, ApprovalRequest, ConfigError, Runtime, build_tool
 from toolfold.cli.app import run
-from toolfold.config import load, set_value
+from toolfold.config import fingerprints, load, set_value
 from toolfold.config.monitor import SettingsMonitor, WatchedPath
 from toolfold.config.record import PendingChange, SettingsRecord
 from toolfold.gateway.tokens import Tokens
@@ -419,3 +419,48 @@ def test_failure_to_record_a_change_keeps_the_result_and_the_notice(
     with monitor.watch_call("another call") as watch:
         pass
     assert watch.notice == "", "the call that ended is no longer suspected"
+
+
+def test_plugin_behind_a_link_is_watched(home: Path, tmp_path: Path) -> None:
+    plugins, elsewhere = home / "plugins", tmp_path / "elsewhere"
+    plugins.mkdir()
+    elsewhere.mkdir()
+    (elsewhere / "__init__.py").write_text("")
+    (elsewhere / "itself").symlink_to(elsewhere)
+    monitor = SettingsMonitor([WatchedPath(plugins)], SettingsRecord(home / "state"))
+    with monitor.watch_call("a call") as linking:
+        (plugins / "evil").symlink_to(elsewhere)
+    with monitor.watch_call("a call") as writing:
+        (elsewhere / "__init__.py").write_text("import os")
+    with monitor.watch_call("a call") as idle:
+        pass
+    assert [bool(each.notice) for each in (linking, writing, idle)] == [True, True, False]
+
+
+def test_target_of_a_link_counts_even_if_the_content_is_the_same(tmp_path: Path) -> None:
+    for name in ("one", "two", "plugins"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "plugins" / "some").symlink_to(tmp_path / "one")
+    before = fingerprints.fingerprint(tmp_path / "plugins")
+    assert fingerprints.fingerprint(tmp_path / "plugins") == before
+    (tmp_path / "plugins" / "some").unlink()
+    (tmp_path / "plugins" / "some").symlink_to(tmp_path / "two")
+    assert fingerprints.fingerprint(tmp_path / "plugins") != before
+
+
+def test_what_is_too_large_to_be_read_is_equal_to_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fingerprints, "MAX_FILES", 2)
+    monkeypatch.setattr(fingerprints, "MAX_FILE_BYTES", 10)
+    for name in "ab":
+        (tmp_path / name).write_text("x" * 10)
+    assert fingerprints.fingerprint(tmp_path) == fingerprints.fingerprint(tmp_path)
+    assert fingerprints.signature(tmp_path) == fingerprints.signature(tmp_path)
+    (tmp_path / "b").write_text("x" * 11)
+    assert fingerprints.fingerprint(tmp_path) != fingerprints.fingerprint(tmp_path)
+    assert fingerprints.fingerprint(tmp_path / "b") != fingerprints.fingerprint(tmp_path / "b")
+    (tmp_path / "b").write_text("x")
+    (tmp_path / "c").write_text("x")
+    assert fingerprints.fingerprint(tmp_path) != fingerprints.fingerprint(tmp_path)
+    assert fingerprints.signature(tmp_path) != fingerprints.signature(tmp_path)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -117,9 +116,17 @@ def _unexplained_limit(chain: list[_Process]) -> str:
 def _own(pid: int) -> _Process:
     if pid != os.getpid():
         return _read_process(pid) or _Process(pid, None, None, 0)
+    return _Process(pid, _own_limit(), os.getuid() if hasattr(os, "getuid") else None, os.getppid())
+
+
+def _own_limit() -> int | None:
+    """This process's hard limit on resident memory; None for unlimited, or where there is none."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
     hard = resource.getrlimit(resource.RLIMIT_RSS)[1]
-    limit = None if hard == resource.RLIM_INFINITY else hard
-    return _Process(pid, limit, os.getuid(), os.getppid())
+    return None if hard == resource.RLIM_INFINITY else hard
 
 
 def _ancestors(pid: int) -> Iterator[_Process]:
@@ -134,7 +141,7 @@ def _ancestors(pid: int) -> Iterator[_Process]:
 
 def _session_leaders(pid: int) -> Iterator[_Process]:
     """Whoever controls the terminal: it may have started a process whose parents are gone."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, AttributeError):  # Windows has no sessions
         leader = _read_process(os.getsid(pid))
         if leader is not None and leader.pid != pid:
             yield leader

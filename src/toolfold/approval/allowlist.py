@@ -64,6 +64,7 @@ class AllowList:
         self._entries = tuple(dict.fromkeys(entries))
         self._keys: dict[str, frozenset[str] | None] | None = None
         self._patterns: tuple[str, ...] | None = None
+        self._seen: tuple[int, int, int] | None = None
         self._mark_read()
 
     @property

@@ -85,6 +85,8 @@ class Approval:
         self._chain = chain or Chain()
         self._smart, self._audit = smart, audit
         self._questions, self._memory = Questions(), Memory()
+        # Asked once: how a process was started does not change, and its ancestors may end meanwhile.
+        self._started_by = find_tool_call()
 
     def asking(self, approver: Approver) -> Approval:
         """The same with somebody else to ask; grants, rules and records are shared."""
@@ -123,8 +125,8 @@ class Approval:
         return await self._loops.in_thread(lambda: self._subjects.read(tool, args, kept))
 
     async def _asked(self, subject: Subject, context: CallContext) -> Decision:
-        if started_by := find_tool_call():  # whoever answers here, person or model, is the tool call itself
-            why = f"nobody is asked where a tool call has started the runtime ({started_by})"
+        if self._started_by:  # whoever answers here, person or model, is the tool call itself
+            why = f"nobody is asked where a tool call has started the runtime ({self._started_by})"
             return Decision(False, Station.TOOL_CALL, f"{subject.verdict.reason}, and {why}")
         smart = self._smart
         if smart is not None and self._chain.may_be_cleared(subject) and await smart.clears(subject):

@@ -1,6 +1,7 @@
 """What a settings file or folder holds, in short: a fingerprint, and a signature that is cheap to compare.
 
-Knows nothing of who changed what.
+Links are followed, since the loader of plugins does so, and their targets count as well. What is too large to
+be read is equal to nothing, not even to itself. Knows nothing of who changed what.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,20 +18,35 @@ from typing import TypeAlias
 ABSENT = "absent"
 EMPTY = hashlib.sha256(b"").hexdigest()
 MAX_FILE_BYTES = 64_000_000
-MAX_FILES = 5_000
+MAX_FILES = 10_000
 _BYTECODE = "__pycache__"  # never loaded from the folders of plugins
+_INCOMPLETE = "incomplete:"
 
 Signature: TypeAlias = tuple[tuple[str, int, int, int, int], ...]
 
 
+class _TooManyFiles(Exception):
+    """A folder holds more than MAX_FILES."""
+
+
 def fingerprint(path: Path) -> str:
-    """Return a hash of the content of a file, or of everything below a folder; links are followed once."""
-    if _is_folder(path):
-        digest = hashlib.sha256()
-        for file in _files(path):
-            digest.update(os.fsencode(file.relative_to(path)) + b"\0" + _hash_file(file).encode() + b"\0")
-        return f"folder:{digest.hexdigest()}"
-    return _hash_file(path)
+    """Return a hash of the content of a file, or of everything below a folder, through links too.
+
+    What exceeds MAX_FILES or MAX_FILE_BYTES gets another one each time.
+    """
+    if not _is_folder(path):
+        return _hash_file(path)
+    digest = hashlib.sha256()
+    try:
+        for each in _walk(path):
+            held = _hash_file(each)
+            if is_incomplete(held):
+                return held
+            parts = os.fsencode(each.relative_to(path)), _link_target(each), held.encode()
+            digest.update(b"\0".join(parts) + b"\0")
+    except _TooManyFiles:
+        return _incomplete()
+    return f"folder:{digest.hexdigest()}"
 
 
 def fingerprint_of(content: bytes) -> str:
@@ -37,9 +54,22 @@ def fingerprint_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def is_incomplete(found: str) -> bool:
+    """Whether the fingerprint is of something that is too large to be read."""
+    return found.startswith(_INCOMPLETE)
+
+
 def signature(path: Path) -> Signature:
     """Return what changes with every change of the file or folder. The time of change cannot be set back."""
-    return tuple(_stat(each) for each in (path, *(_files(path) if _is_folder(path) else ())))
+    try:
+        below = list(_walk(path)) if _is_folder(path) else []
+    except _TooManyFiles:
+        return ((_incomplete(), 0, 0, 0, 0),)
+    return tuple(part for each in (path, *below) for part in _stat(each))
+
+
+def _incomplete() -> str:
+    return _INCOMPLETE + secrets.token_hex(16)
 
 
 def _is_folder(path: Path) -> bool:
@@ -49,24 +79,48 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def _stat(path: Path) -> tuple[str, int, int, int, int]:
+def _stat(path: Path) -> Iterator[tuple[str, int, int, int, int]]:
+    """What is known of a file; of a link, also what is known of the link itself."""
+    for follow in (True, False) if _is_link(path) else (True,):
+        try:
+            found = path.stat(follow_symlinks=follow)
+        except OSError:
+            yield str(path), 0, 0, 0, 0
+        else:
+            yield str(path), found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Every file and every link below the folder, in an order that does not depend on the disk.
+
+    Folders that links lead to are entered, each once. Raises _TooManyFiles.
+    """
+    count, entered, waiting = 0, {os.path.realpath(folder)}, [folder]
+    while waiting:
+        for root, folders, names in os.walk(waiting.pop()):
+            folders[:] = sorted(each for each in folders if each != _BYTECODE)
+            links = [each for each in (Path(root, name) for name in folders) if _is_link(each)]
+            for each in (*links, *(Path(root, name) for name in sorted(names))):
+                count += 1
+                if count > MAX_FILES:
+                    raise _TooManyFiles
+                yield each
+            for each in links:
+                target = os.path.realpath(each)
+                if target not in entered:
+                    entered.add(target)
+                    waiting.append(each)
+
+
+def _is_link(path: Path) -> bool:
+    return os.path.islink(path)  # noqa: PTH114 - Path.is_symlink raises where the name is too long
+
+
+def _link_target(path: Path) -> bytes:
     try:
-        found = path.stat()
-    except OSError:
-        return str(path), 0, 0, 0, 0
-    return str(path), found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """Every file below the folder, in an order that does not depend on the disk; no more than MAX_FILES."""
-    count = 0
-    for root, folders, names in os.walk(folder):
-        folders[:] = sorted(each for each in folders if each != _BYTECODE)
-        for name in sorted(names):
-            yield Path(root, name)
-            count += 1
-            if count >= MAX_FILES:
-                return
+        return os.fsencode(path.readlink())
+    except OSError:  # it is no link
+        return b""
 
 
 def _hash_file(path: Path) -> str:
@@ -74,5 +128,6 @@ def _hash_file(path: Path) -> str:
         if not stat.S_ISREG(path.stat().st_mode):
             return "no file"
         with path.open("rb") as stream:
-            return fingerprint_of(stream.read(MAX_FILE_BYTES))
+            content = stream.read(MAX_FILE_BYTES + 1)
+        return fingerprint_of(content) if len(content) <= MAX_FILE_BYTES else _incomplete()
     return ABSENT
