@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import mcp_types
 import pytest
 from mcp import Client, MCPError
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http import StreamableHTTPServerTransport
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from tests.gateway.harness import PATIENCE, Served, faulty, serving, until, words
 from tests.gateway.test_attacks import HELLO, KINDS, attacker
+from toolfold.errors import SourceError
 from toolfold.gateway import http_sessions
 from toolfold.gateway import server as gateway_server
 from toolfold.gateway.http_sessions import quota_key
@@ -162,3 +167,44 @@ async def test_a_seat_with_a_call_in_progress_is_never_closed_to_make_room(
             until_file.touch()
             assert [words(await each) for each in calls] == ["slept", "slept"]
             assert (await third.list_tools()).tools
+
+
+def never_busy(_session: str) -> bool:
+    return False
+
+
+@pytest.mark.parametrize("method", ["_handle_stateful_request", "_serve_opening_request", "_discard_session"])
+def test_a_session_manager_without_a_replaced_method_is_refused(method: str) -> None:
+    reduced = type("Manager", (StreamableHTTPSessionManager,), {method: None})
+    with pytest.raises(SourceError, match=f"Manager has no {method}"):
+        http_sessions.limited_manager(reduced, lambda _: TokenClient(ANYBODY), never_busy)
+
+
+def limited(is_busy: Callable[[str], bool]) -> Any:
+    """A session manager of the gateway whose sessions are all of one client."""
+    base = http_sessions.limited_manager(
+        StreamableHTTPSessionManager, lambda _: TokenClient(ANYBODY), is_busy
+    )
+    return base(Server("empty"))
+
+
+def test_the_session_manager_of_the_sdk_has_a_limit_of_its_own() -> None:
+    assert limited(never_busy).max_sessions == http_sessions.MAX_SESSIONS
+
+
+async def test_making_room_asks_about_the_least_recently_used_sessions_only() -> None:
+    asked: list[str] = []
+
+    def is_busy(session: str) -> bool:
+        asked.append(session)
+        return session == "s0"
+
+    manager = limited(is_busy)
+    for number in reversed(range(100)):
+        session = f"s{number}"
+        manager._quota_keys[session], manager._last_used[session] = "key", float(number)
+        manager._server_instances[session] = StreamableHTTPServerTransport(session)
+    assert await manager._evict("key")
+    assert asked == ["s0", "s1"]
+    assert "s1" not in manager._server_instances
+    assert "s0" in manager._server_instances

@@ -17,7 +17,7 @@ from tests.conftest import Opened
 from tests.mcp.faults import supervised
 from tests.mcp.test_pool import until
 from toolfold.config.servers import McpServer, usable
-from toolfold.sources.mcp.list_results import PROBLEMS_KEY, repair_list_result
+from toolfold.sources.mcp.list_results import MAX_LISTED, PROBLEMS_KEY, repair_list_result
 from toolfold.sources.mcp.offers import Listing
 
 SERVER = Path(__file__).with_name("listing_server.py")
@@ -296,3 +296,10 @@ def test_a_repaired_result_is_always_valid(method: str, protocol: str, entries: 
 )
 def test_no_other_result_is_changed(protocol: str, method: str, result: Any) -> None:
     assert repair_list_result(method, protocol, result) is result
+
+
+def test_entries_beyond_the_limit_of_a_page_are_named_as_a_problem() -> None:
+    prompts = [{"name": f"p{number}"} for number in range(MAX_LISTED + 1_500)]
+    repaired = repair_list_result("prompts/list", "2025-11-25", {"prompts": prompts})
+    assert len(repaired["prompts"]) == MAX_LISTED
+    assert repaired["_meta"][PROBLEMS_KEY] == ["1,500 more prompts are left out"]

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ from tests.mcp.load_server import BODIES, LINES
 from tests.mcp.servers import running_at
 from toolfold import load_config
 from toolfold.dispatch import MAX_FILES
+from toolfold.errors import SourceError
 from toolfold.model import ToolResult
 from toolfold.runtime import Runtime, open_runtime
-from toolfold.sources.mcp.result_limits import MAX_LISTED, MAX_PARTS, cut_result
+from toolfold.sources.mcp.result_limits import MAX_PARTS, cut_result
+from toolfold.sources.mcp.sdk_hooks import repair_list_results, stamp_client_capabilities
 
 LOAD = str(Path(__file__).parent / "load_server.py")
 
@@ -168,12 +171,17 @@ def test_every_kind_of_body_is_tried() -> None:
 
 def test_lists_are_cut_where_they_are_too_long() -> None:
     result: dict[str, Any] = {
-        "tools": [{}] * (MAX_LISTED + 1),
         "contents": [{}] * (MAX_PARTS + 2),
         "messages": [{}] * MAX_PARTS,
     }
     cut = cut_result(result)
-    assert len(cut["tools"]) == MAX_LISTED
     assert cut["contents"][-1]["text"] == "(2 more items were not kept)"
     assert len(cut["messages"]) == MAX_PARTS
     assert cut_result("nothing") == "nothing"
+
+
+def test_a_session_without_a_replaced_method_is_refused() -> None:
+    with pytest.raises(SourceError, match="send_raw_request"):
+        repair_list_results(SimpleNamespace(), lambda: "2025-11-25", lambda _: None)
+    with pytest.raises(SourceError, match="_stamp"):
+        stamp_client_capabilities(SimpleNamespace(), dict)

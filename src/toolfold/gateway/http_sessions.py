@@ -12,10 +12,12 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from toolfold.gateway.tokens import ANYBODY, Client
+from toolfold.sources.mcp.sdk import require_methods
 
 MAX_SESSIONS = 2_000
 MAX_SESSIONS_PER_CLIENT = 500
 RETRY_AFTER_S = 5
+_REPLACED = ("_handle_stateful_request", "_serve_opening_request", "_discard_session")
 _SESSION_HEADER = b"mcp-session-id"
 _TOO_MANY = b'{"error": "Too many sessions are in use. Close some of them, or try again later."}'
 
@@ -34,11 +36,15 @@ def quota_key(client: Client, scope: Scope) -> str:
 def limited_manager(
     base: type[Any], client_of: Callable[[Scope], Client], is_busy: Callable[[str], bool]
 ) -> type[Any]:
-    """The SDK's session manager with limits. `is_busy` tells whether a session has a call in progress."""
+    """The SDK's session manager with limits. `is_busy` tells whether a session has a call in progress.
+
+    Raises SourceError where the manager lacks a method that is replaced here.
+    """
+    require_methods(base, *_REPLACED)
 
     class LimitedSessionManager(base):  # type: ignore[misc]
         def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, max_sessions=None, **options)
+            super().__init__(*args, max_sessions=MAX_SESSIONS, **options)
             self._quota_keys: dict[str, str] = {}
             self._last_used: dict[str, float] = {}
             self._requests: Counter[str] = Counter()
@@ -108,14 +114,14 @@ def limited_manager(
             return True
 
         async def _evict(self, key: str) -> bool:
-            idle = [
-                each
-                for each, owner in self._quota_keys.items()
-                if owner == key and not self._requests[each] and not is_busy(each)
+            """End the least recently used idle session of those that count for the key."""
+            unused = [
+                each for each, owner in self._quota_keys.items() if owner == key and not self._requests[each]
             ]
-            if not idle:
+            unused.sort(key=lambda each: self._last_used.get(each, 0.0))
+            oldest = next((each for each in unused if not is_busy(each)), None)
+            if oldest is None:
                 return False
-            oldest = min(idle, key=lambda each: self._last_used.get(each, 0.0))
             await self._discard_session(oldest, self._server_instances[oldest])
             return True
 

@@ -43,6 +43,8 @@ class Seat:
         self, key: str, client: Client, runtime: Runtime, session: Session, addresses: Addresses
     ) -> None:
         self.key, self.client, self.session = key, client, session
+        self.protocol_session = ""
+        """The id of the session of the protocol; empty where there are none."""
         self.display_name = client.name
         """The name of its token; over stdio, the name that the client gives itself."""
         self._runtime, self._addresses = runtime, addresses

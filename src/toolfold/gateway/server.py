@@ -75,6 +75,8 @@ class Gateway:
         self._everybody = everybody
         self._client_asks_user = is_local and runtime.config.gateway.trust_client_approval
         self._seats: dict[str, Seat] = {}
+        self._session_keys: dict[str, set[str]] = {}
+        """Session of the protocol → keys of its seats: one for each client that has used it."""
         self._addresses = Addresses(
             {name: each.settings.prefix_of(name) for name, each in runtime.mcp.servers.items()}
         )
@@ -125,6 +127,7 @@ class Gateway:
 
     def close(self) -> None:
         """Everybody leaves, and so do the servers."""
+        self._session_keys.clear()
         while self._seats:
             self._seats.popitem()[1].close()
 
@@ -146,6 +149,9 @@ class Gateway:
             seat = None
         if seat is None:
             seat = self._seated(key, client, self._caller(context, client))
+            if connection.session_id:
+                seat.protocol_session = connection.session_id
+                self._session_keys.setdefault(connection.session_id, set()).add(key)
             if _lasts(context, connection):
                 connection.exit_stack.callback(self._leave, key)
         if _lasts(context, connection) and connection not in seat.connections:
@@ -227,14 +233,21 @@ class Gateway:
 
     def is_busy(self, session: str) -> bool:
         """Whether a session of the protocol has a call in progress."""
-        ending = f" session {session}"
-        return any(seat.is_busy for key, seat in self._seats.items() if key.endswith(ending))
+        seats = map(self._seats.get, self._session_keys.get(session, ()))
+        return any(seat is not None and seat.is_busy for seat in seats)
 
     def _leave(self, key: str) -> None:
         seat = self._seats.pop(key, None)
         if seat is not None:
+            self._forget_session_key(seat)
             self._following.leave(seat)
             seat.close()
+
+    def _forget_session_key(self, seat: Seat) -> None:
+        keys = self._session_keys.get(seat.protocol_session, set())
+        keys.discard(seat.key)
+        if not keys:
+            self._session_keys.pop(seat.protocol_session, None)
 
     async def _list_tools(self, context: Any, _params: Any) -> Any:
         import mcp_types

@@ -19,6 +19,8 @@ from toolfold.sources.mcp.offers import DEEPEST, is_deeper_than
 PROBLEMS_KEY = "toolfold.problems"
 """The key of a result's `_meta` that holds what was wrong with it."""
 MAX_PROBLEMS = 100
+MAX_LISTED = 10_000
+"""Tools, resources, templates or prompts that are kept of one page."""
 _MAX_VALUE_CHARS = 60
 
 
@@ -71,7 +73,9 @@ def _meta(result: Mapping[str, Any], problems: Sequence[str]) -> Json:
 
 def _read_entries(kind: _Kind, value: Any, problems: list[str]) -> Sequence[Any]:
     if isinstance(value, list):
-        return value
+        if len(value) > MAX_LISTED:
+            problems.append(f"{len(value) - MAX_LISTED:,} more {kind.noun}s are left out")
+        return value[:MAX_LISTED]
     if value is not None:  # null is how some languages spell an empty list
         problems.append(f"its list of {kind.noun}s is {_describe(value)} instead of a list")
     return ()

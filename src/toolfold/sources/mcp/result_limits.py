@@ -1,4 +1,7 @@
-"""Limits on the number of parts of a server's result, applied before the SDK validates it."""
+"""A limit on the number of parts of a server's result, applied before the SDK validates it.
+
+Listings are cut where they are repaired (`list_results`).
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,6 @@ from toolfold.model import Json
 
 MAX_PARTS = 1_000
 """Blocks of content, contents of a resource or messages of a prompt that are kept of one result."""
-MAX_LISTED = 10_000
-"""Tools, resources, templates or prompts that are kept of one page."""
 
 
 def cut_result(result: Any) -> Any:
@@ -23,9 +24,6 @@ def cut_result(result: Any) -> Any:
         if isinstance(parts, list) and len(parts) > MAX_PARTS:
             note = f"({len(parts) - MAX_PARTS:,} more items were not kept)"
             result[key] = [*parts[:MAX_PARTS], make_note(note)]
-    for key in _LISTS:
-        if isinstance(listed := result.get(key), list):
-            del listed[MAX_LISTED:]
     return result
 
 
@@ -40,4 +38,3 @@ _PARTS: Mapping[str, Callable[[str], Json]] = MappingProxyType(
         "messages": lambda note: {"role": "user", "content": _text(note)},
     }
 )
-_LISTS = ("tools", "resources", "resourceTemplates", "prompts")

@@ -10,7 +10,20 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from toolfold.errors import SourceError
+
 
 def load_sdk() -> None:
     """Import the SDK, or wait until another thread has. Takes a while the first time."""
     import_module("mcp")
+
+
+def require_methods(owner: object, *names: str) -> None:
+    """Raise SourceError where the SDK lacks a private method that is replaced: a limit would not hold."""
+    missing = [name for name in names if not callable(getattr(owner, name, None))]
+    if missing:
+        kind = owner if isinstance(owner, type) else type(owner)
+        raise SourceError(
+            f"the installed version of the package mcp is not supported: {kind.__name__} has no "
+            f"{', '.join(missing)}. Install a version that this release of Toolfold was tested with."
+        )

@@ -1,7 +1,7 @@
-"""Changes to a session of the SDK that it has no option for.
+"""Changes to a client session of the SDK that it has no option for.
 
-The one place that replaces private methods of the SDK. Where a release of it no longer has them, the session
-works as the SDK made it.
+Replaces private methods of the SDK, and refuses a release that no longer has them: limits would not hold.
+The gateway does the same to the SDK's session manager (`gateway.http_sessions`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from toolfold.model import Json
 from toolfold.sources.mcp.list_results import PROBLEMS_KEY, repair_list_result
 from toolfold.sources.mcp.result_limits import cut_result
+from toolfold.sources.mcp.sdk import require_methods
 
 _MAX_ENTRIES_IN_LOOP = 50
 """Lists with more entries than this are repaired in a thread."""
@@ -21,9 +22,8 @@ _MAX_ENTRIES_IN_LOOP = 50
 def repair_list_results(session: Any, protocol: Callable[[], str], note: Callable[[str], None]) -> None:
     """Cut and repair what the server answers before the SDK validates it, and note each problem."""
     dispatcher = getattr(session, "_dispatcher", None)
-    send = getattr(dispatcher, "send_raw_request", None)
-    if dispatcher is None or send is None:
-        return
+    require_methods(dispatcher, "send_raw_request")
+    send = dispatcher.send_raw_request
 
     async def send_and_repair(method: str, *params: Any, **options: Any) -> Any:
         result = cut_result(await send(method, *params, **options))
@@ -52,9 +52,8 @@ def stamp_client_capabilities(session: Any, capabilities: Callable[[], Json | No
     """
     from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
-    stamp = getattr(session, "_stamp", None)
-    if stamp is None:
-        return
+    require_methods(session, "_stamp")
+    stamp = session._stamp
 
     def stamp_both(data: Json, options: Any) -> None:
         stamp(data, options)
