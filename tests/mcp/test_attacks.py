@@ -18,6 +18,7 @@ from toolfold.cli.app import run
 from toolfold.config import load
 from toolfold.naming import is_reserved
 from toolfold.runtime import Runtime, open_runtime
+from toolfold.sources.mcp import sieve
 from toolfold.sources.mcp.lock import LOCK_FILE, written
 from toolfold.sources.mcp.naming import Names
 from toolfold.sources.mcp.offers import read_offer
@@ -106,6 +107,24 @@ def _heard(sieve: Sieve, message: bytes, count: int) -> int:
 )
 def test_a_notification_that_holds_the_word_id_counts_as_one(message: bytes) -> None:
     assert _heard(Sieve(lambda _: None), message, 5 * MOST_NOTICES) == MOST_NOTICES
+
+
+@pytest.mark.usefixtures("one_moment")
+def test_dropped_requests_are_named_as_requests_and_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[bytes] = []
+    read = sieve._read
+
+    def count_and_read(message: bytes) -> dict[str, Any]:
+        parsed.append(message)
+        return read(message)
+
+    monkeypatch.setattr(sieve, "_read", count_and_read)
+    notes: list[str] = []
+    count = sieve.MAX_REQUESTS_PER_SECOND + 1
+    asked = b'{"jsonrpc":"2.0","id":7,"method":"ping"}'
+    assert _heard(Sieve(notes.append), asked, count) == sieve.MAX_REQUESTS_PER_SECOND
+    assert notes == ["(more than 2,000 requests a second: the rest is dropped)"]
+    assert len(parsed) == count
 
 
 def test_a_request_is_never_dropped() -> None:

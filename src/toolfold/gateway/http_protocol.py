@@ -65,7 +65,7 @@ class LimitedConnection(h11.Connection):
         if self._parts > MAX_SMALL_CHUNKS + self._body_bytes // MIN_CHUNK_BYTES:
             self._refuse(
                 f"The body has more than {MAX_SMALL_CHUNKS:,} chunks of less than {MIN_CHUNK_BYTES} bytes."
-                " Send it in larger ones, or with a Content-Length."
+                " Send it in larger ones."
             )
 
     def _refuse(self, problem: str) -> None:

@@ -25,7 +25,7 @@ from toolfold.gateway.bodies import (
     replay,
     require_readable,
 )
-from toolfold.gateway.http_sessions import limited_manager
+from toolfold.gateway.http_sessions import Scope, Send, limited_manager
 from toolfold.gateway.server import CLIENT, Gateway
 from toolfold.gateway.tokens import ANYBODY, Client, Tokens
 from toolfold.sources.mcp.sdk import load_sdk
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from toolfold.runtime import Runtime
 
-Scope = MutableMapping[str, Any]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Any, Send], Awaitable[None]]
 _DECIDING = frozenset({"host", "origin", "authorization", "mcp-session-id"})
 _NEEDED = "A token is needed: `toolfold token add NAME` makes one."

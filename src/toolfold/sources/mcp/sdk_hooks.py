@@ -21,7 +21,7 @@ _MAX_ENTRIES_IN_LOOP = 50
 
 def repair_list_results(session: Any, protocol: Callable[[], str], note: Callable[[str], None]) -> None:
     """Cut and repair what the server answers before the SDK validates it, and note each problem."""
-    dispatcher = getattr(session, "_dispatcher", None)
+    dispatcher: Any = getattr(session, "_dispatcher", None)
     require_methods(dispatcher, "send_raw_request")
     send = dispatcher.send_raw_request
 

@@ -9,6 +9,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Literal
 
 from toolfold.model import Json
 
@@ -20,24 +21,23 @@ MOST_DROPPED = 200_000
 """After how many that were dropped without a pause the server is given up."""
 _PAUSE = 2.0
 
+_MessageKind = Literal["answer", "request", "notification"]
+
 
 class Flooded(ValueError):
     """There is no end of notifications."""
 
 
-def _is_answer(message: bytes) -> bool:
-    """Whether it answers a request of ours, as far as a look at its bytes tells."""
+def _classify(message: bytes) -> _MessageKind:
+    """Tell what a message is. Only one that has the words `id` and `method` is parsed, and once."""
     if b'"id"' not in message:
-        return False
+        return "notification"
     if b'"method"' not in message:
-        return True
+        return "answer"
     found = _read(message)
-    return "id" in found and "method" not in found
-
-
-def _is_request(message: bytes) -> bool:
-    """Whether it wants an answer. The word `id` may stand anywhere in it."""
-    return b'"id"' in message and "id" in _read(message)
+    if "id" not in found:
+        return "notification"
+    return "request" if "method" in found else "answer"
 
 
 def _read(message: bytes) -> Json:
@@ -60,18 +60,17 @@ class Sieve:
         self._dropped, self._last = 0, 0.0
 
     def drops(self, message: bytes) -> bool:
-        """Whether this is one too many of what is no answer. Looks at the bytes: a flood is not parsed."""
-        if b'"id"' not in message:
-            return self._is_excess(self._notices)
-        if _is_answer(message):
-            return False
-        return self._is_excess(self._requests if _is_request(message) else self._notices)
+        """Whether this is one too many of what is no answer. Notifications are not parsed for it,
+        unless they have a word `id` somewhere."""
+        kind = _classify(message)
+        return kind != "answer" and self._is_excess(kind)
 
     def count_unasked(self) -> None:
         """An answer came to what nobody asked. Raises Flooded if there is no end of them."""
-        self._is_excess(self._notices)
+        self._is_excess("notification")
 
-    def _is_excess(self, heard: deque[float]) -> bool:
+    def _is_excess(self, kind: _MessageKind) -> bool:
+        heard = self._requests if kind == "request" else self._notices
         now = time.monotonic()
         if len(heard) < (heard.maxlen or 0) or now - heard[0] >= 1.0:
             heard.append(now)
@@ -79,7 +78,7 @@ class Sieve:
         self._dropped = self._dropped + 1 if now - self._last < _PAUSE else 1
         self._last = now
         if self._dropped == 1:
-            self._note(f"(more than {heard.maxlen} notifications a second: the rest is dropped)")
+            self._note(f"(more than {heard.maxlen:,} {kind}s a second: the rest is dropped)")
         if self._dropped > MOST_DROPPED:
-            raise Flooded("a flood of notifications")
+            raise Flooded(f"a flood of {kind}s")
         return True
