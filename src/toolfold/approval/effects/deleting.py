@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
-from toolfold.approval.effects.scene import Family, Scene
+from toolfold.approval.effects.scene import UNKNOWN, Family, Scene
 from toolfold.approval.names import names
 from toolfold.approval.places import Place, Places
 from toolfold.approval.places.names import remade
@@ -94,6 +94,7 @@ _FIND_TESTS = names(
     "-name -iname -path -ipath -wholename -regex -iregex -mtime -mmin -atime -amin -ctime -cmin -newer "
     "-size -empty -user -group -perm -links -inum -samefile"
 )
+_FIND_ACTIONS = ("-delete", "-exec", "-ok")
 
 
 def _find(scene: Scene) -> Iterator[Effect]:
@@ -144,12 +145,13 @@ def _found_below(scene: Scene, words: Sequence[Word]) -> Iterator[Effect]:
 
 
 def _chooses(words: Sequence[Word]) -> bool:
-    """Whether only some files are meant: a test that most files fail."""
-    if not {"!", "-not", "-o", "-or"}.isdisjoint(words):
+    """Whether only some files are meant: a test that most files fail stands before the first action."""
+    if not {"!", "-not", "-o", "-or", ","}.isdisjoint(words):
         return False
+    tests = tuple(takewhile(lambda word: not word.startswith(_FIND_ACTIONS), words))
     return any(
         word in _FIND_TESTS and set(value) - set("*.?/") - {STAR, ANY, GAP}
-        for word, value in zip(words, (*words[1:], EMPTY), strict=False)
+        for word, value in zip(tests, (*tests[1:], EMPTY), strict=False)
     )
 
 
@@ -167,12 +169,32 @@ def found_are_made(runs: Sequence[Run], places: Places) -> bool:
     finders = [run for run in runs if run.name in _FINDERS]
     if not finders or not all(run.name in _FINDERS | _BESIDE_FINDERS for run in runs):
         return False
+    if not all(_hands_on_found(run) for run in runs if run.name == "xargs" or "xargs" in run.through):
+        return False
     starts = [(run, start) for run in finders for start in _find_starts(run.argv[1:]) or (Word("."),)]
-    given = {GAP, *(f"{start.rstrip('/')}/{GAP}" for _, start in starts)}
+    given = {GAP, *(f"{start.rstrip('/')}/{name}" for run, start in starts for name in _found_names(run))}
     found = [word for run in runs if deletes_found(run) for word in run.argv[1:] if not word.startswith("-")]
     return given.issuperset(found) and all(
         _finds_only_made(Scene(run, places), start, run.argv[1:]) for run, start in starts
     )
+
+
+def _found_names(run: Run) -> tuple[str, ...]:
+    return (GAP, *_required_names(run.argv[1:]))
+
+
+_XARGS_OPTION = re.compile(
+    r"-[0rtx]*(?:[nPL]\d*)?|\d+|-I.*|\{\}|%|-d.*|\\n|--null|--no-run-if-empty|--verbose|--max-(?:args|procs)=\d+"
+)
+
+
+def _hands_on_found(run: Run) -> bool:
+    """Whether the names that `xargs` adds are those another program prints, not those in a file or a text."""
+    if run.stdin is None or run.stdin.text is not None or run.stdin.marks:
+        return False
+    if run.name != "xargs":
+        return True
+    return all(_XARGS_OPTION.fullmatch(word) for word in takewhile(lambda word: word != "rm", run.argv[1:]))
 
 
 def deletes_found(run: Run) -> bool:
@@ -182,14 +204,56 @@ def deletes_found(run: Run) -> bool:
 
 def _finds_only_made(scene: Scene, start: Word, words: Sequence[Word]) -> bool:
     """Whether all that a search can find below a directory has names that tools make, and none is tracked."""
-    tests = list(pairwise(words[:MOST_LOOKED_AT]))
-    if not {"!", "-not", "-o", "-or", "-L", "-follow"}.isdisjoint(words):
-        return False
-    sought = [word for test, word in tests if test in ("-name", "-iname")]
+    sought = _required_names(words)
     return bool(sought) and all(
         GAP not in word and scene.places.is_made_below(start, scene.run.cwd, _as_glob(word))
         for word in sought
     )
+
+
+_NARROWING_TESTS = names("-type -maxdepth -mindepth -mtime -mmin -size")
+_NARROWING_FLAGS = names("-empty -xdev -mount -depth -prune")
+_PRINTING = names("-print -print0")
+
+
+def _required_names(words: Sequence[Word]) -> tuple[Word, ...]:
+    """The `-name` patterns that everything printed, deleted or handed to `rm` has to match.
+
+    Only one form is understood: start points, tests all of which must hold, and at most one action that
+    deletes, as the last term. Every other word, operators included, gives an empty tuple. So does an action
+    in front of the first `-name`, because it acts on every file.
+    """
+    if len(words) > MOST_LOOKED_AT:
+        return ()
+    rest = list(words)
+    while rest and (rest[0] in ("-H", "-P") or (rest[0].known and not _starts_expression(rest[0]))):
+        rest.pop(0)
+    required: list[Word] = []
+    while rest:
+        term = rest.pop(0)
+        if term in ("-name", "-iname") and rest:
+            required.append(rest.pop(0))
+        elif term in _NARROWING_TESTS and rest:
+            rest.pop(0)
+        elif term in _NARROWING_FLAGS or (term in _PRINTING and required):
+            continue
+        else:
+            return tuple(required) if _is_deleting_action([term, *rest]) else ()
+    return tuple(required)
+
+
+def _is_deleting_action(words: Sequence[Word]) -> bool:
+    """Whether the words are one action to the end: `-delete`, or `-exec rm` of nothing but what was found."""
+    if words[0] == "-delete":
+        return len(words) == 1
+    if words[0] not in ("-exec", "-execdir") or words[1:2] not in (["rm"], ["/bin/rm"]):
+        return False
+    options = list(takewhile(lambda word: word.startswith("-"), words[2:]))
+    return words[2 + len(options) :] in (["{}", "+"], ["{}", ";"])
+
+
+def _starts_expression(word: Word) -> bool:
+    return word.startswith(("-", "(", "!", ",", ")"))
 
 
 def _as_glob(word: Word) -> str:
@@ -197,11 +261,13 @@ def _as_glob(word: Word) -> str:
 
 
 def _find_starts(words: Sequence[Word]) -> tuple[Word, ...]:
+    if "-files0-from" in words:
+        return (UNKNOWN,)
     starts: list[Word] = []
     for before, word in zip((EMPTY, *words), words, strict=False):
         if word in ("-H", "-L", "-P", "-D", "--") or before == "-D" or re.fullmatch("-O[0-9]*", word):
             continue
-        if word.startswith(("-", "(", "!")):
+        if _starts_expression(word):
             break
         starts.append(word)
     return tuple(starts)
