@@ -8,6 +8,7 @@ import pytest
 
 import toolfold
 from toolfold.approval.building import build_approval
+from toolfold.approval.effects.mounts import MAX_MOUNTS
 from toolfold.approval.places.program import program_places
 from toolfold.approval.station import Approval, Preview
 from toolfold.config import load
@@ -87,6 +88,16 @@ docker run -v ~/.config:/c alpine touch /c/toolfold/config.yaml
 docker run --rm -it -v$HOME:/h alpine sh
 docker run --volume=/home/u:/h alpine sh
 docker run --mount type=bind,src=/home/u,dst=/h alpine sh
+docker run -itv ~/.config/toolfold:/c alpine sh
+docker run -itv=/home/u/.config/toolfold:/c alpine sh
+docker run -dv/home/u/.config/toolfold:/c alpine sh
+docker run -v ~/.config/toolfold:/c,ro alpine sh
+docker run --mount type=bind,src=/home/u/.config/toolfold,dst=/c,readonly=false alpine sh
+docker run --mount type=bind,src=/home/u/.config/toolfold,dst=/c,ro=0 alpine sh
+docker run --mount type=bind,src=/home/u/.config/toolfold,dst=/c,ro,readonly=false alpine sh
+docker run --mount 'TYPE=bind,"SRC=/home/u/.config/toolfold",dst=/c' alpine sh
+docker run --mount type=volume,dst=/c,volume-opt=o=bind,volume-opt=device=/home/u/.config/toolfold alpine sh
+docker volume create --opt type=none --opt o=bind --opt device=/home/u/.config/toolfold v
 podman run -v $HOME:/h alpine touch /h/x
 echo ~/.config/toolfold/config.yaml | xargs sed -i s/a/b/
 find ~/.config -name config.yaml -exec sed -i s/manual/off/ {} +
@@ -216,6 +227,12 @@ batch < x
 crontab x
 echo '* * * * * x' | crontab -
 docker run -v /:/h alpine touch /h/x
+docker run -v $(cat x):/c alpine sh
+docker run -v $(cat x) alpine sh
+docker run -itv$UNKNOWN:/c alpine sh
+docker run -v $PWD/$(cat x):/c alpine sh
+docker run --mount type=bind,src=$(cat x),dst=/c alpine sh
+docker run --mount $(cat x) alpine sh
 nsenter -t 1 -a ls
 systemctl --user start x
 gdb -p 1234 -ex 'call x'
@@ -256,6 +273,19 @@ grep -rn x .venv/lib/python3.12/site-packages/toolfold
 ls -l ~/.local/bin/toolfold
 rm -rf src/toolfold/__pycache__
 cp build/tool ~/.local/bin/tool
+docker run -v $(pwd):/app node npm test
+docker run -v "$PWD":/app node npm test
+docker run --rm -itv "$(pwd)/src":/app node npm test
+docker run -v ${HOME}/.m2:/root/.m2 maven mvn test
+docker run -v data-$X:/var/lib/x postgres
+docker run -v $(cat x):/c:ro alpine sh
+docker run --mount type=bind,src=$HOME,dst=/h,readonly alpine ls
+docker run --mount type=bind,src=$HOME,dst=/h,ro=true alpine ls
+docker run --mount type=volume,src=data,dst=/h alpine ls
+docker exec api curl -v $URL
+docker compose down --remove-orphans
+docker run -e TOKEN=$TOKEN -p $PORT:80 nginx
+docker build -t app:$(git rev-parse HEAD) .
 """.strip().splitlines()
 
 
@@ -277,6 +307,12 @@ def test_administration_and_own_files_are_asked_about_in_every_mode(command: str
     preview = judged(command, tmp_path, "off")
     assert not preview.runs_unasked
     assert "self-protection" in {each.category for each in preview.subject.verdict.findings}
+
+
+def test_a_mount_beyond_the_limit_is_asked_about(tmp_path: Path) -> None:
+    many = " ".join(f"-v /srv/{number}:/{number}" for number in range(MAX_MOUNTS))
+    assert judged(f"docker run {many} alpine", tmp_path, "manual").runs_unasked
+    assert not judged(f"docker run {many} -v ~/.config/toolfold:/c alpine", tmp_path, "manual").runs_unasked
 
 
 @pytest.mark.parametrize("command", LEAVING)

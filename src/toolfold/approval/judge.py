@@ -93,6 +93,7 @@ class Judge:
                 given,
                 home=places.home,
                 cwd=given.workdir or HERE,
+                start=places.session,
                 confidential=lambda run: confidential(run, places),
             )
         except Exception:
@@ -121,6 +122,7 @@ class Judge:
                 command,
                 home=places.home,
                 cwd=cwd,
+                start=places.session,
                 confidential=lambda run: confidential(run, places),
                 kept=kept,
                 budget=budget,

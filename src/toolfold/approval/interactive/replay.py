@@ -69,7 +69,12 @@ class InputReading:
 
 
 def read_input(
-    given: ProcessInput, *, home: str, cwd: str, confidential: Callable[[Run], bool] = lambda _: False
+    given: ProcessInput,
+    *,
+    home: str,
+    cwd: str,
+    start: str = "",
+    confidential: Callable[[Run], bool] = lambda _: False,
 ) -> InputReading:
     """Tell what a write would do. Whatever it is, this ends soon and raises nothing."""
     found = InputReading()
@@ -85,12 +90,12 @@ def read_input(
                 replay = _Replay(
                     given, found, SessionReader(found.reading, budget, confidential, choice), code
                 )
-                replay.run(before, after, State(home=Word(home), cwd=Word(cwd)))
+                replay.run(before, after, State(home=Word(home), cwd=Word(cwd), start=Word(start)))
                 if not replay.reader.doubted:
                     break
         if found.guessed:
             reader = SessionReader(found.reading, budget, confidential, Choice.DOUBT)
-            _read_as_data(given, found, reader, State(home=Word(home), cwd=Word(cwd)))
+            _read_as_data(given, found, reader, State(home=Word(home), cwd=Word(cwd), start=Word(start)))
     except (TooMuch, RecursionError):
         found.reading.unread = True
     return found

@@ -18,7 +18,7 @@ from toolfold.approval.places.names import held, landmarks, lost_with, remade
 from toolfold.approval.places.patterns import broad, fits, unknown, wild
 from toolfold.approval.places.tree import located, on_drive
 from toolfold.approval.shell.runs import HERE
-from toolfold.approval.shell.words import GAP, Mark, Word, gap
+from toolfold.approval.shell.words import EMPTY, GAP, Mark, Word, gap
 
 __all__ = ["Place", "Places", "Where"]
 
@@ -145,6 +145,11 @@ class Places:
     def home(self) -> Word:
         """The home directory as a word; `~` where it is not known."""
         return Word("/" + "/".join(self._home)) if self._home else Word("~")
+
+    @property
+    def session(self) -> Word:
+        """The directory that the session works in, empty where it is not known."""
+        return EMPTY if self._session is None else Word("/" + "/".join(self._session))
 
     def again(self) -> Places:
         """The same places for another command."""

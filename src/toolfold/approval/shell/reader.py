@@ -74,14 +74,16 @@ def read_command(
     *,
     home: str,
     cwd: str,
+    start: str = "",
     confidential: Callable[[Run], bool] = lambda _: False,
     kept: Mapping[str, Word] = NOTHING_KEPT,
     budget: Budget | None = None,
 ) -> Reading:
     """Follow the command. Whatever it is, this ends soon and raises nothing.
 
-    `kept` are the variables that earlier commands have left to this one. `budget` is shared with the other
-    readings of the same verdict.
+    `start` is the absolute path that a relative `cwd` starts from, where it is known. `kept` are the
+    variables that earlier commands have left to this one. `budget` is shared with the other readings of the
+    same verdict.
     """
     reading = Reading()
     if len(command.encode(errors="surrogatepass")) > LONGEST:
@@ -92,6 +94,7 @@ def read_command(
         for choice in Choice:
             walk = ShellReader(reading, budget, confidential, (0, len(command)), choice)
             state = State(home=Word(home), cwd=Word(cwd), variables=dict(kept), exported=frozenset(kept))
+            state.start = Word(start)
             walk.text(command, state, top=True)
             if choice is Choice.DOUBT:
                 reading.leaves = _left(state)
@@ -206,6 +209,7 @@ class ShellReader(Walk):
             redirects=redirects,
             stdin=around.stdin,
             cwd=state.cwd,
+            folder=state.folder,
             through=around.through,
             more_operands=around.more_operands or (around.filled and len(argv) == 1 and name in DELETING),
             background=around.background,

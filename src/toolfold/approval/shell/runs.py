@@ -67,6 +67,7 @@ class Run:
     redirects: tuple[Redirect, ...] = ()
     stdin: Stream | None = None  # None: not redirected, whatever the caller's standard input is
     cwd: Word = HERE
+    folder: Word = EMPTY  # `cwd` as an absolute path, where that is known
     through: tuple[str, ...] = ()
     more_operands: bool = False  # xargs, find -exec, parallel: words nobody knows are added
     background: bool = False

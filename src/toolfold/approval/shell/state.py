@@ -47,6 +47,14 @@ class State:
     locals: dict[str, Value | None] | None = None  # inside a function: what its own variables hide
     exported: frozenset[str] = frozenset()
     exports_all: bool = False
+    start: Word = EMPTY  # the absolute path of the directory that `cwd` is relative to, where it is known
+
+    @property
+    def folder(self) -> Word:
+        """The working directory as an absolute path, so that it stays the same after a `cd`."""
+        if not self.start or self.cwd[:1] in ("/", "~", GAP):
+            return self.cwd
+        return self.start if self.cwd in ("", HERE) else Word(f"{self.start.rstrip('/')}/{self.cwd}")
 
     def copy(self) -> State:
         return State(
@@ -68,6 +76,7 @@ class State:
             None if self.locals is None else dict(self.locals),
             self.exported,
             self.exports_all,
+            self.start,
         )
 
     def child(self, given: Iterable[str]) -> State:
@@ -76,6 +85,7 @@ class State:
         shell = State(
             self.home, self.cwd, files=self.files, programs=dict(self.programs), fetched=self.fetched
         )
+        shell.start = self.start
         shell.links = dict(self.links)
         shell.variables = {n: v for n, v in self.variables.items() if self.exports_all or n in seen}
         shell.functions = {n: (*f, None) for n, f in self.functions.items() if f"{n}()" in seen}
@@ -157,7 +167,7 @@ class State:
             case "HOME":
                 return self.home
             case "PWD":
-                return self.cwd
+                return self.folder
             case "IFS":
                 return Word(" \t\n")
             case "SHELL" | "BASH":

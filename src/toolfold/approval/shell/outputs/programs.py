@@ -163,7 +163,8 @@ def _seq(run: Run) -> Stream:
 
 
 def _pwd(run: Run) -> Stream:
-    return as_stream(f"{run.cwd}\n" if run.cwd.startswith("/") else f"{GAP}\n")
+    folder = run.folder or run.cwd
+    return as_stream(f"{folder}\n" if folder.startswith("/") else f"{GAP}\n")
 
 
 def _mktemp(run: Run) -> Stream:
