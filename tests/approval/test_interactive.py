@@ -14,10 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.approval.input_sequences import DANGEROUS, HARMLESS, Sequence
+from toolfold.approval.interactive.code import MAX_HELD_LINES, MAX_READ_CHARS, CodeReader
 from toolfold.approval.interactive.process_input import ProcessInput
 from toolfold.approval.judge import FAILED, Judge
 from toolfold.approval.places import Places
 from toolfold.approval.rules import Rules
+from toolfold.approval.shell.grammar import TooMuch
 from toolfold.approval.verdict import Verdict
 
 WORKDIR = "/home/user/project"
@@ -108,6 +110,31 @@ def test_more_input_than_is_judged_is_asked_about(judge: Judge) -> None:
 @pytest.mark.parametrize("command", ["python3", "psql app", "irb"])
 def test_more_code_than_is_read_is_asked_about(judge: Judge, command: str) -> None:
     assert judged(judge, "x = 2\n", before="x = 1\n" * 3_000, command=command).dangerous
+
+
+def test_python_that_takes_too_much_parsing_is_asked_about(judge: Judge) -> None:
+    text = "x = [\n" + "1,\n" * 300
+    written = ProcessInput(command="python3", workdir=WORKDIR, pty=True, before=(), text=text)
+    assert judge.judge_input(written).dangerous
+
+
+def test_parsing_of_unfinished_python_is_limited() -> None:
+    reader = CodeReader()
+    reader.read_new("python", (), ["x = [", *["1," * 100] * 20])
+    assert reader.left < MAX_READ_CHARS - 20 * 21 / 2 * 200
+    with pytest.raises(TooMuch):
+        reader.read_new("python", (), ["x = [", *["1,"] * MAX_HELD_LINES])
+
+
+def test_a_function_of_usual_length_is_not_asked_about(judge: Judge) -> None:
+    lines = [
+        "def total(items):\n",
+        *(f"    value_{n} = items[{n}] + 1\n" for n in range(40)),
+        "\n",
+        "print(1)\n",
+    ]
+    sequence = Sequence("python3", tuple(lines), pty=True)
+    assert not any(each.dangerous for each in verdicts(judge, sequence))
 
 
 def test_the_end_of_the_input_runs_what_was_unfinished(judge: Judge) -> None:

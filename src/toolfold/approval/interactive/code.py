@@ -13,6 +13,7 @@ import shlex
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from toolfold.approval.foreign import Foreign, read_foreign
 from toolfold.approval.foreign.reading import LONGEST
@@ -26,6 +27,8 @@ __all__ = ["MAX_CODE_CHARS", "CodeReader"]
 MAX_CODE_CHARS = LONGEST
 MAX_READ_CHARS = 400_000
 """How much code is read for one verdict, all repetitions counted: a few seconds' work."""
+MAX_HELD_LINES = 64
+"""How many lines of one unfinished statement are parsed, each together with those before it."""
 MAX_RESTARTS = 24
 """At how many earlier lines reading starts anew, in case the interpreter has dropped what stands before."""
 
@@ -37,12 +40,21 @@ _PASSES_ON = re.compile(
 )
 
 
+class _Parsed(Enum):
+    """What an interpreter would make of the lines it holds."""
+
+    COMPLETE = auto()
+    UNFINISHED = auto()
+    BROKEN = auto()
+
+
 @dataclass(slots=True)
 class CodeReader:
     """Reads code and counts the work."""
 
     left: int = MAX_READ_CHARS
     _known: dict[tuple[str, str], Foreign] = field(default_factory=dict)
+    _parsed: dict[str, _Parsed] = field(default_factory=dict)
 
     def read_new(self, language: str, before: Sequence[str], new: Sequence[str]) -> Foreign:
         """What `new` lines do, with what the lines `before` have set up."""
@@ -73,9 +85,43 @@ class CodeReader:
     def _units(self, language: str, before: Sequence[str], new: Sequence[str]) -> tuple[list[str], list[str]]:
         if language != "python":
             return list(before), list(new)
-        old, rest = _python_units(before)
-        fresh, rest = _python_units([*rest, *new])
+        old, rest = self._python_units(before)
+        fresh, rest = self._python_units([*rest, *new])
         return old, [*fresh, *rest]
+
+    def _python_units(self, lines: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Complete statements, as an interactive interpreter takes them, and the lines of an unfinished one.
+
+        What is no Python stands by itself, so that it spoils nothing else. Every line is parsed together with
+        those held before it; raises TooMuch where that is more work than may be done.
+        """
+        units: list[str] = []
+        held: list[str] = []
+        for line in lines:
+            if held and not _PYTHON_GOES_ON.match(line) and self._parse(held) is _Parsed.COMPLETE:
+                units += _statements("\n".join(held))
+                held = []
+            held.append(line)
+            if self._parse(held) is _Parsed.BROKEN:
+                units += held
+                held = []
+        if held and self._parse(held) is _Parsed.COMPLETE:
+            return [*units, *_statements("\n".join(held))], []
+        return units, held
+
+    def _parse(self, lines: Sequence[str]) -> _Parsed:
+        if len(lines) > MAX_HELD_LINES:
+            raise TooMuch
+        text = "\n".join(lines)
+        if (known := self._parsed.get(text)) is None:
+            self._spend(len(text))
+            known = self._parsed[text] = _parse_python(text)
+        return known
+
+    def _spend(self, chars: int) -> None:
+        self.left -= chars
+        if self.left < 0:
+            raise TooMuch
 
     def _harmless(self, language: str, units: Iterable[str]) -> list[str]:
         """The units that do nothing by themselves. The others have been asked about, and may come again."""
@@ -104,9 +150,7 @@ class CodeReader:
         text = "\n".join(units)
         if (found := self._known.get((language, text))) is not None:
             return found
-        self.left -= len(text) + 100
-        if self.left < 0:
-            raise TooMuch
+        self._spend(len(text) + 100)
         found = _read_text(text, language)
         if language == "python":
             found = _joined([found, *map(_python_magic, units)])
@@ -171,25 +215,10 @@ def _redis_commands(text: str) -> Iterator[Word]:
             yield Word(shlex.join(["redis-cli", *words]))
 
 
-def _python_units(lines: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Complete statements, as an interactive interpreter would take them, and the lines of an unfinished one.
-
-    What is no Python stands by itself, so that it spoils nothing else.
-    """
-    units: list[str] = []
-    held: list[str] = []
-    for line in lines:
-        if held and not _PYTHON_GOES_ON.match(line) and _is_python("\n".join(held)):
-            units += _statements("\n".join(held))
-            held = []
-        held.append(line)
-        text = "\n".join(held)
-        if not _is_python(text) and not _is_unfinished(text):
-            units += held
-            held = []
-    if held and _is_python("\n".join(held)):
-        return [*units, *_statements("\n".join(held))], []
-    return units, held
+def _parse_python(text: str) -> _Parsed:
+    if _is_python(text):
+        return _Parsed.COMPLETE
+    return _Parsed.UNFINISHED if _is_unfinished(text) else _Parsed.BROKEN
 
 
 def _statements(text: str) -> list[str]:
