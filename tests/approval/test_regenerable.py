@@ -167,3 +167,30 @@ def test_without_a_repository_a_doubtful_name_needs_a_manifest_beside_it(tmp_pat
     assert not evidence.is_regenerable(str(tmp_path / "build"))
     assert not evidence.is_regenerable(str(tmp_path / "app"))
     assert not evidence.is_regenerable(str(tmp_path))
+
+
+def test_the_index_is_searched_without_reading_every_entry(tmp_path: Path) -> None:
+    repository = find_repository(make_workspace(tmp_path))
+    assert repository is not None
+    for path in ("src", "SRC", "src/app.ts", "public/build", "package.json", "submodule"):
+        assert repository.tracks_anything(path) is (path != "submodule"), path
+    for path in ("sr", "src/app", "src0", "zzz", "packages/a/dist", "src/app.t"):
+        assert repository.tracks_anything(path) is False, path
+
+
+def test_an_ignore_file_is_read_once(tmp_path: Path) -> None:
+    repository = find_repository(make_workspace(tmp_path))
+    assert repository is not None
+    assert repository.ignores("logs")
+    (repository.root / ".gitignore").unlink()
+    assert repository.ignores("logs")
+
+
+def test_patterns_that_mean_too_many_paths_are_given_up_part_by_part(tmp_path: Path) -> None:
+    for outer in range(15):
+        for inner in range(15):
+            (tmp_path / f"a{outer}" / f"b{inner}" / "node_modules").mkdir(parents=True)
+    evidence = Evidence(str(tmp_path))
+    assert evidence.is_regenerable(str(tmp_path / "a1*" / "b*" / "node_modules"))
+    assert not evidence.is_regenerable(str(tmp_path / "*" / "*" / "node_modules"))
+    assert not evidence.is_regenerable(str(tmp_path / "*" / "*" / "*" / "*"))

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 from toolfold.approval.names import names
@@ -92,12 +93,11 @@ class Evidence:
         base = Path(*(part for part in itertools.takewhile(lambda part: not _is_pattern(part), path.parts)))
         found = [base]
         for part in path.parts[len(base.parts) :]:
-            if _is_pattern(part):
-                found = [each / name for each in found for name in _matching(each, part)]
-            else:
-                found = [each / part for each in found]
-        if len(found) > MAX_MATCHES or (not found and not is_made_name(path.name)):
-            raise ValueError("too many, or not known")
+            found = list(islice(_children(found, part), MAX_MATCHES + 1))
+            if len(found) > MAX_MATCHES:
+                raise ValueError("more matches than are looked at")
+        if not found and not is_made_name(path.name):
+            raise ValueError("nothing of an unknown name")
         if not all(self._is_inside(each.parent) for each in found):
             raise ValueError("outside of the project")
         yield from found
@@ -147,14 +147,24 @@ def _is_pattern(part: str) -> bool:
     return not set("*?[").isdisjoint(part)
 
 
-def _matching(folder: Path, pattern: str) -> list[str]:
-    try:
-        names_ = [entry.name for entry in folder.iterdir()]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+def _children(folders: Iterable[Path], part: str) -> Iterator[Path]:
+    """The paths that one part of a pattern means in each of the folders."""
+    for folder in folders:
+        yield from (folder / name for name in (_matching(folder, part) if _is_pattern(part) else (part,)))
+
+
+def _matching(folder: Path, pattern: str) -> Iterator[str]:
+    """The names in a folder that a pattern matches. Raises ValueError where there are too many to look at."""
     hidden = pattern.startswith(".")
-    found = [each for each in names_ if hidden or not each.startswith(".")]
-    return [each for each in found if matches_name(pattern, each)][: MAX_MATCHES + 1]
+    try:
+        with os.scandir(folder) as entries:
+            for count, entry in enumerate(entries):
+                if count >= MAX_ENTRIES_SCANNED:
+                    raise ValueError("more entries than are looked at")
+                if (hidden or not entry.name.startswith(".")) and matches_name(pattern, entry.name):
+                    yield entry.name
+    except (FileNotFoundError, NotADirectoryError):
+        return
 
 
 def _relative(path: Path, repository: Repository) -> str:

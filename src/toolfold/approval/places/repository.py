@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from toolfold.approval.places.ignoring import is_ignored, read_patterns
+from toolfold.approval.places.ignoring import Pattern, is_ignored, read_patterns
 
 __all__ = ["Repository", "find_repository"]
 
@@ -34,6 +35,8 @@ class Repository:
     root: Path
     index: Path
     _entries: dict[bytes, bytes] | None = field(default=None, repr=False)
+    _lowered: list[bytes] | None = field(default=None, repr=False)
+    _ignore_patterns: dict[str, tuple[Pattern, ...]] = field(default_factory=dict, repr=False)
 
     def tracks_anything(self, relative: str) -> bool | None:
         """Whether the path, something in it, or a collapsed directory above it is tracked. None: not known.
@@ -43,10 +46,12 @@ class Repository:
         entries = self._read()
         if entries is None:
             return None
+        if self._lowered is None:
+            self._lowered = sorted(map(bytes.lower, entries))
         path = os.fsencode(relative).lower()
-        whole = {path, *_collapsed_above(path)}
-        below = path + b"/"
-        return any(each in whole or each.startswith(below) for each in map(bytes.lower, entries))
+        if any(_holds(self._lowered, each) for each in (path, *_collapsed_above(path))):
+            return True
+        return _first_from(self._lowered, path + b"/").startswith(path + b"/")
 
     def tracked_below(self, relative: str) -> Iterator[str] | None:
         """The tracked files in a directory, `""` for all of them. None: not known."""
@@ -60,18 +65,27 @@ class Repository:
         """Whether a committed-to rule ignores the path or a directory above it.
 
         Only `.gitignore` files count that are tracked and as the index knows them: one that was written or
-        changed a moment ago says what its writer wants to hear.
+        changed a moment ago could have been changed by the command's author.
         """
         parts = relative.split("/")
+        if len(parts) > MAX_LEVELS:
+            return False
         for length in range(1, len(parts) + 1):
             decided = False
             for depth in range(length):
-                patterns = read_patterns(self._unchanged_text("/".join((*parts[:depth], ".gitignore"))))
-                verdict = is_ignored(patterns, parts[depth:length])
+                verdict = is_ignored(
+                    self._patterns("/".join((*parts[:depth], ".gitignore"))), parts[depth:length]
+                )
                 decided = decided if verdict is None else verdict
             if decided:
                 return True
         return False
+
+    def _patterns(self, relative: str) -> tuple[Pattern, ...]:
+        """The patterns of one `.gitignore` file, which is read once."""
+        if relative not in self._ignore_patterns:
+            self._ignore_patterns[relative] = read_patterns(self._unchanged_text(relative))
+        return self._ignore_patterns[relative]
 
     def _unchanged_text(self, relative: str) -> str:
         entries = self._read() or {}
@@ -117,6 +131,16 @@ def _linked(folder: Path, marker: Path) -> Repository | None:
     if not said.startswith("gitdir:"):
         return None
     return Repository(folder, folder / said.removeprefix("gitdir:").strip() / "index")
+
+
+def _first_from(entries: Sequence[bytes], path: bytes) -> bytes:
+    """The first of the sorted entries that is not before the path, empty where there is none."""
+    at = bisect_left(entries, path)
+    return entries[at] if at < len(entries) else b""
+
+
+def _holds(entries: Sequence[bytes], path: bytes) -> bool:
+    return bool(path) and _first_from(entries, path) == path
 
 
 def _collapsed_above(path: bytes) -> Iterator[bytes]:
