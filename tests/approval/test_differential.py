@@ -30,7 +30,10 @@ from toolfold.approval.rules import Rules
 PARTS = ("tuned", "held_out", "fresh")
 MIN_TEMPLATES = 400
 MIN_EXECUTED_SHARE = 0.8  # of those whose program is installed
+MIN_EXECUTED_WHERE_ALL_ARE_INSTALLED = 1_000
 MAX_UNSEEN_SHARE = 0.01
+# Templates that are known to run unasked; any other that does is a regression.
+KNOWN_UNSEEN = frozenset({"delete/curl/download-curlrc", "delete/make/foreach"})
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +70,7 @@ def test_nearly_every_template_is_asked_about(judge: Judge) -> None:
     templates = [template for part in PARTS for template in load_templates(part)]
     missed = unseen(judge, templates)
     assert len(missed) <= MAX_UNSEEN_SHARE * len(templates), missed
+    assert set(missed) <= KNOWN_UNSEEN
 
 
 def test_the_sandbox_shows_what_a_command_has_done() -> None:
@@ -100,7 +104,10 @@ def test_hardly_any_command_executes_unseen(judge: Judge) -> None:
         installed, executed = installed + len(results), executed + len(reached)
         missed += through
     assert executed >= MIN_EXECUTED_SHARE * installed
+    if installed == sum(len(load_templates(part)) for part in PARTS):
+        assert executed >= MIN_EXECUTED_WHERE_ALL_ARE_INSTALLED
     assert len(missed) <= MAX_UNSEEN_SHARE * executed, missed
+    assert set(missed) <= KNOWN_UNSEEN
 
 
 def report(part: str, results: Sequence[tuple[Template, Outcome]], missed: Sequence[str]) -> None:

@@ -48,7 +48,7 @@ TOO_LONG = Finding(
 FAILED = "failed"
 INPUT_UNKNOWN = "input-unknown"
 LONGEST_SHAPE = 4_000
-MOST_RUNS_INSIDE = 16
+MAX_EMBEDDED_RUNS = 16
 GUESSES = frozenset({"unreadable", "spoof"})  # categories that say nothing of text that is no command
 MOST_RUNS = 250  # different ones; more would take too long to judge
 TOUCHING = frozenset({Kind.DELETE, Kind.OVERWRITE, Kind.WRITE, Kind.PERMISSIONS, Kind.DISCLOSE})
@@ -165,7 +165,7 @@ class Judge:
             if inside is None or inside.unread:
                 yield replace(TOO_LONG, span=span)
                 return
-            for finding in self._findings(command, inside.effects, inside.runs[:MOST_RUNS_INSIDE], places):
+            for finding in self._findings(command, inside.effects, inside.runs[:MAX_EMBEDDED_RUNS], places):
                 if finding.severity >= Severity.MEDIUM and finding.category not in GUESSES:
                     reason = f"{holder} holds a command that may be run: {finding.reason}"
                     yield replace(finding, reason=reason, span=span, blocked=False, kept_in="")

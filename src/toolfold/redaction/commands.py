@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from toolfold.redaction.lines import Line, Word, split_commands
+from toolfold.redaction.lines import CommandLine, TextWord, split_commands
 from toolfold.redaction.names import is_secret_name
 from toolfold.redaction.programs import BY_PROGRAM, Carrier
 from toolfold.redaction.spans import Span, literal_parts
@@ -33,7 +33,7 @@ def find_command_secrets(text: str) -> Iterator[Span]:
             yield from literal_parts(text, start, end)
 
 
-def _in_line(line: Line) -> Iterator[Span]:
+def _in_line(line: CommandLine) -> Iterator[Span]:
     words = line.words
     for number, word in enumerate(words):
         yield from _in_word(word, words[number + 1] if number + 1 < len(words) else None)
@@ -44,7 +44,7 @@ def _in_line(line: Line) -> Iterator[Span]:
                 yield from _carried(carrier, after)
 
 
-def _calls(words: Sequence[Word]) -> Iterator[tuple[tuple[Carrier, ...], Sequence[Word]]]:
+def _calls(words: Sequence[TextWord]) -> Iterator[tuple[tuple[Carrier, ...], Sequence[TextWord]]]:
     """The known programs among the words, each with the words up to where it is named again."""
     found = [(number, name) for number, word in enumerate(words) if (name := _program(word)) in BY_PROGRAM]
     ends: dict[str, int] = {}
@@ -54,11 +54,11 @@ def _calls(words: Sequence[Word]) -> Iterator[tuple[tuple[Carrier, ...], Sequenc
         yield BY_PROGRAM[name], words[number + 1 : end]
 
 
-def _program(word: Word) -> str:
+def _program(word: TextWord) -> str:
     return word.plain.replace("\\", "/").rpartition("/")[2].lower().removesuffix(".exe")
 
 
-def _in_word(word: Word, following: Word | None) -> Iterator[Span]:
+def _in_word(word: TextWord, following: TextWord | None) -> Iterator[Span]:
     """What a word says by itself: `NAME=X`, `--password=X`, `--password X`."""
     assigned = _ASSIGNMENT.match(word.plain)
     if assigned:
@@ -79,7 +79,7 @@ def _takes_secret(option: str, value: str) -> bool:
     return not _NOT_A_VALUE.match(value) and not _MOUNT.search(value)
 
 
-def _after_sub(sub: tuple[str, ...], words: Sequence[Word]) -> Sequence[Word] | None:
+def _after_sub(sub: tuple[str, ...], words: Sequence[TextWord]) -> Sequence[TextWord] | None:
     if not sub:
         return words
     for number in range(len(words) - len(sub) + 1):
@@ -88,7 +88,7 @@ def _after_sub(sub: tuple[str, ...], words: Sequence[Word]) -> Sequence[Word] | 
     return None
 
 
-def _carried(carrier: Carrier, words: Sequence[Word]) -> Iterator[Span]:
+def _carried(carrier: Carrier, words: Sequence[TextWord]) -> Iterator[Span]:
     for number, word in enumerate(words):
         following = words[number + 1] if number + 1 < len(words) else None
         yield from _behind_option(carrier, word, following)
@@ -98,7 +98,7 @@ def _carried(carrier: Carrier, words: Sequence[Word]) -> Iterator[Span]:
     yield from _among_operands(carrier, words)
 
 
-def _behind_option(carrier: Carrier, word: Word, following: Word | None) -> Iterator[Span]:
+def _behind_option(carrier: Carrier, word: TextWord, following: TextWord | None) -> Iterator[Span]:
     plain = word.plain
     if plain in carrier.exact and following is not None:
         yield from _rest(following, 0)
@@ -115,7 +115,7 @@ def _behind_option(carrier: Carrier, word: Word, following: Word | None) -> Iter
                 yield from _rest(found[0], found[1], sign)
 
 
-def _value_of(option: str, word: Word, following: Word | None) -> tuple[Word, int] | None:
+def _value_of(option: str, word: TextWord, following: TextWord | None) -> tuple[TextWord, int] | None:
     """The word that holds an option's value, and where in the word it begins."""
     plain, is_short = word.plain, len(option) == 2
     if plain == option:
@@ -131,7 +131,7 @@ def _value_of(option: str, word: Word, following: Word | None) -> tuple[Word, in
     return None
 
 
-def _among_operands(carrier: Carrier, words: Sequence[Word]) -> Iterator[Span]:
+def _among_operands(carrier: Carrier, words: Sequence[TextWord]) -> Iterator[Span]:
     operands = [word for word in words if not word.plain.startswith("-") or word.plain == "-"]
     if carrier.flag and not any(_has_flag(carrier.flag, word.plain) for word in words):
         return
@@ -161,7 +161,7 @@ def _names_secret(name: str) -> bool:
     )
 
 
-def _split(word: Word, sign: str) -> Iterator[Span]:
+def _split(word: TextWord, sign: str) -> Iterator[Span]:
     """`user/secret@host`: from behind the sign to the last `@`."""
     before, found, rest = (
         word.plain.rpartition("@")[0].rpartition(sign) if "@" in word.plain else ("", "", "")
@@ -171,7 +171,7 @@ def _split(word: Word, sign: str) -> Iterator[Span]:
         yield word.at[start], word.at[start + len(rest) - 1] + 1
 
 
-def _rest(word: Word, offset: int, sign: str = "") -> Iterator[Span]:
+def _rest(word: TextWord, offset: int, sign: str = "") -> Iterator[Span]:
     """What follows in a word, or follows the sign in it. Nothing if that is empty."""
     if sign:
         found = word.plain.find(sign, offset)
@@ -182,7 +182,7 @@ def _rest(word: Word, offset: int, sign: str = "") -> Iterator[Span]:
         yield word.span(offset)
 
 
-def _reads_secret(line: Line) -> bool:
+def _reads_secret(line: CommandLine) -> bool:
     for carriers, own in _calls(line.words):
         for carrier in carriers:
             after = _after_sub(carrier.sub, own) if carrier.stdin else None
@@ -191,7 +191,7 @@ def _reads_secret(line: Line) -> bool:
     return False
 
 
-def _says_input(carrier: Carrier, words: Sequence[Word]) -> bool:
+def _says_input(carrier: Carrier, words: Sequence[TextWord]) -> bool:
     if "*" in carrier.stdin:
         return True
     short = [option[1] for option in carrier.stdin if len(option) == 2]
@@ -206,7 +206,7 @@ def _says_input(carrier: Carrier, words: Sequence[Word]) -> bool:
     return False
 
 
-def _given(lines: Sequence[Line]) -> Iterator[Span]:
+def _given(lines: Sequence[CommandLine]) -> Iterator[Span]:
     """What the last command of these reads: here-documents, and what is written into the pipe to it."""
     for line in lines:
         yield from line.here

@@ -33,7 +33,7 @@ _CLOSING = {"'": re.compile(r"[^']*'"), '"': re.compile(r'(?:[^"\\]|\\.)*"', re.
 
 
 @dataclass(slots=True)
-class Word:
+class TextWord:
     """A word without its quotes, and where each of its characters stands in the text."""
 
     start: int
@@ -56,16 +56,16 @@ class Word:
 
 
 @dataclass(slots=True)
-class Line:
+class CommandLine:
     """A simple command: its words, and what it is given to read."""
 
-    words: list[Word] = field(default_factory=list)
+    words: list[TextWord] = field(default_factory=list)
     here: list[Span] = field(default_factory=list)
     piped: bool = False
     """Whether its output goes to the next command."""
 
 
-def split_commands(text: str) -> Iterator[list[Line]]:
+def split_commands(text: str) -> Iterator[list[CommandLine]]:
     """The pipelines of a text, and those inside of quoted parts."""
     yield from _Splitter(text, 0, len(text), 0).pipelines()
 
@@ -73,15 +73,15 @@ def split_commands(text: str) -> Iterator[list[Line]]:
 class _Splitter:
     def __init__(self, text: str, start: int, end: int, depth: int) -> None:
         self._text, self._at, self._end, self._depth = text, start, end, depth
-        self._word: Word | None = None
-        self._line = Line()
-        self._pipeline: list[Line] = []
+        self._word: TextWord | None = None
+        self._line = CommandLine()
+        self._pipeline: list[CommandLine] = []
         self._nested: list[Span] = []
         self._expected = ""
         self._unclosed: set[str] = set()
         self._heredocs = 0
 
-    def pipelines(self) -> Iterator[list[Line]]:
+    def pipelines(self) -> Iterator[list[CommandLine]]:
         while self._at < self._end:
             token = _TOKEN.match(self._text, self._at, self._end)
             if token is None:
@@ -133,7 +133,7 @@ class _Splitter:
     def _add(self, start: int, end: int, quote: int, begins: int) -> None:
         word = self._word
         if word is None:
-            word = self._word = Word(begins)
+            word = self._word = TextWord(begins)
         word.plain += self._text[start:end]
         word.at.extend(range(start, end))
         word.quotes.extend([quote] * (end - start))
@@ -162,9 +162,9 @@ class _Splitter:
 
     def _next_line(self) -> None:
         self._pipeline.append(self._line)
-        self._line = Line()
+        self._line = CommandLine()
 
-    def _finished(self) -> Iterator[list[Line]]:
+    def _finished(self) -> Iterator[list[CommandLine]]:
         if self._line.words or self._line.here:
             self._next_line()
         pipeline, self._pipeline = self._pipeline, []

@@ -15,7 +15,7 @@ from toolfold.approval.interactive.code import CodeReader
 from toolfold.approval.interactive.keys import Event, Transcript, new_events, transcribe
 from toolfold.approval.interactive.process_input import WRITE, ProcessInput
 from toolfold.approval.interactive.programs import UNREAD, leaves, may_take_lines, opens_shell
-from toolfold.approval.interactive.session_reader import TYPED, Prompt, SessionReader
+from toolfold.approval.interactive.session_reader import TYPED, SessionReader, WaitingProgram
 from toolfold.approval.interactive.terminal_keys import (
     KEY_VARIABLES,
     code_redefines_keys,
@@ -146,7 +146,7 @@ class _Replay:
         self._given, self._found, self.reader, self._code = given, found, reader, code
         self._new = False
         self._unclear = ""  # why text may not arrive as it is written
-        self._told: set[object] = set()
+        self._reported: set[object] = set()
 
     def run(self, before: Transcript, after: Transcript, state: State) -> None:
         reading = self.reader.reading
@@ -154,7 +154,7 @@ class _Replay:
         worlds = self._begin(state)
         for event in before.events:
             worlds = self._step_all(worlds, event)
-        self._start_telling(reading, worlds, *told)
+        self._start_reporting(reading, worlds, *told)
         for event in new_events(before, after):
             worlds = self._step_all(worlds, event)
         worlds = self._step_partial(worlds, after.partial)
@@ -165,7 +165,7 @@ class _Replay:
         for world in worlds:
             with self._only_what_counts(world):
                 for frame in world.stack:
-                    self._tell_code(frame, world.certain)
+                    self._report_code(frame, world.certain)
 
     def _step_partial(self, worlds: list[World], partial: str) -> list[World]:
         """A line that has not ended. Most programs wait for its end, and it is judged with that."""
@@ -180,7 +180,7 @@ class _Replay:
             (now if at_once or world.innermost.language in _BY_KEY else later).append(world)
         return [*self._step_all(now, Event("line", partial)), *later]
 
-    def _start_telling(self, reading: Reading, worlds: list[World], runs: int, effects: int) -> None:
+    def _start_reporting(self, reading: Reading, worlds: list[World], runs: int, effects: int) -> None:
         """Forget what was found in earlier input: it has been judged when it was written."""
         del reading.runs[runs:], reading.effects[effects:]
         self._new = True
@@ -208,7 +208,7 @@ class _Replay:
         frame = Frame(language, state.copy(), Around(stdin=TYPED, depth=1), doubtful=True)
         return World([frame], guess=True)
 
-    def _frames(self, prompts: Iterable[Prompt]) -> list[Frame]:
+    def _frames(self, prompts: Iterable[WaitingProgram]) -> list[Frame]:
         return [Frame.of(prompt, pty=self._given.pty) for prompt in reversed(list(prompts))]
 
     # Events
@@ -279,7 +279,7 @@ class _Replay:
         frame = world.innermost
         if frame.pending and self._new:
             self._look_at_unfinished(world, frame.pending)
-        self._tell_code(frame, world.certain)
+        self._report_code(frame, world.certain)
         left = world.without_innermost(certain=world.certain)
         return [left, world.copy()]
 
@@ -393,17 +393,17 @@ class _Replay:
         if self._given.pty and not world.guess and code_redefines_keys(line):
             self._unclear = self._unclear or "keys may have been given another meaning"
         if leaves(frame.language, line):
-            self._tell_code(frame, world.certain)
+            self._report_code(frame, world.certain)
             stays = world.copy()
             left = world.without_innermost(certain=world.certain)
             return [left, stays] if left.stack else [world]
         if opens_shell(frame.language, line):
-            return self._open(world, [Prompt("sh", frame.state.child(()), frame.around)])
+            return self._open(world, [WaitingProgram("sh", frame.state.child(()), frame.around)])
         if self._code.may_start_something(line):
             return self._open(world, self._started(frame))
         return [world]
 
-    def _open(self, world: World, prompts: list[Prompt]) -> list[World]:
+    def _open(self, world: World, prompts: list[WaitingProgram]) -> list[World]:
         if not prompts:
             return [world]
         inside = world.copy(certain=world.certain)
@@ -411,7 +411,7 @@ class _Replay:
         world.certain = False
         return [inside, world]
 
-    def _started(self, frame: Frame) -> list[Prompt]:
+    def _started(self, frame: Frame) -> list[WaitingProgram]:
         """Programs that the latest line starts, and that read on."""
         lines = [*frame.given, *frame.new]
         found = self._code.read_new(frame.language, lines[:-1], lines[-1:])
@@ -421,14 +421,14 @@ class _Replay:
             for prompt in self.reader.look_at_text(script.typed, frame.state, frame.around)
         ]
 
-    def _tell_code(self, frame: Frame, certain: bool) -> None:
+    def _report_code(self, frame: Frame, certain: bool) -> None:
         """Note what the new lines of another language do."""
         if not frame.new or frame.language == "sh":
             return
         key = (frame.language, tuple(frame.given), tuple(frame.new), certain)
-        if key in self._told:
+        if key in self._reported:
             return
-        self._told.add(key)
+        self._reported.add(key)
         found = self._code.read_new(frame.language, frame.given, frame.new)
         effects = self.reader.reading.effects
         effects += [each for each in found.effects if certain or each.kind is not Kind.UNREADABLE]

@@ -17,14 +17,14 @@ from toolfold.approval.shell.walk import Around, Choice, Reading
 from toolfold.approval.shell.words import Word
 from toolfold.approval.verdict import Effect, Kind
 
-__all__ = ["TYPED", "Prompt", "SessionReader"]
+__all__ = ["TYPED", "SessionReader", "WaitingProgram"]
 
 TYPED = Stream(None, typed=True)
 """The input of the process."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class WaitingProgram:
     """A program that takes its commands from the input of the process."""
 
     language: str
@@ -35,7 +35,7 @@ class Prompt:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _SeenFindings:
     runs: set[object] = field(default_factory=set)
     effects: set[Effect] = field(default_factory=set)
 
@@ -48,11 +48,11 @@ class SessionReader(ShellReader):
     ) -> None:
         super().__init__(reading, budget, confidential, (0, 0), choice)
         self.reading, self.budget = reading, budget
-        self.prompts: list[Prompt] = []
+        self.prompts: list[WaitingProgram] = []
         self._repeated: list[Callable[[], Stream]] = []
-        self._seen = _Kept()
+        self._seen = _SeenFindings()
 
-    def run_unit(self, script: Script, state: State, around: Around) -> list[Prompt]:
+    def run_unit(self, script: Script, state: State, around: Around) -> list[WaitingProgram]:
         """Walk through one complete unit; the programs that read on are returned, the first one first."""
         self.prompts = []
         self._script(script, state, around)
@@ -64,7 +64,7 @@ class SessionReader(ShellReader):
         self._script(script, state.copy(), around)
         self._traps.clear()
 
-    def look_at_text(self, text: str, state: State, around: Around) -> list[Prompt]:
+    def look_at_text(self, text: str, state: State, around: Around) -> list[WaitingProgram]:
         """The same for text; its prompts are returned."""
         self.prompts = []
         self.text(text, state.copy(), around)
@@ -119,7 +119,7 @@ class SessionReader(ShellReader):
     def _prompt(self, language: str, run: Run, state: State, around: Around) -> None:
         inside = replace(around, stdin=TYPED, calls=(), background=False, repeated=False, depth=1)
         interactive = any(word.startswith("-") and "i" in word for word in run.argv[1:])
-        self.prompts.append(Prompt(language, state.copy(), inside, str(run.name), interactive))
+        self.prompts.append(WaitingProgram(language, state.copy(), inside, str(run.name), interactive))
 
 
 def _repeats_history(run: Run) -> bool:

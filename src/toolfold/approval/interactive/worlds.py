@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from toolfold.approval.interactive.session_reader import Prompt
+from toolfold.approval.interactive.session_reader import WaitingProgram
 from toolfold.approval.shell.state import State
 from toolfold.approval.shell.walk import Around
 
@@ -40,7 +40,7 @@ class Frame:
     """Names in text that could not be read: they may have been given any meaning."""
 
     @classmethod
-    def of(cls, prompt: Prompt, *, pty: bool) -> Frame:
+    def of(cls, prompt: WaitingProgram, *, pty: bool) -> Frame:
         shell = prompt.language == "sh"
         return cls(
             prompt.language,
@@ -61,7 +61,7 @@ class Frame:
 
     @property
     def signature(self) -> object:
-        """All that must be equal for two frames to be told as one."""
+        """All that must be equal for two frames to be merged."""
         return (self.language, self.doubtful, self.pending, tuple(self.given), tuple(self.new))
 
 

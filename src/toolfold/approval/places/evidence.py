@@ -18,7 +18,7 @@ from toolfold.approval.places.ignoring import matches_name
 from toolfold.approval.places.names import landmarks, lost_with
 from toolfold.approval.places.repository import Repository, find_repository
 
-__all__ = ["Evidence", "is_made_name"]
+__all__ = ["Evidence", "is_generated_name"]
 
 MAX_MATCHES = 200
 MAX_ENTRIES_SCANNED = 5_000
@@ -47,7 +47,7 @@ _MADE_FILES = names(
 _OTHER_HISTORIES = (".hg", ".svn", ".jj", ".bzr")
 
 
-def is_made_name(name: str) -> bool:
+def is_generated_name(name: str) -> bool:
     """Whether files or directories of this name, which may be a pattern, are made by tools everywhere."""
     lowered = name.lower()
     return lowered in _ALWAYS_MADE or lowered in _MADE_FILES or lowered.endswith(_MADE_ENDINGS)
@@ -78,7 +78,7 @@ class Evidence:
     def is_made_below(self, folder: str, pattern: str) -> bool:
         """Whether files of this name in a directory, at any depth, are made by tools, and none is tracked."""
         where = Path(folder)
-        if not is_made_name(pattern) or not self._is_inside(where):
+        if not is_generated_name(pattern) or not self._is_inside(where):
             return False
         repository = self._repository(where)
         if repository is None:
@@ -96,7 +96,7 @@ class Evidence:
             found = list(islice(_children(found, part), MAX_MATCHES + 1))
             if len(found) > MAX_MATCHES:
                 raise ValueError("more matches than are looked at")
-        if not found and not is_made_name(path.name):
+        if not found and not is_generated_name(path.name):
             raise ValueError("nothing of an unknown name")
         if not all(self._is_inside(each.parent) for each in found):
             raise ValueError("outside of the project")
@@ -127,7 +127,7 @@ class Evidence:
         for each in (path, *path.parents):
             if each == self._root or self._root not in each.parents:
                 return False
-            if is_made_name(each.name):
+            if is_generated_name(each.name):
                 return True
             if each.name.lower() in _MADE_BESIDE_A_MANIFEST and not has_history:
                 beside = {entry.name.lower() for entry in each.parent.iterdir()}
@@ -187,7 +187,7 @@ def _holds_precious(path: Path) -> bool:
     if _is_precious(path.parts[-2:]):
         return True
     if not path.is_dir():
-        return path.exists() and not is_made_name(path.suffix and f"*{path.suffix}")
+        return path.exists() and not is_generated_name(path.suffix and f"*{path.suffix}")
     left = MAX_ENTRIES_SCANNED
     waiting = [(path, 0)]
     while waiting:
@@ -200,7 +200,7 @@ def _holds_precious(path: Path) -> bool:
                 if entry.is_dir(follow_symlinks=False):
                     if depth >= MAX_SCAN_DEPTH:
                         return True
-                    if not is_made_name(entry.name):
+                    if not is_generated_name(entry.name):
                         waiting.append((Path(entry.path), depth + 1))
     return False
 

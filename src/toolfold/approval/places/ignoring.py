@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Pattern", "is_ignored", "read_patterns"]
+__all__ = ["IgnorePattern", "is_ignored", "read_patterns"]
 
 MAX_PATTERNS = 2_000
 MAX_PATTERN_CHARS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class IgnorePattern:
     """One line of a file."""
 
     parts: tuple[str, ...]
@@ -20,7 +20,7 @@ class Pattern:
     negated: bool
 
 
-def read_patterns(text: str) -> tuple[Pattern, ...]:
+def read_patterns(text: str) -> tuple[IgnorePattern, ...]:
     """The patterns in a file's text; lines that are too long or too many are left out."""
     found = []
     for line in text.splitlines()[:MAX_PATTERNS]:
@@ -32,11 +32,11 @@ def read_patterns(text: str) -> tuple[Pattern, ...]:
         anchored = "/" in body
         parts = tuple(part for part in body.split("/") if part)
         if parts:
-            found.append(Pattern(parts, anchored, negated))
+            found.append(IgnorePattern(parts, anchored, negated))
     return tuple(found)
 
 
-def is_ignored(patterns: Sequence[Pattern], path: Sequence[str]) -> bool | None:
+def is_ignored(patterns: Sequence[IgnorePattern], path: Sequence[str]) -> bool | None:
     """Whether the last pattern that matches a directory ignores it. None where none matches."""
     for pattern in reversed(patterns):
         if _matches(pattern, path):
@@ -44,7 +44,7 @@ def is_ignored(patterns: Sequence[Pattern], path: Sequence[str]) -> bool | None:
     return None
 
 
-def _matches(pattern: Pattern, path: Sequence[str]) -> bool:
+def _matches(pattern: IgnorePattern, path: Sequence[str]) -> bool:
     if not pattern.anchored:
         return matches_name(pattern.parts[0], path[-1])
     return _match_parts(pattern.parts, path)

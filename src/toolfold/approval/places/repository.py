@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from toolfold.approval.places.ignoring import Pattern, is_ignored, read_patterns
+from toolfold.approval.places.ignoring import IgnorePattern, is_ignored, read_patterns
 
 __all__ = ["Repository", "find_repository"]
 
@@ -36,7 +36,7 @@ class Repository:
     index: Path
     _entries: dict[bytes, bytes] | None = field(default=None, repr=False)
     _lowered: list[bytes] | None = field(default=None, repr=False)
-    _ignore_patterns: dict[str, tuple[Pattern, ...]] = field(default_factory=dict, repr=False)
+    _ignore_patterns: dict[str, tuple[IgnorePattern, ...]] = field(default_factory=dict, repr=False)
 
     def tracks_anything(self, relative: str) -> bool | None:
         """Whether the path, something in it, or a collapsed directory above it is tracked. None: not known.
@@ -81,7 +81,7 @@ class Repository:
                 return True
         return False
 
-    def _patterns(self, relative: str) -> tuple[Pattern, ...]:
+    def _patterns(self, relative: str) -> tuple[IgnorePattern, ...]:
         """The patterns of one `.gitignore` file, which is read once."""
         if relative not in self._ignore_patterns:
             self._ignore_patterns[relative] = read_patterns(self._unchanged_text(relative))

@@ -21,7 +21,7 @@ from toolfold.approval.shell.runs import Mark, Run, Stream
 from toolfold.approval.shell.words import GAP, Word
 
 __all__ = [
-    "Planted",
+    "WrittenTexts",
     "calls_indirectly",
     "embedded_commands",
     "files_loaded_by_name",
@@ -68,7 +68,7 @@ _GIT_CODE = ("-c", "--template", "--exec-path", "--config-env", "--config", "-u"
 
 
 @dataclass(slots=True)
-class Planted:
+class WrittenTexts:
     """Texts of one command that a later program of the same command may run."""
 
     texts: dict[Word, tuple[str, tuple[int, int]]] = field(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from toolfold.approval.shell.embedded import Planted
+from toolfold.approval.shell.embedded import WrittenTexts
 from toolfold.approval.shell.expansion import Expansion
 from toolfold.approval.shell.grammar import Budget, TooMuch, Unreadable, parse
 from toolfold.approval.shell.runs import Redirect, Run, Stream
@@ -61,7 +61,7 @@ class Reading:
     unread: bool = False
     leaves: dict[str, Word] = field(default_factory=dict)
     """The variables that a shell would hand on to the next command."""
-    planted: Planted = field(default_factory=Planted)
+    planted: WrittenTexts = field(default_factory=WrittenTexts)
 
 
 @dataclass(frozen=True, slots=True)
