@@ -396,6 +396,16 @@ def test_the_end_of_input_during_the_start_ends_it_after_the_answers(home: Home)
         assert [len(gateway.answers(id_)) for id_ in ("hello", 2, 3)] == [1, 1, 1]
 
 
+def test_a_client_that_leaves_during_the_start_does_not_spoil_the_record(home: Home) -> None:
+    run_once(home)
+    before = home.record.read_bytes()
+    with home.start() as gateway:
+        gateway.greet()
+        gateway.tools(2)
+        assert gateway.end() == 0, gateway.errors
+    assert home.record.read_bytes() == before
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_during_the_start_ends_it(home: Home, number: signal.Signals) -> None:
     run_once(home)

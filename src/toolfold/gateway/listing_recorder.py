@@ -51,6 +51,8 @@ class ListingRecorder:
         self._pending: dict[tuple[str, int | str], ListingRequest] = {}
         self._client = ""
         """What the client declared with `initialize`."""
+        self.is_input_closed = False
+        """Set at the end of input: requests that are cut short then say nothing about the lists."""
         self._saving: asyncio.Task[None] | None = None
         self._telling: set[asyncio.Task[None]] = set()
         gateway.on_list_changed = self.forget
@@ -76,8 +78,8 @@ class ListingRecorder:
         result = _result_text(message) if request or early else None
         if request:
             self._keep(request, result)
-        if early and (kind := LISTINGS.get(early[0])) and _differ(result, early[1]):
-            self._tell(kind)
+        if early and _differ(result, early[1]):
+            self._tell(LISTINGS.get(early[0]))
         return early is not None
 
     def forget(self, kind: str) -> None:
@@ -94,7 +96,7 @@ class ListingRecorder:
             await asyncio.to_thread(self._save)
 
     def _keep(self, request: ListingRequest, result: str | None) -> None:
-        if self._record is None:
+        if self._record is None or (result is None and self.is_input_closed):
             return
         client = request.client or self._client
         answers = self._record.clients.pop(client, {})
@@ -107,7 +109,9 @@ class ListingRecorder:
             return
         self._save_soon()
 
-    def _tell(self, kind: str) -> None:
+    def _tell(self, kind: str | None) -> None:
+        if kind is None or self.is_input_closed:
+            return
         task = asyncio.create_task(self._gateway.tell_changed(kind))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)

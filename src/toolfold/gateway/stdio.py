@@ -132,6 +132,7 @@ class _Heard(Stream):
         except ValueError:
             return b"{"  # longer than anything is taken: it is answered like every line that is no message
         if not line:
+            self._recorder.is_input_closed = True
             raise StopAsyncIteration
         return line
 
