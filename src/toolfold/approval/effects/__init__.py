@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from toolfold.approval.effects.clearing import clearing_effects
 from toolfold.approval.effects.copying import COPYING
 from toolfold.approval.effects.deleting import DELETING
 from toolfold.approval.effects.disks import DISKS, disk_effects
@@ -18,6 +19,7 @@ from toolfold.approval.effects.mounts import MOUNTS
 from toolfold.approval.effects.networks import NETWORKS
 from toolfold.approval.effects.outputs import OUTPUTS
 from toolfold.approval.effects.permissions import PERMISSIONS
+from toolfold.approval.effects.planted import planting_effects
 from toolfold.approval.effects.processes import PROCESSES, process_effects
 from toolfold.approval.effects.redirects import redirect_effects
 from toolfold.approval.effects.scene import Family, Scene
@@ -48,6 +50,8 @@ def effects_of(run: Run, places: Places) -> Iterator[Effect]:
     if run.elsewhere:
         places = places.away()
     yield from redirect_effects(Scene(run, places))
+    yield from clearing_effects(Scene(run, places))
+    yield from planting_effects(Scene(run, places))
     for name in _known_as(run):
         scene = Scene(run if name == run.name else _called(run, name), places)
         yield from _told(name, scene)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
-from toolfold.approval.effects.scene import Family, Scene
+from toolfold.approval.effects.scene import MOST_OPERANDS, Family, Scene
 from toolfold.approval.names import names
 from toolfold.approval.options import Options
 from toolfold.approval.shell.words import Word
@@ -118,4 +119,22 @@ def _dumped(scene: Scene) -> Iterator[Effect]:
         yield scene.write(Word(word.partition("=")[2]))
 
 
-OUTPUTS: Family = {**dict.fromkeys(_OUTPUTS, _outputs), "git": _git, "objcopy": _dumped}
+_COMPILERS = names("gcc g++ cc c++ clang clang++")
+_WRITTEN_BESIDE = ("-MF", "-MJ", "-Wl,-Map=", "-Wl,-Map,")
+
+
+def _compiled(scene: Scene) -> Iterator[Effect]:
+    """The program, and the lists of dependencies and symbols that are written beside it."""
+    yield from _outputs(scene)
+    for option, following in pairwise((*scene.run.argv[:MOST_OPERANDS], Word(""))):
+        for name in _WRITTEN_BESIDE:
+            if option.startswith(name) and (path := option[len(name) :] or following):
+                yield scene.write(Word(path))
+
+
+OUTPUTS: Family = {
+    **dict.fromkeys(_OUTPUTS, _outputs),
+    **dict.fromkeys(_COMPILERS, _compiled),
+    "git": _git,
+    "objcopy": _dumped,
+}

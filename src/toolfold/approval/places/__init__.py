@@ -218,6 +218,15 @@ class Places:
             return False
         return evidence.is_made_below(self._absolute(where.path), pattern)
 
+    def is_missing(self, word: Word, cwd: Word) -> bool:
+        """Whether nothing is at a path of this machine that is known in full."""
+        where = self.of(word, cwd)
+        if not self._looks or not self._links or not word.known or GAP in cwd or wild(word) or wild(cwd):
+            return False
+        if not where.path.startswith("/") or len(where.path) > LONGEST_PATH or not self._allowance.look_up():
+            return False
+        return not os.path.lexists(where.path)
+
     def without_evidence(self) -> Places:
         """The same places, where nothing on the disk counts: the command itself changes what is there."""
         fresh = self.again()

@@ -107,6 +107,9 @@ DIRECTORIES: Mapping[str, tuple[_Below, ...]] = {
         ("autostart", _STARTUP),
         ("environment.d", _STARTUP),
         ("git", _STARTUP),
+        ("pip", _STARTUP),
+        ("nvim", _STARTUP),
+        ("emacs", _STARTUP),
         ("powershell", _STARTUP),
         ("goose", _AGENT),
         ("opencode", _AGENT),
@@ -138,6 +141,9 @@ DIRECTORIES: Mapping[str, tuple[_Below, ...]] = {
         ("config", _STARTUP),
         *((path, _DATA) for path in names("head index objects refs logs packed-refs orig_head")),
     ),
+    ".vim": _below(("", _STARTUP)),
+    ".emacs.d": _below(("", _STARTUP)),
+    ".pip": _below(("pip.conf", _STARTUP)),
     ".githooks": _below(("", _STARTUP)),
     ".husky": _below(("", _STARTUP)),
     ".vscode": _below(("tasks.json", _STARTUP), ("settings.json", _STARTUP), ("mcp.json", _AGENT)),
@@ -151,6 +157,11 @@ DIRECTORIES: Mapping[str, tuple[_Below, ...]] = {
         )
     },
 }
+# Programs of the system; a file of such a name in the user's own folder is run in their place.
+_SHADOWED = names(
+    "git ssh scp sudo su doas login passwd ls cat bash sh zsh fish env rm cp mv grep sed awk less more man "
+    "vi vim gpg curl wget make tar id ps top which find xargs"
+)
 SSH_PUBLIC = frozenset(("known_hosts", "known_hosts.old", "config", "authorized_keys", "rc", "environment"))
 
 ABSOLUTE: Mapping[str, tuple[_Below, ...]] = {
@@ -219,6 +230,8 @@ def landmarks(parts: Sequence[str], absolute: bool) -> frozenset[Place]:
                 found |= _in_ssh(lowered[at + 1 :])
     if lowered[-1].endswith(".pth") and not {"site-packages", "dist-packages"}.isdisjoint(lowered):
         found.add(_STARTUP)  # elsewhere it is a model's weights
+    if lowered[-1] in _SHADOWED and tuple(lowered[-3:-1]) == (".local", "bin"):
+        found.add(_STARTUP)
     if is_own_program(lowered):
         found.add(Place.OWN)
     if absolute and len(parts) <= DEEPEST:
