@@ -226,6 +226,12 @@ DANGEROUS = [
     terminal("bash", "python3\r", "\x04", "rm -rf /\r"),
     terminal("bash", "ls\x16\x03\r"),
     terminal("bash", "\x1b[200~ls\x1b[201~\r"),
+    # Words of zsh and fish, and copies of programs
+    pipe("zsh -f", "v='rm -rf /'\n", "$=v\n"),
+    pipe("zsh -f", "alias -s txt='rm -rf'\n", "notes.txt\n"),
+    pipe("fish", "abbr -a ll rm\n", "ll -rf /\n"),
+    pipe("bash", "rsync /bin/rm foo\n", "./foo -rf /\n"),
+    pipe("bash", "tar cf - -C /bin rm | tar xf -\n", "mv rm foo\n", "./foo -rf /\n"),
     # Keys that were given another meaning
     terminal("bash", "stty kill z\r", "echo hi zrm -rf /\r"),
     terminal("bash", "stty kill z\recho hi zrm -rf /\r"),

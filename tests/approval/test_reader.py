@@ -50,3 +50,31 @@ def test_nothing_gets_out_of_the_place_where_commands_are_recorded(command: str,
     recorded = shell.run(command, seconds=60)
     assert "denied" in recorded.printed.lower()
     assert all(start[0] == "rm" for start in recorded.starts)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("rsync /bin/rm foo; ./foo -rf ~/docs", "scp /bin/rm foo; ./foo -rf ~/docs"),
+        *("link /bin/rm foo; ./foo -rf ~/docs", "cp -t x /bin/rm; mv x/rm foo; ./foo -rf ~/docs"),
+        *("sudo cp /bin/rm foo; ./foo -rf ~/docs", "(cp /bin/rm foo); ./foo -rf ~/docs"),
+        "bash -c 'cp /bin/rm foo'; ./foo -rf ~/docs",
+        "tar cf - -C /bin rm | tar xf -; mv rm foo; ./foo -rf ~/docs",
+        "zip a.zip /bin/rm; unzip a.zip; mv bin/rm foo; ./foo -rf ~/docs",
+    ],
+)
+def test_a_copy_of_a_program_is_read_as_the_program(line: str) -> None:
+    runs = read_command(line, home="/home/ann", cwd="/home/ann/shop").runs
+    assert ("rm", "-rf", "/home/ann/docs") in [run.argv for run in runs]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("v='rm -rf /srv/x'; $=v", "v='rm -rf /srv/x'; \"$=v\"", "v=rm; $~v -rf /srv/x"),
+        *("alias -s x='rm -rf'; /srv/x.x", "abbr -a ll rm; ll -rf /srv/x"),
+    ],
+)
+def test_words_of_zsh_and_fish_are_expanded(line: str) -> None:
+    runs = read_command(line, home="/home/ann", cwd="/home/ann/shop").runs
+    assert any(run.argv[:2] == ("rm", "-rf") and len(run.argv) == 3 for run in runs)

@@ -104,12 +104,20 @@ def _printf(run: Run, state: State) -> None:
 
 
 def _alias(run: Run, state: State) -> None:
+    by_suffix = any(word.startswith("-") and "s" in word for word in run.argv[1:])
     for word in run.argv[1:]:
         name, equals, text = word.partition("=")
         if equals:
-            state.aliases[name] = text
+            state.aliases[f"*.{name}" if by_suffix else name] = text
     if len(run.argv) > 2 and "=" not in run.argv[1]:  # csh and fish: alias NAME TEXT
         state.aliases[run.argv[1]] = " ".join(run.argv[2:])
+
+
+def _abbr(run: Run, state: State) -> None:
+    """`abbr -a NAME TEXT` of fish."""
+    words = [word for word in run.argv[1:] if not word.startswith("-")]
+    if len(words) > 1:
+        state.aliases[words[0]] = " ".join(words[1:])
 
 
 def _unalias(run: Run, state: State) -> None:
@@ -168,6 +176,7 @@ BUILTINS: MappingProxyType[str, Callable[[Run, State], None]] = MappingProxyType
         "readarray": _mapfile,
         "printf": _printf,
         "alias": _alias,
+        "abbr": _abbr,
         "unalias": _unalias,
         "hash": _hash,
         "export": _export,

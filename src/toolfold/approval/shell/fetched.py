@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from toolfold.approval.names import names
 from toolfold.approval.options import Options
+from toolfold.approval.shell.programs import WORTH_HIDING
 from toolfold.approval.shell.runs import STANDARD_INPUT, Run, Stream
 from toolfold.approval.shell.state import State
 from toolfold.approval.shell.words import GAP, Mark, Word
@@ -93,7 +94,7 @@ def remember(run: Run, state: State, confidential: Callable[[Run], bool]) -> Non
             _fetch(run, state, ("-o", "--out", "--output"), ())
         case "git" | "hg" | "svn" | "gh":
             _clone(run, state)
-        case "cp" | "mv" | "install" | "ln":
+        case "cp" | "mv" | "install" | "ln" | "link" | "ditto" | "gcp" | "gmv" | "ginstall":
             _copy(run, state, confidential)
         case "dd":
             _copy_raw(run, state)
@@ -111,8 +112,9 @@ def remember(run: Run, state: State, confidential: Callable[[Run], bool]) -> Non
             pass
         case name if name in UNPACKERS:
             _unpack(run, state)
-        case "scp" | "rsync" | "sftp" | "ftp" | "aws" | "gsutil":
+        case "scp" | "rsync" | "sftp" | "ftp" | "aws" | "gsutil" | "rclone":
             _copied_from_afar(run, state)
+            _copy_programs(run, state)
 
 
 def _copy_raw(run: Run, state: State) -> None:
@@ -186,11 +188,23 @@ def _copy(run: Run, state: State, confidential: Callable[[Run], bool]) -> None:
             stream = Stream(None, frozenset({Mark.CONFIDENTIAL}))
         if stream is not None:
             state.files[place] = state.files[into] = stream
-        program = source.rpartition("/")[2]
-        found = source.startswith(PROGRAM_FOLDERS) or (source[:1] == GAP and Word(program).known)
-        if found or state.path(source) in state.programs:
-            known = state.programs.get(state.path(source), Word(program))
-            state.programs[place] = state.programs[into] = known
+    _copy_programs(run, state)
+
+
+def _copy_programs(run: Run, state: State) -> None:
+    """Note copies of programs under other names. A file with the name of a program counts as that program."""
+    folders = Options.read(run.argv, names("-t --target-directory")).values("-t", "--target-directory")
+    operands = [word for word in _operands(run) if word not in folders]
+    *sources, target = (*operands, *folders) if folders else (operands or (Word("."),))
+    for source in sources:
+        name = Word(source.rstrip("/").rpartition("/")[2])
+        found = source.startswith(PROGRAM_FOLDERS) or (source[:1] == GAP and name.known)
+        known = state.programs.get(state.path(source))
+        if known is None and (found or (name in WORTH_HIDING and state.path(source) not in state.files)):
+            known = name
+        if known is not None:
+            place = state.path(target)
+            state.programs[place] = state.programs[posixpath.join(place, name)] = known
 
 
 def _packs(run: Run, state: State, confidential: Callable[[Run], bool]) -> bool:

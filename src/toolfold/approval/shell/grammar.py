@@ -79,6 +79,7 @@ NAME_REST = re.compile(r"[A-Za-z0-9_]+")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!_-]")
 SHORT_PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]|[@*#?$!_-]")
+ZSH_SPLIT_PARAMETER = re.compile(r"[=~^]{1,4}([A-Za-z_][A-Za-z0-9_]*)")  # `$=v`: in words, also if quoted
 ASSIGNS = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[[^\]\n]{0,200}\])?(\+?=)")
 REDIRECT = re.compile(r"(\d+|\{[A-Za-z_]\w*\})?(<<<|<<-|<<|<>|<&|>&|>>|>\||<(?!\()|>(?!\())|(&>>|&>)")
 OPERATOR = re.compile(r":[-=?+]|[-=?+]|##?|%%?|//?|\^\^?|,,?|@|:")
@@ -637,6 +638,9 @@ class Parser:
             return self._braces(quoted)
         if following == "[":
             return self._old_arithmetic()
+        if found := ZSH_SPLIT_PARAMETER.match(self.text, self.at + 1):
+            self.at = found.end()
+            return Variable(found.group(1))
         found = SHORT_PARAMETER.match(self.text, self.at + 1)
         if found is None:
             self.at += 1

@@ -156,7 +156,12 @@ class ShellReader(Walk):
         """The name of an alias in front, and the command with its text in the place of the name."""
         first = node.words[0] if node.words else None
         name = first.plain if isinstance(first, WordNode) else None
-        if name is None or name not in state.aliases or not isinstance(first, WordNode):
+        if name is None or not isinstance(first, WordNode):
+            return None
+        suffix = f"*.{name.rpartition('.')[2]}"
+        if suffix in state.aliases:  # zsh: `alias -s txt=less` makes a command of `notes.txt`
+            return suffix, f"{state.aliases[suffix]} {node.source[first.start : node.end]}"
+        if name not in state.aliases:
             return None
         text = node.source[node.start : first.start]
         at, words = first.start, list(node.words)
@@ -381,7 +386,9 @@ class ShellReader(Walk):
             raise TooMuch
         own = state if run.name in SAME_SHELL else state.copy()
         functions = run.name in ("time", "coproc", "compgen", "complete")
-        return self._invoke(argv, own, around, redirects=run.redirects, functions=functions)
+        printed = self._invoke(argv, own, around, redirects=run.redirects, functions=functions)
+        state.keep_programs(own)
+        return printed
 
     def _typed_code(self, one: Inner, run: Run, state: State, around: Around) -> Stream:
         code = (one.code or EMPTY).typed
@@ -399,8 +406,10 @@ class ShellReader(Walk):
             if one.more_operands and not own.arguments:
                 own.arguments = (gap(),)
         if around.through and around.through[-1] in ("ssh", "docker", "podman", "kubectl"):
-            own = State(home=state.home, cwd=gap())
-        return self.text(code, own, around)
+            return self.text(code, State(home=state.home, cwd=gap()), around)
+        printed = self.text(code, own, around)
+        state.keep_programs(own)
+        return printed
 
     def _code(self, stream: Stream, language: str, run: Run, state: State, around: Around) -> Stream:
         """Code that flows into an interpreter, or stands in a file this command wrote."""

@@ -107,6 +107,10 @@ class State:
         if self.cwd != other.cwd:
             self.cwd = gap()
 
+    def keep_programs(self, other: State) -> None:
+        """Take over the copies of programs that another process has put on the disk."""
+        self.programs |= {path: name for path, name in other.programs.items() if "/" in path}
+
     def become(self, other: State) -> None:
         """Be as the other is."""
         for each in fields(self):

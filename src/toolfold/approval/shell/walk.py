@@ -140,6 +140,7 @@ class Walk(ABC):
         beside = state.copy()
         printed = self._node(statement.node, beside, replace(around, background=True))
         state.files |= beside.files
+        state.keep_programs(beside)
         return printed
 
     def _node(self, node: Node, state: State, around: Around) -> Stream:
@@ -175,6 +176,7 @@ class Walk(ABC):
             beside = around.background or not last
             stream = self._node(stage, own, replace(around, stdin=stream, background=beside))
             state.files |= own.files
+            state.keep_programs(own)
             if last:  # zsh and `lastpipe` run it in the shell itself
                 self._join(state, state.copy(), own)
         return stream or UNKNOWN
@@ -211,6 +213,7 @@ class Walk(ABC):
         redirects, stdin = self._redirects(node.redirects, state, around)
         printed = self._script(node.body, inside, replace(around, stdin=stdin))
         state.files |= inside.files
+        state.keep_programs(inside)
         if any(redirect.writes for redirect in redirects):
             run = Run(argv=(), redirects=redirects, cwd=state.cwd, through=around.through, span=self._span)
             self._reading.runs.append(run)
