@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import gc
 import signal
@@ -674,3 +675,31 @@ def test_making_loops_opens_nothing_until_they_are_needed() -> None:
     made = Loops()
     assert open_files() <= before
     made.close()
+
+
+async def test_blocking_context_manager_is_left_though_its_caller_was_cancelled(loops: Loops) -> None:
+    go, left = threading.Event(), threading.Event()
+    events: list[str] = []
+
+    @contextlib.contextmanager
+    def slow() -> Iterator[None]:
+        go.wait(60)
+        events.append("entered")
+        try:
+            yield
+        finally:
+            events.append("left")
+            left.set()
+
+    async def use() -> None:
+        async with loops.entered(slow()):
+            events.append("used")
+
+    task = asyncio.create_task(use())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    go.set()
+    assert await asyncio.to_thread(left.wait, 60)
+    assert events == ["entered", "left"]

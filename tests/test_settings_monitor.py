@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shlex
 import signal
+import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +21,7 @@ import pytest
 from tests.conftest import Opened
 from toolfold import Answer, ApprovalRequest, ConfigError, Runtime, build_tool
 from toolfold.cli.app import run
-from toolfold.config import fingerprints, load, set_value
+from toolfold.config import atomic, fingerprints, load, set_value
 from toolfold.config.monitor import SettingsMonitor, WatchedPath
 from toolfold.config.record import PendingChange, SettingsRecord
 from toolfold.gateway.tokens import Tokens
@@ -464,3 +467,73 @@ def test_what_is_too_large_to_be_read_is_equal_to_nothing(
     (tmp_path / "c").write_text("x")
     assert fingerprints.fingerprint(tmp_path) != fingerprints.fingerprint(tmp_path)
     assert fingerprints.signature(tmp_path) != fingerprints.signature(tmp_path)
+
+
+def test_lock_that_another_process_keeps_is_an_error_in_time(
+    home: Path, config_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(atomic, "LOCK_TIMEOUT_S", 0.1)
+    record = SettingsRecord(home / "state")
+    monitor = SettingsMonitor([WatchedPath(config_file)], record)
+    record.folder.mkdir(parents=True)
+    handle = os.open(record.folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match="kept the folder locked"):
+            set_value(config_file, "tools.rag_top_k", 8, record=record)
+        with monitor.watch_call("a call") as watch:
+            config_file.write_text(LOOSE)
+    finally:
+        os.close(handle)
+    assert str(config_file) in watch.notice
+
+
+async def test_settings_are_compared_beside_the_loop(opened: Opened, home: Path, config_file: Path) -> None:
+    threads: list[int] = []
+    runtime = opened(approver=allow)
+    monitor = runtime._dispatch.monitor
+    assert monitor is not None
+    monitor._report = lambda _path, _during: threads.append(threading.get_ident())
+    command = {"command": f"sed -i s/7/8/ {config_file}"}
+    result = await runtime.session(["terminal"]).call("terminal", command)
+    assert "settings of Toolfold were changed" in result.text
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()
+
+
+def test_restored_private_file_is_private(home: Path, config_file: Path) -> None:
+    config_file.chmod(0o600)
+    record = SettingsRecord(home / "state")
+    monitor = SettingsMonitor([WatchedPath(config_file)], record)
+    with monitor.watch_call("a call"):
+        config_file.unlink()
+    record.restore(pending(home)[config_file])
+    assert stat.S_IMODE(config_file.stat().st_mode) == 0o600
+    assert pending(home) == {}
+    with monitor.watch_call("a call") as watch:
+        pass
+    assert watch.notice == ""
+
+
+def test_file_that_changed_after_it_was_shown_is_not_accepted(home: Path, config_file: Path) -> None:
+    record = SettingsRecord(home / "state")
+    with SettingsMonitor([WatchedPath(config_file)], record).watch_call("a call"):
+        config_file.write_text("log_level: debug\n")
+    shown = fingerprints.fingerprint(config_file)
+    config_file.write_text(LOOSE)
+    with pytest.raises(ConfigError, match="changed again since it was shown"):
+        record.accept(config_file, shown)
+    assert list(pending(home)) == [config_file]
+
+
+def test_shown_difference_hides_secrets_and_counts_what_is_left_out(
+    home: Path, config_file: Path, toolfold: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    with SettingsMonitor([WatchedPath(config_file)], SettingsRecord(home / "state")).watch_call("a call"):
+        config_file.write_text(f"log_level: debug # {secret}\n" + "# a line\n" * 300)
+    assert toolfold("config", "accept", "--yes") == 0
+    shown = capfd.readouterr().out
+    assert secret not in shown
+    assert "+log_level: debug" in shown
+    assert "103 more lines are not shown" in shown

@@ -15,7 +15,7 @@ import inspect
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -93,18 +93,17 @@ class Dispatch:
         args = await self.hooks.before(tool, read(call.arguments), context, read)  # may refuse, may rewrite
         args = self.validate.check(tool, args)  # it was read, and read again after each that rewrote it
         await self.approval.require(tool, args, context)  # judges what will run
-        async with place:
-            with self._watching_settings(tool, context) as watch:
-                result = await self._run(turn, tool, call, args, context)
+        async with place, self._watching_settings(tool, context) as watch:
+            result = await self._run(turn, tool, call, args, context)
         result = _with_notice(result, watch.notice)
         return await self._after(turn, tool, args, result, context)
 
-    def _watching_settings(self, tool: Tool, context: CallContext) -> AbstractContextManager[Watch]:
+    def _watching_settings(self, tool: Tool, context: CallContext) -> AbstractAsyncContextManager[Watch]:
         """Notice settings that change while the tool runs, unless it can only read."""
         if self.monitor is None or _only_reads(tool):
             return contextlib.nullcontext(Watch())
         call = f"{tool.name} (call {context.call_id}, session {context.session_id})"
-        return self.monitor.watch_call(call, executes=Effect.EXECUTE in tool.effects)
+        return self.loops.entered(self.monitor.watch_call(call, executes=Effect.EXECUTE in tool.effects))
 
     async def all(self, turn: Turn, calls: Sequence[ToolCall], context: CallContext) -> list[ToolResult]:
         """Run the calls of one model reply: side by side where the tools allow it, results in order."""

@@ -13,8 +13,8 @@ import contextvars
 import inspect
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -109,6 +109,23 @@ class Loops:
         self._start(work, most)
         return await future
 
+    @contextlib.asynccontextmanager
+    async def entered(self, manager: contextlib.AbstractContextManager[T]) -> AsyncIterator[T]:
+        """Enter and leave a blocking context manager in threads. It is left even if nobody waits any more."""
+        entering = _Entering(manager)
+        try:
+            value = await self.in_thread(entering.enter)
+        except asyncio.CancelledError:
+            entering.abandon()
+            raise
+        try:
+            yield value
+        finally:
+            try:
+                await self.in_thread(entering.leave)
+            except RuntimeError:  # no thread is left to do it in
+                entering.leave()
+
     def close(self) -> None:
         """Close every loop: at once, or, in the middle of a call, when that has ended."""
         for each in list(self._all):
@@ -146,6 +163,37 @@ class Loops:
     def _count_ended(self) -> None:
         with self._lock:
             self._threads -= 1
+
+
+class _Entering(Generic[T]):
+    """A context manager that one thread enters while another may give it up."""
+
+    def __init__(self, manager: contextlib.AbstractContextManager[T]) -> None:
+        self._manager, self._lock = manager, threading.Lock()
+        self._is_entered = self._is_abandoned = self._is_left = False
+
+    def enter(self) -> T:
+        value = self._manager.__enter__()
+        with self._lock:
+            self._is_entered = True
+            is_abandoned = self._is_abandoned
+        if is_abandoned:
+            self.leave()
+        return value
+
+    def abandon(self) -> None:
+        """Leave it as soon as it was entered."""
+        with self._lock:
+            self._is_abandoned = True
+            is_entered = self._is_entered
+        if is_entered:
+            threading.Thread(target=self.leave, name="toolfold-leave", daemon=True).start()
+
+    def leave(self) -> None:
+        with self._lock:
+            was_left, self._is_left = self._is_left, True
+        if not was_left:
+            self._manager.__exit__(None, None, None)
 
 
 class _ThreadLoop:

@@ -430,7 +430,7 @@ def _monitor(
         judged = {"severity": "critical", "allowed": False, "by": "settings monitor", "answer": None}
         try:
             audit.write({**entry, **judged, "reason": reason, "why": reason})
-        except OSError:
+        except (OSError, ConfigError):
             log.exception("the change of %s could not be recorded", path)
 
     return SettingsMonitor(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from toolfold.approval.visible import brief, visible
+from toolfold.approval.visible import visible
 from toolfold.cli.app import Invocation
 from toolfold.cli.show import out, plain
+from toolfold.redaction import Redaction
 
 if TYPE_CHECKING:
     from toolfold.config.record import PendingChange
@@ -31,9 +31,9 @@ def accept(invocation: Invocation, yes: bool) -> None:
     """Accept settings that were changed during a tool call: show each change, ask, and use it from now on."""
     record = invocation.record()
     for change in _pending(invocation):
-        _show(change)
+        shown = _show(change)
         if _agreed("Was that you, and should it take effect?", yes):
-            record.accept(Path(change.path))
+            record.accept(Path(change.path), shown)
             out(f"accepted: {plain(change.path)}")
 
 
@@ -63,31 +63,39 @@ def _agreed(question: str, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise click.ClickException("nobody can be asked here. Look at the above, then repeat it with --yes.")
+        raise click.ClickException("This needs a terminal. Look at the above, then repeat it with --yes.")
     return click.confirm(question, default=False, err=True)
 
 
-def _show(change: PendingChange) -> None:
+def _show(change: PendingChange) -> str:
+    """Show what has changed, without secrets. Returns the fingerprint of what was shown."""
     out(f"[bold]{plain(visible(str(change)))}[/bold]")
-    for count, line in enumerate(_difference(change)):
-        if count >= MAX_DIFF_LINES:
-            out("  …")
-            return
+    fingerprint, lines = _difference(change)
+    redact = Redaction(longest=MAX_LINE_CHARS)
+    for line in lines[:MAX_DIFF_LINES]:
         colour = _COLOURS.get(line[:1], "")
-        text = plain(visible(brief(line.rstrip("\n"), MAX_LINE_CHARS)))
+        text = plain(visible(line[:1] + redact(line[1:].rstrip("\n"))))
         out(f"  [{colour}]{text}[/{colour}]" if colour else f"  {text}")
+    if len(lines) > MAX_DIFF_LINES:
+        out(f"  … {len(lines) - MAX_DIFF_LINES} more lines are not shown")
+    return fingerprint
 
 
-def _difference(change: PendingChange) -> Iterator[str]:
+def _difference(change: PendingChange) -> tuple[str, list[str]]:
+    """Return the fingerprint of the file as it is now, and the lines to show."""
+    from toolfold.config.fingerprints import ABSENT, fingerprint, fingerprint_of
+
     path = Path(change.path)
     if path.is_dir() or (change.before is None and not change.restorable):
-        yield "(what was there before is not known)"
-        return
+        return fingerprint(path), ["(what was there before is not known)"]
     try:
-        now = path.read_text("utf-8", "surrogateescape")
-    except OSError:
-        now = ""
-    before = change.before or ""
-    yield from list(
-        difflib.unified_diff(before.splitlines(), now.splitlines(), "before", "now", lineterm="")
-    )[2:]
+        content = path.read_bytes()
+    except FileNotFoundError:
+        content, found = b"", ABSENT
+    except OSError as error:
+        return fingerprint(path), [f"(it cannot be read: {error.strerror})"]
+    else:
+        found = fingerprint_of(content)
+    before = (change.before or "").splitlines()
+    now = content.decode("utf-8", "surrogateescape").splitlines()
+    return found, list(difflib.unified_diff(before, now, "before", "now", lineterm=""))[2:]

@@ -170,7 +170,7 @@ def _require_answer(target: Sequence[str], yes: bool) -> None:
         "--yes stands after the command and is passed to it. To answer Toolfold's question, write it before:"
     )
     if not sys.stdin.isatty():
-        raise click.ClickException(f"nobody can be asked here. {moved} toolfold mcp add --yes …")
+        raise click.ClickException(f"This needs a terminal. {moved} toolfold mcp add --yes …")
     note(f"{moved} toolfold mcp add --yes …")
 
 

@@ -208,7 +208,7 @@ def _chosen(new: Sequence[_Plan]) -> list[_Plan]:
     if not new:
         return []
     if not sys.stdin.isatty():
-        raise click.ClickException("nobody can be asked here. Look at the above, then repeat it with --yes.")
+        raise click.ClickException("This needs a terminal. Look at the above, then repeat it with --yes.")
     for _ in range(_TRIES):
         said = click.prompt("Import which? all, none, or numbers such as 1,3", default="none", err=True)
         if (chosen := _numbered(said, new)) is not None:

@@ -117,7 +117,7 @@ def _one_by_one(waiting: Sequence[tuple[str, Held]]) -> list[tuple[str, Held]]:
         if said == "y":
             accepted.append((server, each))
     if not sys.stdin.isatty():
-        raise click.ClickException("nobody can be asked here. `--all --yes` accepts all of them.")
+        raise click.ClickException("This needs a terminal. `--all --yes` accepts all of them.")
     return accepted
 
 

@@ -62,11 +62,11 @@ def key_of(name: str) -> str:
 
 
 def agreed(question: str, yes: bool) -> bool:
-    """A person's word; where nobody can be asked, an error that says what to do."""
+    """A person's word; without a terminal, an error that says what to do."""
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise click.ClickException("nobody can be asked here. Look at the above, then repeat it with --yes.")
+        raise click.ClickException("This needs a terminal. Look at the above, then repeat it with --yes.")
     return click.confirm(question, default=False, err=True)
 
 

@@ -8,10 +8,14 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from toolfold.errors import ConfigError
+
+LOCK_TIMEOUT_S = 10.0
+_LOCK_POLL_S = 0.005
 
 
 def make_private_folder(folder: Path) -> None:
@@ -23,27 +27,41 @@ def make_private_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Wait for every other writer in the folder. The folder itself is the lock: nothing is left behind."""
+    """Wait for every other writer in the folder. The folder itself is the lock: nothing is left behind.
+
+    Raises ConfigError where another process keeps the lock for longer than LOCK_TIMEOUT_S.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise ConfigError(f"the folder cannot be used: {error.strerror}", file=str(folder)) from None
     try:
-        _lock(handle)
+        _lock(handle, folder)
         yield
     finally:
         os.close(handle)
 
 
-def _lock(handle: int) -> None:
+def _lock(handle: int, folder: Path) -> None:
+    """Lock the folder. Raises ConfigError where that takes longer than LOCK_TIMEOUT_S."""
     try:
         import fcntl
     except ImportError:  # no such lock on this platform; a replacement is still all or nothing
         return
-    # Some network file systems cannot lock a folder; that is no reason to refuse the change.
-    with contextlib.suppress(OSError):
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    end = time.monotonic() + LOCK_TIMEOUT_S
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                problem = f"another process has kept the folder locked for {LOCK_TIMEOUT_S:g} s"
+                raise ConfigError(problem, file=str(folder), hint="end it, then try again") from None
+            time.sleep(_LOCK_POLL_S)
+        except OSError:  # some network file systems cannot lock a folder; that is no reason to refuse
+            return
+        else:
+            return
 
 
 def replace(file: Path, content: bytes, *, mode: int | None = None) -> None:

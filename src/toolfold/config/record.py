@@ -20,13 +20,14 @@ from typing import Any
 
 from toolfold.config.atomic import locked, replace
 from toolfold.config.authority import require_user
-from toolfold.config.fingerprints import ABSENT, EMPTY, fingerprint, fingerprint_of
+from toolfold.config.fingerprints import ABSENT, EMPTY, fingerprint, fingerprint_of, is_incomplete
 from toolfold.errors import ConfigError
 
 __all__ = ["ADVICE", "PendingChange", "SettingsRecord", "write_settings"]
 
 MAX_STEPS = 64
 """How many of Toolfold's own changes of one file are remembered."""
+_REPEAT = "repeat the command to see what it is now"
 MAX_RECORD_BYTES = 32_000_000
 ADVICE = (
     "in your own terminal, accept it with `toolfold config accept` or undo it with `toolfold config restore`"
@@ -109,25 +110,37 @@ class SettingsRecord:
         found = self._read()["pending"].get(_key(path))
         return PendingChange(**found) if found else None
 
-    def accept(self, path: Path) -> None:
-        """Take the file as it is now for the user's own."""
+    def accept(self, path: Path, shown: str) -> None:
+        """Take the file, as it was shown, for the user's own. Raises ConfigError if it was changed since."""
         require_user(f"accepting a change of {path}")
         with self._changing() as data:
+            if is_incomplete(shown):
+                raise ConfigError("it is too large to be compared", file=str(path), hint="make it smaller")
+            if fingerprint(path) != shown:
+                raise ConfigError("it was changed again since it was shown", file=str(path), hint=_REPEAT)
             data["pending"].pop(_key(path), None)
 
     def restore(self, change: PendingChange) -> None:
-        """Put the file back as it was. Raises ConfigError where that is not known."""
+        """Put the file back as it was, readable by the user alone unless it is a project's.
+
+        Raises ConfigError where what was there is not known, or cannot be written.
+        """
         require_user(f"restoring {change.path}")
         path = Path(change.path)
         if not change.restorable:
             raise ConfigError(
                 "what was there before is not known", file=change.path, hint="look at it yourself"
             )
-        if change.before is None:
-            path.unlink(missing_ok=True)
+        content = None if change.before is None else change.before.encode("utf-8", "surrogateescape")
+        after = ABSENT if content is None else fingerprint_of(content)
+        with self._changing() as data:
+            for each in {_key(path), os.path.realpath(path)}:  # what is a link now may be none then
+                _add_step(data, each, fingerprint(path), after)
+        if content is None:
+            _delete(path)
         else:
-            replace(path, change.before.encode("utf-8", "surrogateescape"))
-        self.accept(path)
+            replace(path, content, mode=0o600 if change.binding else None)
+        self.drop_restored(path)
 
     def drop_restored(self, path: Path) -> None:
         """Forget a pending change of a file that is again what it was."""
@@ -169,6 +182,13 @@ def write_settings(
     if record is not None:
         record.note_change(file, content)
     replace(file, content, mode=mode)
+
+
+def _delete(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"it cannot be deleted: {error.strerror}", file=str(path)) from None
 
 
 def _key(path: Path) -> str:
