@@ -23,6 +23,8 @@ Json = dict[str, Any]
 
 MCP_PREFIX = "mcp-"
 MCP_SOURCE = "mcp"
+ANONYMOUS_CLIENT = "(local)"
+"""The name of a gateway's client that brings no token: no token can have it."""
 BRIDGE_SEARCH = "tool_search"
 BRIDGE_DESCRIBE = "tool_describe"
 BRIDGE_CALL = "tool_call"

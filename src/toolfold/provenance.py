@@ -10,6 +10,7 @@ it. In addition, a process that holds an open runtime is recognised among the an
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -56,7 +57,9 @@ def find_tool_call(pid: int | None = None) -> str:
     `pid` is this process unless given.
     """
     own = os.getpid() if pid is None else pid
-    if pid is None and (mark := next((each for each in ENVIRONMENT_MARKS if os.environ.get(each)), "")):
+    if own == os.getpid() and (
+        mark := next((each for each in ENVIRONMENT_MARKS if os.environ.get(each)), "")
+    ):
         return f"{mark} is set in its environment"
     chain = [_own(own), *_ancestors(own)]
     known = {each.pid for each in chain}
@@ -92,11 +95,10 @@ class _Process:
         who = "it" if is_self else f"process {self.pid}, one of its ancestors,"
         if self.hard_limit is not None and self.hard_limit >= MIN_MARK_BYTES:
             return f"{who} carries the mark of a tool call (ulimit -Hm)"
-        if is_self:
-            return ""
-        if name := _marked_variable(self.pid, self.text):
+        if self.pid != os.getpid() and (name := _marked_variable(self.pid, self.text)):
             return f"{who} has {name} in its environment"
-        return f"{who} holds an open runtime" if _has_beacon(self.pid) else ""
+        # A runtime of its own says nothing of where a process comes from.
+        return f"{who} holds an open runtime" if not is_self and _has_beacon(self.pid) else ""
 
 
 def _unexplained_limit(chain: list[_Process]) -> str:
@@ -114,6 +116,7 @@ def _unexplained_limit(chain: list[_Process]) -> str:
 
 
 def _own(pid: int) -> _Process:
+    """The process itself; this one is asked directly, since there may be no /proc."""
     if pid != os.getpid():
         return _read_process(pid) or _Process(pid, None, None, 0)
     return _Process(pid, _own_limit(), os.getuid() if hasattr(os, "getuid") else None, os.getppid())
@@ -198,12 +201,11 @@ def _marked_variable(pid: int, text: str) -> str:
 def _has_beacon(pid: int) -> bool:
     folder = _PROC / str(pid) / "fd"
     try:
-        for count, each in enumerate(os.scandir(folder)):
-            if count >= MAX_DESCRIPTORS:
-                return False
-            with contextlib.suppress(OSError):
-                if os.readlink(each.path).startswith(f"/memfd:{_BEACON}"):  # noqa: PTH115 - it is no path
-                    return True
+        with os.scandir(folder) as entries:
+            for each in itertools.islice(entries, MAX_DESCRIPTORS):
+                with contextlib.suppress(OSError):
+                    if os.readlink(each.path).startswith(f"/memfd:{_BEACON}"):  # noqa: PTH115 - it is no path
+                        return True
     except OSError:
         pass
     return False

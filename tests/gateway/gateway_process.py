@@ -48,6 +48,7 @@ def gateway_process(
     *words: str,
     code: Sequence[str] = ("-m", "toolfold"),
     preexec: Callable[[], None] | None = None,
+    cwd: Path | None = None,
 ) -> Iterator[GatewayProcess]:
     """Start `toolfold serve` at a free port; ends it with the block. `code` starts the command line."""
     home.mkdir(parents=True, exist_ok=True)
@@ -58,7 +59,7 @@ def gateway_process(
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
-            cwd=home,
+            cwd=cwd or home,
             env=environment(home),
             preexec_fn=preexec,
         )

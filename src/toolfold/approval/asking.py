@@ -22,13 +22,24 @@ from toolfold.model import Answer, ApprovalRequest, Approver
 
 log = logging.getLogger(__name__)
 
-__all__ = ["QuestionUnanswered", "Questions", "ask"]
+__all__ = ["QuestionUnanswered", "Questions", "UntrustedClient", "ask"]
 
 _SLACK_SECONDS = 5.0
 
 
 class QuestionUnanswered(Exception):
     """Raised by an approver that got no person's answer. The message completes "it needs approval, and …"."""
+
+
+class UntrustedClient(Exception):
+    """Raised by an approver where whoever would answer may be a tool's process.
+
+    The message completes "it needs approval, and …".
+    """
+
+    def __init__(self, why: str, is_tool_call: bool = False) -> None:
+        super().__init__(why)
+        self.station = Station.TOOL_CALL if is_tool_call else Station.NOBODY
 
 
 async def ask(approver: Approver | None, request: ApprovalRequest, loops: Loops, seconds: float) -> Decision:
@@ -41,6 +52,8 @@ async def ask(approver: Approver | None, request: ApprovalRequest, loops: Loops,
         return Decision(False, Station.TIME, f"nobody answered within {seconds:g} s")
     except QuestionUnanswered as error:
         return Decision(False, Station.UNANSWERED, f"{request.reason}, and {error}")
+    except UntrustedClient as error:
+        return Decision(False, error.station, f"{request.reason}, and {error}")
     except Exception:
         log.exception("asking about %r failed; the call is refused", request.tool.name)
         return Decision(False, Station.FAILED, "the question could not be asked")

@@ -24,7 +24,17 @@ from toolfold.approval.smart import SmartApproval
 from toolfold.approval.subject import Subject, Subjects
 from toolfold.errors import ConfigError, Refused
 from toolfold.loops import Loops
-from toolfold.model import MCP_SOURCE, Answer, ApprovalRequest, Approver, CallContext, Json, Tool
+from toolfold.model import (
+    ANONYMOUS_CLIENT,
+    MCP_SOURCE,
+    Answer,
+    ApprovalRequest,
+    Approver,
+    CallContext,
+    Caller,
+    Json,
+    Tool,
+)
 from toolfold.provenance import find_tool_call
 
 log = logging.getLogger(__name__)
@@ -87,11 +97,13 @@ class Approval:
         self._questions, self._memory = Questions(), Memory()
         # Asked once: how a process was started does not change, and its ancestors may end meanwhile.
         self._started_by = find_tool_call()
+        self._asks_client = False
 
     def asking(self, approver: Approver) -> Approval:
         """The same with somebody else to ask; grants, rules and records are shared."""
         other = copy.copy(self)
         other._approver, other._questions = approver, Questions()
+        other._asks_client = True
         return other
 
     def preview(self, command: str, *, cwd: str | None = None, tool: Tool | None = None) -> Preview:
@@ -166,7 +178,8 @@ class Approval:
         if self._audit is None:
             return decision
         try:
-            self._audit.write(_entry(decision, subject, context))
+            by = _answered_by(decision, context.caller) if self._asks_client else decision.station.value
+            self._audit.write(_entry(decision, subject, context, by))
         except OSError as error:
             log.exception("the decision about %r could not be recorded", subject.tool.name)
             if decision.allowed:
@@ -230,7 +243,14 @@ def _request(
     )
 
 
-def _entry(decision: Decision, subject: Subject, context: CallContext) -> Json:
+def _answered_by(decision: Decision, caller: Caller) -> str:
+    """Who decided, for the log. A gateway's client is named: only it knows whether a person answered."""
+    if decision.station is not Station.PERSON or not caller.name:
+        return decision.station.value
+    return "anonymous client" if caller.name == ANONYMOUS_CLIENT else f"client {caller.name}"
+
+
+def _entry(decision: Decision, subject: Subject, context: CallContext, by: str) -> Json:
     verdict = subject.verdict
     return {
         "session": context.session_id,
@@ -243,7 +263,7 @@ def _entry(decision: Decision, subject: Subject, context: CallContext) -> Json:
         "severity": verdict.severity.name.lower() if verdict.severity else "",
         "reason": verdict.reason,
         "allowed": decision.allowed,
-        "by": decision.station.value,
+        "by": by,
         "answer": decision.answer.value if decision.answer else None,
         "why": decision.why,
     }

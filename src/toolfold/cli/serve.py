@@ -223,7 +223,6 @@ def _server(app: Any, tell: Callable[[], None]) -> uvicorn.Server:
         backlog=MAX_PENDING_CONNECTIONS,
         log_level="warning",
         access_log=False,
-        proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=3,
     )

@@ -12,7 +12,7 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from toolfold.approval.asking import QuestionUnanswered
@@ -21,6 +21,8 @@ from toolfold.model import Answer, ApprovalRequest, Json
 
 if TYPE_CHECKING:
     import mcp_types
+
+RequireUser = Callable[[], Awaitable[None]]
 
 MOST_WAITING = 64
 SECONDS = 300.0
@@ -96,8 +98,10 @@ def _explain_answer(answer: Answer, request: ApprovalRequest) -> str:
 class Waiting:
     """A call that may stop to ask its client something, and goes on when it is made again."""
 
-    def __init__(self, name: str, args: Json | None) -> None:
+    def __init__(self, name: str, args: Json | None, require_user: RequireUser) -> None:
+        """`require_user` raises UntrustedClient where whoever makes the call must not answer for the user."""
         self.name, self.args = name, args
+        self._require_user = require_user
         self.since = time.monotonic()
         self._turn = asyncio.Lock()
         self._asked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -115,8 +119,10 @@ class Waiting:
             return await self._answer
 
     async def approve(self, request: ApprovalRequest) -> Answer:
-        """For approval: ask the client's person."""
+        """For approval: ask the client's user. Who asks and who answers must both be trusted."""
+        await self._require_user()
         said = await self.ask(_form(request))
+        await self._require_user()
         return heard(str(said.get("action")), said.get("content"), request)
 
     async def outcome(self) -> tuple[bool, Any]:
@@ -129,8 +135,9 @@ class Waiting:
             raise
         return (True, self._task.result()) if self._task.done() else (False, self._asked.result())
 
-    def answer(self, responses: Any) -> None:
-        """The client has come back with this; go on."""
+    def answer(self, responses: Any, require_user: RequireUser) -> None:
+        """The client has come back with this, maybe by another connection; go on."""
+        self._require_user = require_user
         said = (responses or {}).get(KEY)
         plain = said if isinstance(said, dict) else said.model_dump(by_alias=True) if said is not None else {}
         self._asked = asyncio.get_running_loop().create_future()
@@ -179,10 +186,13 @@ class WaitingRoom:
                 self._calls.pop(state).give_up()
 
 
-def asked_in_the_middle(context: Any) -> Callable[[ApprovalRequest], Coroutine[Any, Any, Answer]]:
+def asked_in_the_middle(
+    context: Any, require_user: RequireUser
+) -> Callable[[ApprovalRequest], Coroutine[Any, Any, Answer]]:
     """An approver that asks an older client while the call is under way."""
 
     async def approve(request: ApprovalRequest) -> Answer:
+        await require_user()
         words, form = question(request)
         try:
             said = await context.session.elicit_form(words, form, related_request_id=context.request_id)

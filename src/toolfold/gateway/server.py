@@ -25,8 +25,9 @@ from toolfold.gateway.addresses import Addresses
 from toolfold.gateway.answers import tool_answer, with_own_state
 from toolfold.gateway.following import Following
 from toolfold.gateway.headers import HeaderCheck
+from toolfold.gateway.peers import Peers
 from toolfold.gateway.seats import Seat
-from toolfold.gateway.tokens import Client
+from toolfold.gateway.tokens import ANYBODY, Client
 from toolfold.gateway.ways import Ways, capabilities, is_modern, log_words
 from toolfold.model import MCP_SOURCE, Caller, Json, ToolResult
 from toolfold.sources.mcp.courier import Courier
@@ -80,6 +81,7 @@ class Gateway:
         self._addresses = Addresses(
             {name: each.settings.prefix_of(name) for name, each in runtime.mcp.servers.items()}
         )
+        self._peers = Peers()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news: set[tuple[str, str, Any]] = set()
         """Notifications of servers that are not passed on yet."""
@@ -165,6 +167,18 @@ class Gateway:
         if not isinstance(found, Client):
             raise _invalid("nobody knows who is asking")
         return found
+
+    def _requiring_user(self, context: Any) -> asking.RequireUser:
+        """A check that whoever made the request may answer for the user. Over stdio the runtime makes it."""
+
+        async def require_user() -> None:
+            if context.request is None:
+                return
+            scope = context.request.scope
+            has_token = self._client(context).name != ANYBODY
+            await self._peers.require_user(scope.get("client"), scope.get("server"), has_token=has_token)
+
+        return require_user
 
     def _key(self, context: Any, connection: Any, client: Client) -> str:
         """A session where there is one. Without sessions a client is known by its token and its own name."""
@@ -415,7 +429,7 @@ class Gateway:
         with self._place(seat):
             if is_modern(context):
                 return await self._in_rounds(seat, context, params, name, args, run)
-            ways = Ways.in_the_middle(context)
+            ways = Ways.in_the_middle(context, self._requiring_user(context))
             return await run(ways.approver, self._courier(seat, context, params, ways))
 
     @contextlib.contextmanager
@@ -442,11 +456,11 @@ class Gateway:
             call = seat.waiting.take(state, name, args)
             if call is None:
                 raise _invalid("this state is unknown, was used, or belongs to another call")
-            call.answer(params.input_responses)
+            call.answer(params.input_responses, self._requiring_user(context))
         elif state and not state.startswith(asking.SERVERS):
             raise _invalid("this state was not given by this server")
         else:
-            call = asking.Waiting(name, args)
+            call = asking.Waiting(name, args, self._requiring_user(context))
             ways = Ways.in_rounds(context, call)
             call.start(run(ways.approver, self._courier(seat, context, params, ways)))
         is_over, outcome = await call.outcome()

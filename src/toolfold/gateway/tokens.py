@@ -20,12 +20,12 @@ from toolfold.config.atomic import locked
 from toolfold.config.fingerprints import ABSENT, fingerprint_of
 from toolfold.config.record import SettingsRecord, write_settings
 from toolfold.errors import ConfigError
-from toolfold.model import Json, read_json
+from toolfold.model import ANONYMOUS_CLIENT, Json, read_json
 
 log = logging.getLogger(__name__)
 
 MAX_FILE_BYTES = 1_000_000
-ANYBODY = "(local)"
+ANYBODY = ANONYMOUS_CLIENT
 """Who comes without a token: a name that no token can have."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 

@@ -41,8 +41,11 @@ class Ways:
     sample: Any
 
     @classmethod
-    def in_the_middle(cls, context: Any) -> Ways:
-        """By requests of ours while its own is under way."""
+    def in_the_middle(cls, context: Any, require_user: asking.RequireUser) -> Ways:
+        """By requests of ours while its own is under way.
+
+        `require_user` raises UntrustedClient where the client must not answer for the user.
+        """
         from mcp.shared.message import ServerMessageMetadata
 
         related = ServerMessageMetadata(related_request_id=context.request_id)
@@ -50,7 +53,8 @@ class Ways:
         async def send(request: Any, kind: Any) -> Any:
             return await context.session.send_request(request, kind, metadata=related)
 
-        approver = asking.asked_in_the_middle(context) if can(context, "elicitation") else None
+        can_be_asked = can(context, "elicitation")
+        approver = asking.asked_in_the_middle(context, require_user) if can_be_asked else None
         return cls(approver, *_asked_by(context, send))
 
     @classmethod

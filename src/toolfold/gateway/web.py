@@ -203,8 +203,11 @@ def server_config(app: App, **options: Any) -> uvicorn.Config:
 
     from toolfold.gateway.http_connections import bounded_protocol
 
-    # No WebSockets: nobody speaks them here, and every request would be checked for them.
-    return uvicorn.Config(app, http=bounded_protocol(), lifespan="on", ws="none", **options)
+    # No WebSockets: nobody speaks them here, and every request would be checked for them. No headers of
+    # proxies: a client could give itself another address, and hide which process of this machine it is.
+    return uvicorn.Config(
+        app, http=bounded_protocol(), lifespan="on", ws="none", proxy_headers=False, **options
+    )
 
 
 def app(

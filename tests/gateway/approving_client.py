@@ -1,0 +1,45 @@
+"""An MCP client that calls a command at a gateway and accepts whatever it is asked.
+
+Usage: approving_client.py URL ERA COMMAND OUTPUT [TOKEN]. Writes what happened to OUTPUT, as JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import mcp_types
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+
+async def call(url: str, era: str, command: str, token: str = "") -> dict[str, Any]:
+    asked: list[str] = []
+
+    async def accept(context: Any, params: Any) -> mcp_types.ElicitResult:
+        asked.append(params.message)
+        return mcp_types.ElicitResult(action="accept", content={"answer": "once"})
+
+    headers = {"X-Forwarded-For": "192.0.2.7", "Forwarded": "for=192.0.2.7"}
+    headers |= {"Authorization": f"Bearer {token}"} if token else {}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=60) as http,
+        Client(
+            streamable_http_client(url, http_client=http), mode=era, elicitation_callback=accept
+        ) as client,
+    ):
+        result = await client.call_tool("terminal", {"command": command})
+    text = "\n".join(block.text for block in result.content if block.type == "text")
+    return {"asked": len(asked), "is_error": bool(result.is_error), "text": text}
+
+
+if __name__ == "__main__":
+    url, era, command, output, *rest = sys.argv[1:]
+    found = asyncio.run(call(url, era, command, *rest))
+    unfinished = Path(f"{output}.new")
+    unfinished.write_text(json.dumps(found))
+    unfinished.rename(output)
