@@ -138,7 +138,7 @@ async def accept(context, params):
 
 async def main():
     env = {environment(tmp_path / "home")!r}
-    words = ["-m", "toolfold", "serve", "--stdio", "--toolset", "terminal"]
+    words = ["-m", "toolfold", "mcp", "serve", "--toolset", "terminal"]
     server = StdioServerParameters(command=sys.executable, args=words, env=env, cwd={str(tmp_path)!r})
     async with Client(stdio_client(server), mode="legacy", elicitation_callback=accept) as client:
         result = await client.call_tool("terminal", {{"command": "rm -rf {victim}"}})
