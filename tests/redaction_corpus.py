@@ -528,6 +528,13 @@ http://localhost:3000/a@b
 docker://alpine:3.19
 user@example.com wrote: hello
 it's the user's token that isn't valid
+grep -rn password= src/
+git commit -m "Fix password: prompt twice"
+if password == other
+token = lexer.next_token()
+api_key=os.environ["API_KEY"]
+SELECT id FROM sessions WHERE token = ?
+pass=3 fail=0
 Traceback (most recent call last):
   File "/srv/app/token.py", line 12, in load
 """

@@ -127,6 +127,47 @@ def test_ordinary_messages_are_left_alone(text: str) -> None:
     assert Redaction(["unrelated-secret"])(text) == text
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "token=\"rm -rf docs\" sh -c '$token'",
+        'password="rm -rf ~/docs"; $password',
+        'password="rm -rf docs" && ${password}',
+        "password='rm -rf docs'; eval \"$password\"",
+        'token="rm -rf docs"; bash -c "$token"',
+        'echo "rm -rf docs" | sudo -S sh',
+        'echo "rm -rf docs" | sudo -u root -S bash -s',
+        'sudo -S sh <<< "rm -rf docs"',
+        "sudo -S bash <<E\nrm -rf docs\nE",
+        'alias password="rm -rf docs"',
+        "token=\nrm -rf docs",
+    ],
+)
+def test_code_that_a_shell_runs_stays_readable(command: str) -> None:
+    assert Redaction()(command) == command
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo hunter22x | sudo -S apt update",
+        "echo hunter22x | sudo -S apt install bash",
+        "echo hunter22x | sudo -S -u bob ls",
+        'echo hunter22x | sudo -S sh -c "apt update"',
+        "echo hunter22x | sudo -S sh install.sh",
+        "password=hunter22x; curl -u a:$password https://x.example",
+        "token=hunter22x sh -c 'curl -H \"X: $token\" https://x.example'",
+        'password=hunter22x; mysql --password "$password"',
+        "alias db='mysql -phunter22x shop'",
+        "password==hunter22x",
+        'if password == "hunter22x":',
+        "password=hunter22x(3)",
+    ],
+)
+def test_a_secret_beside_code_that_runs_is_hidden(command: str) -> None:
+    assert "hunter22x" not in Redaction()(command)
+
+
 def test_a_token_cut_by_the_bound_is_hidden_whole() -> None:
     for before in range(40, 60):
         shown = Redaction(longest=60)("x" * before + " sk-" + "Zq9" * 40)

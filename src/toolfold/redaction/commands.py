@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from toolfold.redaction.code import find_run_values, is_expression
 from toolfold.redaction.lines import CommandLine, TextWord, split_commands
 from toolfold.redaction.names import is_secret_name
 from toolfold.redaction.programs import BY_PROGRAM, Carrier
@@ -19,24 +20,29 @@ _MOUNT = re.compile(r"\bid=|\bsrc=|\btype=")  # docker build --secret id=npm,src
 _KEY_FILE = re.compile(r"[~./]\S*|\S+\.(?:pem|key|json|pub|p12|txt|ya?ml)")
 _MAX_ARGUMENTS = 120
 _WRITERS = frozenset(("echo", "printf", "print", "yes", "write-output"))
+_SHELLS = frozenset(("sh", "bash", "zsh", "dash", "ksh", "fish", "python", "python3", "perl", "ruby", "node"))
+_SUDO_VALUED = re.compile(r"-[A-Za-z]{0,4}[ugphCTUrtDR]|--(?:user|group|prompt|host|chdir|chroot)")
+_RUNS_TEXT = re.compile(r"-[a-z]{0,4}[ce]")
 _FORMAT = re.compile(r"(?:%[-0-9.]*[sbqd]|\\[nrt0])+")
 
 
 def find_command_secrets(text: str) -> Iterator[Span]:
     """The secrets in the commands that a text holds, or is."""
+    run = find_run_values(text)
     for pipeline in split_commands(text):
         for line in pipeline:
-            for start, end in _in_line(line):
+            for start, end in _in_line(line, run):
                 yield from literal_parts(text, start, end)
         readers = [number for number, line in enumerate(pipeline) if _reads_secret(line)]
         for start, end in _given(pipeline[: readers[-1] + 1]) if readers else ():
             yield from literal_parts(text, start, end)
 
 
-def _in_line(line: CommandLine) -> Iterator[Span]:
+def _in_line(line: CommandLine, run: frozenset[int]) -> Iterator[Span]:
     words = line.words
     for number, word in enumerate(words):
-        yield from _in_word(word, words[number + 1] if number + 1 < len(words) else None)
+        following = words[number + 1] if number + 1 < len(words) else None
+        yield from (span for span in _in_word(word, following) if span[0] not in run)
     for carriers, own in _calls(words):
         for carrier in carriers:
             after = _after_sub(carrier.sub, own)
@@ -62,7 +68,8 @@ def _in_word(word: TextWord, following: TextWord | None) -> Iterator[Span]:
     """What a word says by itself: `NAME=X`, `--password=X`, `--password X`."""
     assigned = _ASSIGNMENT.match(word.plain)
     if assigned:
-        if is_secret_name(assigned[0].rstrip("=")) and not _MOUNT.search(word.plain):
+        name, value = assigned[0].rstrip("="), word.plain[assigned.end() :]
+        if is_secret_name(name) and not _MOUNT.search(word.plain) and not is_expression(name, value):
             yield from _rest(word, assigned.end())
     elif (
         following is not None and _OPTION.fullmatch(word.plain) and _takes_secret(word.plain, following.plain)
@@ -186,9 +193,19 @@ def _reads_secret(line: CommandLine) -> bool:
     for carriers, own in _calls(line.words):
         for carrier in carriers:
             after = _after_sub(carrier.sub, own) if carrier.stdin else None
-            if after is not None and _says_input(carrier, after):
+            if after is not None and _says_input(carrier, after) and not _starts_shell(after):
                 return True
     return False
+
+
+def _starts_shell(words: Sequence[TextWord]) -> bool:
+    """Whether what is read is run: a shell that is given neither a script nor a command (`sudo -S sh`)."""
+    at = 0
+    while at < len(words) and words[at].plain.startswith("-"):
+        at += 2 if _SUDO_VALUED.fullmatch(words[at].plain) else 1
+    if at >= len(words) or _program(words[at]) not in _SHELLS:
+        return False
+    return all(word.plain.startswith("-") and not _RUNS_TEXT.match(word.plain) for word in words[at + 1 :])
 
 
 def _says_input(carrier: Carrier, words: Sequence[TextWord]) -> bool:

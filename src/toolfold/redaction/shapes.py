@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from toolfold.redaction.code import find_run_values, is_expression
 from toolfold.redaction.names import is_secret_name, is_secret_parameter
 from toolfold.redaction.spans import Span, literal_parts, words
 
@@ -35,7 +36,8 @@ _TOKENS = re.compile(
     re.VERBOSE,
 )
 _NAMED = re.compile(
-    r"""(?<![A-Za-z0-9_.-])(?P<name>[A-Za-z_-][A-Za-z0-9_.-]{1,80})\\{0,3}["']?\]?\s{0,4}(?P<sign>:=|=>|[:=])\s{0,4}"""
+    r"""(?<![A-Za-z0-9_.-])(?P<name>[A-Za-z_-][A-Za-z0-9_.-]{1,80})\\{0,3}["']?\]?"""
+    r"""\s{0,4}(?P<sign>:=|=>|={2,3}|[:=])(?:(?<==)[ \t]{0,4}|(?<=[:>])\s{0,4})"""
 )
 _VALUE = re.compile(
     r"""(?x)
@@ -91,9 +93,10 @@ _PROMPT = re.compile(r"(?i)assword|assphrase|assw\?")
 _NETRC = re.compile(r"\blogin\s{1,4}\S{1,128}\s{1,4}password\s{1,4}(?P<value>\S{1,512})")
 
 _VALUES = (_AUTHORIZATION, _COOKIE, _USERINFO, _TOKEN_AS_USER, _HOST_LOGIN, _DSN, _LOGIN_PAIR, _NETRC)
+_FOLDER = re.compile(r"[a-z_.]{1,20}/")
 _PLAIN_WORDS = words(
     "true false null none undefined required missing empty unset invalid expired yes no not "
-    "set bad was has the"
+    "set bad was has the prompt prompts handling validation reset rotation support"
 )
 
 
@@ -106,9 +109,11 @@ def find_shapes(text: str) -> Iterator[Span]:
             yield from literal_parts(text, *match.span("value"))
     if _PROMPT.search(text):  # what an expect script answers to a prompt
         yield from (match.span("value") for match in _TYPED.finditer(text))
+    run = find_run_values(text)
     for pattern in (_SCHEME, _SQL):
         for match in pattern.finditer(text):
-            yield from literal_parts(text, *match.span(match.lastgroup or 0))
+            if match.start(match.lastgroup or 0) not in run:
+                yield from literal_parts(text, *match.span(match.lastgroup or 0))
     for pattern in (_QUERY, _ELEMENT, _ATTRIBUTE, _LIST_ITEM):
         is_secret = is_secret_parameter if pattern is _QUERY else is_secret_name
         for match in pattern.finditer(text):
@@ -117,14 +122,25 @@ def find_shapes(text: str) -> Iterator[Span]:
 
 
 def _assigned(text: str) -> Iterator[Span]:
-    covered = 0
+    covered, run = 0, find_run_values(text)
     for match in _NAMED.finditer(text):
-        if match.end() < covered or not is_secret_name(match["name"]):
+        if match.end() < covered or match.end() in run or not is_secret_name(match["name"]):
             continue
         value = _VALUE.match(text, match.end())
-        if value is not None and not _is_plain_word(value["bare"], match["sign"]):
+        if value is not None and not _is_harmless(match, value["bare"]):
             covered = value.end()
             yield from literal_parts(text, *value.span(value.lastgroup or 0))
+
+
+def _is_harmless(named: re.Match[str], value: str | None) -> bool:
+    """Whether an unquoted value is prose, an expression, or the operand that follows a search for `name=`."""
+    if value is None:
+        return False
+    if len(named["sign"]) > 1 and named["sign"].startswith("=="):  # compared with something that has a name
+        return named[0].endswith((" ", "\t"))
+    if named[0].endswith("= ") and not named[0].endswith(" = ") and _FOLDER.fullmatch(value):
+        return True
+    return is_expression(named["name"], value) or _is_plain_word(value, named["sign"])
 
 
 def _is_plain_word(value: str | None, sign: str) -> bool:
