@@ -18,9 +18,9 @@ import pytest
 from mcp import Client, MCPError
 
 from tests.gateway.harness import ERAS, PATIENCE, Served, serving, until, words
-from toolfold.gateway import seats
 from toolfold.gateway import server as gateway_server
 from toolfold.gateway.bodies import MAX_REQUEST_BYTES
+from toolfold.sources.mcp import item_lists
 from toolfold.sources.mcp.courier import MOST_ASKED
 from toolfold.sources.mcp.sieve import MOST_NOTICES
 
@@ -549,7 +549,7 @@ async def test_a_name_of_any_size_takes_no_room(pair: Served) -> None:
 async def test_a_list_without_end_is_cut_and_keeps_no_other_away(
     tmp_path: Path, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seats, "LARGEST_LIST", 200_000)  # to look through all of it takes a while
+    monkeypatch.setattr(item_lists, "MAX_LIST_CHARS", 200_000)  # to look through all of it takes a while
     monkeypatch.setattr(gateway_server, "LARGEST_PAGE", 100_000)
     with serving(tmp_path, {"one": attacker("endless"), "two": attacker("two")}) as served:
         async with served.client(era) as client:

@@ -170,7 +170,8 @@ def _check_part(draft: _Draft, wanted: Node, path: KeyPath) -> tuple[str, ...]:
     try:
         return _checked(nested(part, node or Node(None)), draft.file)
     except ConfigError as error:
-        if error.key != ".".join(part) or draft.tree.find(part) is not None or part == path:
+        is_new_server = part[:-1] == ("mcp", "servers") and part != path and draft.tree.find(part) is None
+        if error.key != ".".join(part) or not is_new_server:
             raise
         raise _missing_entry(draft, part) from None
 
