@@ -46,7 +46,7 @@ class TestGuardedFiles:
         "command",
         [
             "cp -r ~/.config/nvim backup",
-            "cp -r themes ~/.config/nvim",
+            "cp -r themes ~/.config/alacritty",
             "cp notes.txt ~/",
             "cp -r e/. build/",
             "rsync -a src/ dist/",
