@@ -92,10 +92,6 @@ DISCLOSE, EXFILTRATE = Kind.DISCLOSE, Kind.EXFILTRATE
         case("rm ~/.config/toolfold/allow.yaml", DELETE, "in:own"),
         case("rm -rf ~/.config", DELETE, "in:own", "recursive"),
         case("unlink /etc/passwd", DELETE, "in:system"),
-        case("python3 -m venv --clear ~/docs", DELETE, "recursive", "in:inside-home"),
-        case("python3.12 -Im venv ~/docs --clear", DELETE, "recursive", "in:inside-home"),
-        case("virtualenv --clear ~/docs", DELETE, "recursive", "in:inside-home"),
-        case("uv -q venv --clear --python 3.12 ~/docs", DELETE, "recursive", "in:inside-home"),
         case("shred -zn3 /var/lib/db/*", DELETE, "shredded", "in:system", "everything"),
         case("srm -rf ~/x", DELETE, "recursive", "in:inside-home"),
         case("trash-empty", DELETE, "trash"),
@@ -726,10 +722,3 @@ def test_what_a_machine_tells_of_itself_is_for_those_who_sit_at_it(line: str) ->
 
 def test_no_words_at_all_do_nothing() -> None:
     assert list(effects_of(Run(argv=()), PLACES)) == []
-
-
-@pytest.mark.parametrize(
-    "line", ["uv cache --clear ~/docs", "python3 x.py venv --clear ~/docs", "uv venv ~/docs"]
-)
-def test_making_an_environment_without_clearing_deletes_nothing(line: str) -> None:
-    assert not has(effects(line), DELETE)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from toolfold.approval.effects.clearing import clearing_effects
 from toolfold.approval.effects.copying import COPYING
-from toolfold.approval.effects.deleting import DELETING, cleared_environment
+from toolfold.approval.effects.deleting import DELETING
 from toolfold.approval.effects.disks import DISKS, disk_effects
 from toolfold.approval.effects.handed import handed_effects
 from toolfold.approval.effects.kernel import KERNEL
@@ -69,7 +69,6 @@ def _told(name: str, scene: Scene) -> Iterator[Effect]:
         if name in family:
             yield from family[name](scene)
     yield from disk_effects(name, scene)
-    yield from cleared_environment(name, scene)
 
 
 def _known_as(run: Run) -> Iterator[str]:

@@ -9,14 +9,13 @@ from itertools import pairwise, takewhile
 
 from toolfold.approval.effects.scene import UNKNOWN, Family, Scene
 from toolfold.approval.names import names
-from toolfold.approval.options import Options
 from toolfold.approval.places import Place, Places
 from toolfold.approval.places.names import remade
 from toolfold.approval.shell.runs import Run
 from toolfold.approval.shell.words import ANY, EMPTY, GAP, STAR, Word
 from toolfold.approval.verdict import Effect, Kind
 
-__all__ = ["DELETING", "cleared_environment", "deletes_found", "found_are_made"]
+__all__ = ["DELETING", "deletes_found", "found_are_made"]
 
 
 def _rm(scene: Scene) -> Iterator[Effect]:
@@ -272,27 +271,6 @@ def _find_starts(words: Sequence[Word]) -> tuple[Word, ...]:
             break
         starts.append(word)
     return tuple(starts)
-
-
-_VENV_VALUES = names(
-    "--prompt --python -p --seed --index-url --exclude-newer --without --app-data --creator --pip"
-)
-
-
-def cleared_environment(name: str, scene: Scene) -> Iterator[Effect]:
-    """The directory that is deleted before an environment is made in it: `python3 -m venv --clear DIR`."""
-    words = scene.run.argv[1:]
-    module = re.fullmatch(r"python[\d.]*|pypy[\d.]*", name) is not None
-    if "--clear" not in words or not (module or name in ("uv", "virtualenv")):
-        return
-    if name != "virtualenv":
-        start = next((at for at, word in enumerate(words) if word in ("venv", "virtualenv")), None)
-        if start is None or (module and not re.fullmatch(r"-\w*m", (EMPTY, *words)[start])):
-            return
-        words = words[start + 1 :]
-    options = Options.read((scene.run.name, *words), _VENV_VALUES)
-    for word in scene.each(options.operands or (Word(".venv"),)):
-        yield scene.delete(word, recursive=True)
 
 
 DELETING: Family = {
