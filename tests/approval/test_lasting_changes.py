@@ -18,6 +18,8 @@ pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not 
 CLEARING = r"""
 python3 -m venv --clear src
 python3 -m venv --clear ~/outside
+python3.12 -Im venv ~/outside --clear
+uv -q venv --clear --python 3.12 ~/outside
 uv venv --clear docs
 virtualenv --clear docs
 CARGO_TARGET_DIR=$HOME/outside cargo clean

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from toolfold.approval.effects.scene import Scene
 from toolfold.approval.names import names
@@ -15,6 +17,7 @@ from toolfold.approval.verdict import Effect
 __all__ = ["clearing_effects"]
 
 _LAUNCHERS = names("npx bunx pnpx")
+_MODULE = re.compile(r"-[A-Za-z]*m")  # -m, or -Im and the like
 # Where site generators put what they make, beside the usual build directories.
 _GENERATED = names("site public _site book _book")
 
@@ -105,8 +108,10 @@ def _behind_launcher(argv: Sequence[Word]) -> Sequence[Word]:
     if argv and argv[0] in _LAUNCHERS:
         at = next((n for n, word in enumerate(argv[1:], 1) if not word.startswith("-")), len(argv))
         return argv[at:]
-    if argv and argv[0].startswith(("python", "pypy")) and "-m" in argv[:8]:
-        return argv[argv.index(Word("-m")) + 1 :]
+    if argv and argv[0].startswith(("python", "pypy")):
+        options = list(takewhile(lambda word: word.startswith("-"), argv[1:8]))
+        module = next((n for n, word in enumerate(options, 1) if _MODULE.fullmatch(word)), None)
+        return argv if module is None else argv[module + 1 :]
     return argv
 
 
