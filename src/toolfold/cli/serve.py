@@ -258,7 +258,9 @@ def _tell_listing(runtime: Runtime, toolsets: tuple[str, ...] | None) -> None:
 
     def tell() -> None:
         try:
-            note(plain(f"To clients, {measure_listing(open_session(runtime, toolsets))}."))
+            size = measure_listing(open_session(runtime, toolsets))
+            if size.shown or size.deferred:
+                note(plain(f"To clients, {size}."))
         except Exception:
             log.debug("what clients are shown could not be measured", exc_info=True)
 
