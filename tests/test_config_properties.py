@@ -19,7 +19,7 @@ from toolfold.errors import ConfigError
 
 NUMBERS = [each for each in describe() if each.low is not None]
 PLAIN = [each for each in describe() if "<name>" not in each.key]
-CHOSEN = {"approval.isolated"}  # lists out of a few names
+CHOSEN = {"approval.isolated", "approval.allowed_tools"}  # lists whose entries have a form
 USABLE = [each for each in PLAIN if not each.choices and each.key not in CHOSEN]
 COMMENTED = "# one\ntools:  # two\n  selection: hybrid  # three\n\n  # four\n# five\nlog_level: info # six\n"
 NAMES = sorted({part for each in describe() for part in each.key.split(".")})

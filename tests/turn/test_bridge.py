@@ -110,8 +110,8 @@ def test_a_key_that_is_there_twice_has_no_meaning(text: str) -> None:
 
 
 def test_very_many_keys_are_read_in_proportion() -> None:
-    text = "{" + ",".join(f'"k{number}": 1' for number in range(50_000)) + ', "k49999": 2}'
-    with pytest.raises(InvalidArguments, match="the key 'k49999' is there more than once"):
+    text = "{" + ",".join(f'"k{number}": 1' for number in range(9_000)) + ', "k8999": 2}'
+    with pytest.raises(InvalidArguments, match="the key 'k8999' is there more than once"):
         through_the_bridge(text)
 
 
