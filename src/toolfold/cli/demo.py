@@ -100,9 +100,9 @@ def _tell(runtime: Runtime, rows: list[Shown]) -> None:
 def _tell_a_call(runtime: Runtime) -> None:
     session = runtime.session(["file"])
     session.call_sync("write_file", {"path": "hello.txt", "content": "Every call takes the one line.\n"})
-    result = session.call_sync("tool_call", {"name": "read_file", "arguments": {"path": "hello.txt"}})
+    result = session.call_sync("read_file", {"path": "hello.txt"})
     refused = session.call_sync("tillerbank_instruct_payment", {"amount": 5})
     out("[bold]And calling one[/bold], in a session that was granted the file tools only:")
-    out(f"  read_file through tool_call → {plain(result.text)}")
-    out(f"  a bank's tool               → {plain(refused.text)}")
+    out(f"  read_file     → {plain(result.text)}")
+    out(f"  a bank's tool → {plain(refused.text)}")
     out('\nNext: [bold]toolfold tools list[/bold], [bold]toolfold demo "your own message"[/bold]')
