@@ -28,9 +28,9 @@ from pathlib import Path
 
 from approval_peers import PEERS
 
-from toolfold.approval.judge import Judge
-from toolfold.approval.places import Places
-from toolfold.approval.rules import Rules
+from shellverdict.judge import Judge
+from shellverdict.places import Places
+from shellverdict.rules import Rules
 
 ROOT = Path(__file__).resolve().parent.parent
 CORPUS = ROOT / "tests" / "approval" / "corpus"
@@ -167,7 +167,7 @@ def missed(commands: Commands, answers: Sequence[Answer]) -> list[str]:
 def growth(repeats: int = 3) -> dict[str, list[float]]:
     """Milliseconds of a verdict on every hostile text, by its length; the best of a few runs."""
     sys.path.insert(0, str(ROOT))
-    from tests.approval.hostile import HOSTILE
+    from tests.shellverdict.hostile import HOSTILE
 
     judge = our_judge()
     return {

@@ -9,18 +9,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shellverdict.judge import (
+        detect_dangerous_command,
+    )
+    from shellverdict.verdict import (
+        Verdict,
+    )
     from toolfold.agent import (
         LocalAgent,
-    )
-    from toolfold.approval.judge import (
-        detect_dangerous_command,
     )
     from toolfold.approval.queue import (
         ApprovalQueue,
         StaleQuestion,
-    )
-    from toolfold.approval.verdict import (
-        Verdict,
     )
     from toolfold.authoring import (
         ToolFunction,
@@ -167,12 +167,12 @@ __all__ = [
 
 _HOMES = {
     "toolfold.agent": ("LocalAgent",),
-    "toolfold.approval.judge": ("detect_dangerous_command",),
+    "shellverdict.judge": ("detect_dangerous_command",),
     "toolfold.approval.queue": (
         "ApprovalQueue",
         "StaleQuestion",
     ),
-    "toolfold.approval.verdict": ("Verdict",),
+    "shellverdict.verdict": ("Verdict",),
     "toolfold.authoring": (
         "ToolFunction",
         "build_tool",

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from shellverdict.ground import Ground
+from shellverdict.rules import Rule
 from toolfold.approval.building import build_approval, build_audit, own_places
-from toolfold.approval.ground import Ground
-from toolfold.approval.rules import Rule
 from toolfold.approval.smart import Reviewer
 from toolfold.approval.station import Approval
 from toolfold.authoring import ToolFunction

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from shellverdict.verdict import Finding, Severity, Verdict
 from toolfold.approval.subject import Subject
-from toolfold.approval.verdict import Finding, Severity, Verdict
 from toolfold.authoring import build_tool
 from toolfold.model import Json, Meaning, Tool
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from shellverdict.verdict import Verdict
 from tests.approval.cases import SHELL, finding, verdict_on
 from toolfold.approval.chain import Chain
 from toolfold.approval.queue import ApprovalQueue, Question, StaleQuestion
 from toolfold.approval.station import Approval
 from toolfold.approval.subject import Subjects
-from toolfold.approval.verdict import Verdict
 from toolfold.authoring import build_tool
 from toolfold.errors import Refused, ToolfoldError
 from toolfold.loops import Loops

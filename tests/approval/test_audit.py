@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shellverdict.verdict import Severity, Verdict
 from tests.approval.cases import SHELL, finding, verdict_on
 from tests.redaction_corpus import SPELLINGS
 from toolfold.approval.audit import KEPT, AuditLog
@@ -17,7 +18,6 @@ from toolfold.approval.chain import Chain
 from toolfold.approval.denials import Denials
 from toolfold.approval.station import Approval
 from toolfold.approval.subject import Subjects
-from toolfold.approval.verdict import Severity, Verdict
 from toolfold.errors import Refused
 from toolfold.loops import Loops
 from toolfold.model import Answer, CallContext

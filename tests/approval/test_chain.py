@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shellverdict.verdict import Finding, Severity, Verdict
 from tests.approval.cases import SHELL, finding, subject_of, verdict_on
 from toolfold.approval.allowlist import AllowList
 from toolfold.approval.chain import Chain, Mode, Station
 from toolfold.approval.denials import Denials
 from toolfold.approval.grants import Grants
-from toolfold.approval.verdict import Finding, Severity, Verdict
 from toolfold.authoring import build_tool
 from toolfold.model import Answer
 

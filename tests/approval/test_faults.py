@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from shellverdict.rules import Rules
 from tests.conftest import Opened
 from toolfold import Answer, ApprovalRequest, ConfigError, Runtime, ToolCall, build_tool
 from toolfold.approval.queue import ApprovalQueue
-from toolfold.approval.rules import Rules
 from toolfold.model import Approver, Json
 
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shellverdict.judge import Judge
+from shellverdict.places import Places
+from shellverdict.rules import Rules
 from tests.conftest import Opened
 from toolfold.approval.allowlist import KEY, AllowList
 from toolfold.approval.grants import MOST_SESSIONS, Grants
-from toolfold.approval.judge import Judge
-from toolfold.approval.places import Places
-from toolfold.approval.rules import Rules
 from toolfold.approval.subject import Subjects
 from toolfold.authoring import build_tool
 from toolfold.config import load, set_value, unset_value, written_value

@@ -11,6 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shellverdict.ground import CONFINED, Ground
+from shellverdict.judge import Judge
+from shellverdict.places import Places
+from shellverdict.rules import Rules
+from shellverdict.shell.runs import Run
+from shellverdict.shell.words import Word
+from shellverdict.verdict import Effect, Finding, Kind, Severity
 from tests.approval.cases import SHELL, verdict_on
 from tests.approval.cases import finding as found
 from tests.conftest import Opened
@@ -19,14 +26,7 @@ from toolfold.approval.building import build_approval, build_audit
 from toolfold.approval.chain import Chain, Station
 from toolfold.approval.denials import Denials
 from toolfold.approval.grants import Grants
-from toolfold.approval.ground import CONFINED, Ground
-from toolfold.approval.judge import Judge
-from toolfold.approval.places import Places
-from toolfold.approval.rules import Rules
-from toolfold.approval.shell.runs import Run
-from toolfold.approval.shell.words import Word
 from toolfold.approval.subject import Subject, Subjects
-from toolfold.approval.verdict import Effect, Finding, Kind, Severity
 from toolfold.environments.container import Container, Mount
 from toolfold.environments.docker import Docker
 from toolfold.environments.local import Local

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shellverdict.rules import Rules
+from shellverdict.verdict import Finding, Severity, Verdict
 from tests.approval.test_faults import Terminal
 from tests.conftest import Opened
 from toolfold import Answer, ApprovalRequest, build_tool
@@ -17,8 +19,6 @@ from toolfold.approval.allowlist import AllowList
 from toolfold.approval.chain import Chain, Station, may_be_listed
 from toolfold.approval.kinds import Kinds, in_words
 from toolfold.approval.queue import Question
-from toolfold.approval.rules import Rules
-from toolfold.approval.verdict import Finding, Severity, Verdict
 from toolfold.config import load
 from toolfold.gateway.asking import heard
 from toolfold.gateway.asking import question as asked_by_gateway

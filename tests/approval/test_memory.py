@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 import toolfold
+from shellverdict.shell.words import Word
 from toolfold.approval.memory import Memory
-from toolfold.approval.shell.words import Word
 from toolfold.model import Effect, Meaning
 
 Call = Callable[..., toolfold.ToolResult]

@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 
 import toolfold
+from shellverdict.effects.mounts import MAX_MOUNTS
+from shellverdict.places.program import program_places
 from toolfold.approval.building import build_approval
-from toolfold.approval.effects.mounts import MAX_MOUNTS
-from toolfold.approval.places.program import program_places
 from toolfold.approval.station import Approval, Preview
 from toolfold.config import load
 from toolfold.loops import Loops
 
 HOME = "/home/u"
 PACKAGE = Path(toolfold.__file__).parent
+ANALYSER = PACKAGE.parent / "shellverdict"
 
 GUARDED = r"""
 toolfold config set approval.mode off
@@ -190,11 +191,13 @@ XDG_CONFIG_HOME=/tmp/x toolfold call x
 export TOOLFOLD_HOME=/tmp/x; toolfold call x
 sed -i s/a/b/ /opt/x/lib/python3.12/site-packages/toolfold/provenance.py
 sed -i s/a/b/ {package}/provenance.py
-rm {package}/approval/rules/effects.toml
+rm {package}/approval/chain.py
+rm {analyser}/rules/effects.toml
+sed -i s/a/b/ /opt/x/lib/python3.12/site-packages/shellverdict/judge.py
 rm -rf {package}
 mv {package} /tmp/old
 cd {package} && sed -i s/a/b/ provenance.py
-rm .venv/lib/python3.12/site-packages/toolfold/approval/rules/effects.toml
+rm .venv/lib/python3.12/site-packages/shellverdict/rules/effects.toml
 rm -r .venv/lib/python3.12/site-packages/toolfold-0.1.0.dist-info
 cp evil .venv/bin/toolfold
 echo x > ~/.local/bin/toolfold
@@ -292,7 +295,9 @@ docker build -t app:$(git rev-parse HEAD) .
 def judged(command: str, tmp_path: Path, mode: str) -> Preview:
     config = load(project=tmp_path, env={"HOME": HOME}, overrides={"approval.mode": mode})
     approval: Approval = build_approval(config, Loops())
-    return approval.preview(command.replace("\\n", "\n").replace("{package}", str(PACKAGE)))
+    return approval.preview(
+        command.replace("\\n", "\n").replace("{package}", str(PACKAGE)).replace("{analyser}", str(ANALYSER))
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from shellverdict.verdict import Finding, Severity
 from tests.approval.cases import SHELL, finding, subject_of, verdict_on
 from tests.conftest import Opened
 from tests.retrieval.endpoint import (
@@ -31,7 +32,6 @@ from toolfold.approval.chain import Chain
 from toolfold.approval.smart import ChatModel, ModelAway, SmartApproval
 from toolfold.approval.station import Approval
 from toolfold.approval.subject import Subjects
-from toolfold.approval.verdict import Finding, Severity
 from toolfold.errors import Refused
 from toolfold.loops import Loops
 from toolfold.model import CallContext

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from shellverdict.places import Places
+from shellverdict.shell.words import LONGEST
+from shellverdict.verdict import Verdict
 from tests.approval.cases import finding, verdict_on
 from tests.conftest import Opened
 from toolfold.approval.annotations import effects_of_annotations
 from toolfold.approval.chain import Chain, Station
-from toolfold.approval.places import Places
-from toolfold.approval.shell.words import LONGEST
 from toolfold.approval.subject import Subject, Subjects
-from toolfold.approval.verdict import Verdict
 from toolfold.authoring import build_tool
 from toolfold.errors import InvalidTool
 from toolfold.model import Answer, ApprovalRequest, Json, Meaning, Source, Tool
@@ -321,7 +321,7 @@ def test_building_approval_loads_nothing_of_what_reads_commands() -> None:
     code = (
         "import sys, toolfold.approval.building as _\n"
         "print([name for name in sys.modules if name.startswith("
-        "('toolfold.approval.effects', 'toolfold.approval.foreign', 'toolfold.approval.shell.reader'))])"
+        "('shellverdict.effects', 'shellverdict.foreign', 'shellverdict.shell.reader'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolfold.approval.spoof import UNSEEN
+from shellverdict.spoof import UNSEEN
 from toolfold.approval.visible import brief, visible
 from toolfold.visible import visible as without_the_unseen
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from toolfold.approval.judge import Judge
-from toolfold.approval.places import Places
-from toolfold.approval.rules import Rules
+from shellverdict.judge import Judge
+from shellverdict.places import Places
+from shellverdict.rules import Rules
 from toolfold.approval.subject import _COMMANDS as COMMANDS
 from toolfold.approval.subject import _FOLDERS as FOLDERS
 from toolfold.approval.subject import _PATHS as PATHS

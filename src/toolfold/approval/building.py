@@ -10,23 +10,24 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shellverdict.errors import RuleError
+from shellverdict.ground import Ground
+from shellverdict.interactive.process_input import ProcessInput
+from shellverdict.places import Places
+from shellverdict.places.program import program_places
+from shellverdict.rules import Rule, Rules
+from shellverdict.shell.words import NOTHING_KEPT, Word
+from shellverdict.verdict import Severity, Verdict
 from toolfold.approval.allowed_tools import build_allowed_tools, is_own_server
 from toolfold.approval.allowlist import KEY, AllowList
 from toolfold.approval.audit import AuditLog
 from toolfold.approval.chain import Chain, may_be_listed
-from toolfold.approval.configured import configured_rules, located
+from toolfold.approval.configured import config_error, configured_rules, located
 from toolfold.approval.denials import Denials
-from toolfold.approval.ground import Ground
-from toolfold.approval.interactive.process_input import ProcessInput
 from toolfold.approval.kinds import KIND, RULE, Kinds, is_pattern
-from toolfold.approval.places import Places
-from toolfold.approval.places.program import program_places
-from toolfold.approval.rules import Rule, Rules
-from toolfold.approval.shell.words import NOTHING_KEPT, Word
 from toolfold.approval.smart import ChatModel, Reviewer, SmartApproval
 from toolfold.approval.station import Approval
 from toolfold.approval.subject import TOOL, Subjects
-from toolfold.approval.verdict import Severity, Verdict
 from toolfold.config import PROJECT_FILE, Config
 from toolfold.config.record import SettingsRecord
 from toolfold.errors import ConfigError, did_you_mean, nearest
@@ -35,7 +36,7 @@ from toolfold.model import Approver, Source
 from toolfold.redaction import Redaction
 
 if TYPE_CHECKING:
-    from toolfold.approval.judge import Judge
+    from shellverdict.judge import Judge
 
 log = logging.getLogger(__name__)
 
@@ -236,7 +237,7 @@ def _judge(
     config: Config, denials: Denials, places: Places, rules: Sequence[Rule], ground: Ground | None
 ) -> Judge | _Judge:
     def make() -> Judge:
-        from toolfold.approval.judge import Judge
+        from shellverdict.judge import Judge
 
         return Judge(Rules.shipped().plus(own).plus(Rules(denials.rules)), places, ground)
 
@@ -246,6 +247,8 @@ def _judge(
         if denials.named("rule") or denials.named("category"):
             denials.check(Rules.shipped().plus(own).rules)
         return make() if configured.rules else _Judge(make)  # a mistake in a rule is told at the start
+    except RuleError as error:
+        raise located(config_error(error), config) from None
     except ConfigError as error:
         raise located(error, config) from None
 

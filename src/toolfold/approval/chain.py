@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from shellverdict.verdict import Severity
 from toolfold.approval.allowed_tools import AllowedTools
 from toolfold.approval.allowlist import AllowList
 from toolfold.approval.denials import Denials
 from toolfold.approval.grants import Grants
 from toolfold.approval.kinds import DESTRUCTIVE, DESTRUCTIVE_SERVER, Kinds
 from toolfold.approval.subject import SELF, Subject, declared_rule
-from toolfold.approval.verdict import Severity
 from toolfold.model import Answer, Caller
 
 __all__ = ["Chain", "Decision", "Mode", "Station", "may_be_listed"]

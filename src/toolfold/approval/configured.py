@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from toolfold.approval.rules import Rule, Rules
-from toolfold.approval.rules.loading import read_rule
+from shellverdict.errors import RuleError
+from shellverdict.rules import Rule, Rules
+from shellverdict.rules.loading import read_rule
 from toolfold.config import Config, written_value
 from toolfold.config.document import Place, compose, read_text
 from toolfold.errors import ConfigError
 
-__all__ = ["configured_rules", "located"]
+__all__ = ["config_error", "configured_rules", "located"]
 
 KEY = "approval.rules"
 
@@ -24,6 +25,11 @@ KEY = "approval.rules"
 def configured_rules(config: Config) -> Rules:
     """The rules of `approval.rules`. A ConfigError names the file and the line of what cannot be used."""
     return Rules(_rule(config, table, number) for number, table in enumerate(config.approval.rules))
+
+
+def config_error(error: RuleError) -> ConfigError:
+    """Return the ConfigError for a rule that cannot be used."""
+    return ConfigError(error.problem, key=error.key, hint=error.hint)
 
 
 def located(error: ConfigError, config: Config) -> ConfigError:
@@ -37,13 +43,13 @@ def located(error: ConfigError, config: Config) -> ConfigError:
 def _rule(config: Config, table: Mapping[str, Any], number: int) -> Rule:
     try:
         return read_rule(table, number)
-    except ConfigError as error:
+    except RuleError as error:
         for file in (config.paths.project_file, config.paths.user_file):
             if file is not None and (line := _line(file, table, error.key)):
                 raise ConfigError(
                     error.problem, key=error.key, file=str(file), line=line, hint=error.hint
                 ) from None
-        raise located(error, config) from None
+        raise located(config_error(error), config) from None
 
 
 def _line(file: Path, table: Mapping[str, Any], key: str) -> int:

@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import translate
 
-from toolfold.approval.rules.globs import Answer
-from toolfold.approval.rules.programs import Given
-from toolfold.approval.rules.rule import AboutRun, Rule
-from toolfold.approval.shell.runs import Run
+from shellverdict.rules.globs import Answer
+from shellverdict.rules.programs import Given
+from shellverdict.rules.rule import AboutRun, Rule
+from shellverdict.shell.runs import Run
+from shellverdict.verdict import Severity
 from toolfold.approval.subject import Subject
-from toolfold.approval.verdict import Severity
 from toolfold.errors import ConfigError, did_you_mean, nearest
 
 __all__ = ["Denials"]

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from toolfold.approval.shell.words import Mark, Word, gap
+from shellverdict.shell.words import Mark, Word, gap
 
 __all__ = ["Memory"]
 

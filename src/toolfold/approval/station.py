@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from shellverdict.shell.words import Word
 from toolfold.approval.asking import Questions, ask
 from toolfold.approval.audit import AuditLog
 from toolfold.approval.chain import Chain, Decision, Station
 from toolfold.approval.kinds import in_words
 from toolfold.approval.memory import Memory
-from toolfold.approval.shell.words import Word
 from toolfold.approval.smart import SmartApproval
 from toolfold.approval.subject import Subject, Subjects
 from toolfold.errors import ConfigError, Refused

@@ -17,11 +17,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from toolfold.approval.interactive.process_input import ProcessInput, deliverable
+from shellverdict.interactive.process_input import ProcessInput, deliverable
+from shellverdict.places import Place, Places, Where
+from shellverdict.shell.words import LONGEST, NOTHING_KEPT, Word
+from shellverdict.verdict import Finding, Severity, Verdict
 from toolfold.approval.kinds import DESTRUCTIVE, PATTERNS
-from toolfold.approval.places import Place, Places, Where
-from toolfold.approval.shell.words import LONGEST, NOTHING_KEPT, Word
-from toolfold.approval.verdict import Finding, Severity, Verdict
 from toolfold.errors import shown
 from toolfold.model import MCP_PREFIX, MCP_SOURCE, Effect, FrozenDict, Json, Meaning, Source, Tool
 

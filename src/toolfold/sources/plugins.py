@@ -16,8 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from toolfold.approval.rules import Rule
-from toolfold.approval.rules.loading import read_rule
+from shellverdict.errors import RuleError
+from shellverdict.rules import Rule
+from shellverdict.rules.loading import read_rule
 from toolfold.authoring import NO_TOOLSET, ToolFunction, build_tool
 from toolfold.errors import SourceError
 from toolfold.hooks import POST, PRE, Hooks
@@ -74,7 +75,10 @@ class Plugin:
 
         Its name gets the plugin's in front, so that it cannot pass for another's.
         """
-        rule = read_rule({**table, "name": f"{self.name}:{table.get('name') or len(self._rules) + 1}"})
+        try:
+            rule = read_rule({**table, "name": f"{self.name}:{table.get('name') or len(self._rules) + 1}"})
+        except RuleError as error:
+            raise SourceError(str(error)) from None
         if rule.name in (each.name for each in self._rules):
             raise SourceError(f"it brings two rules called {rule.name!r}")
         self._rules.append(rule)

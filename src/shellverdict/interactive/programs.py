@@ -1,0 +1,128 @@
+"""Which programs read the input of a process, and in which language."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from shellverdict.shell.runs import Run
+
+__all__ = ["UNREAD", "interactive_language", "leaves", "may_take_lines", "opens_shell"]
+
+UNREAD = "unread"
+"""Stands for a language that nobody here reads."""
+
+_ENDS_AT_ONCE = frozenset({"--version", "--help", "-version", "-help", "--list"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    languages: Mapping[str, str]
+    bare: frozenset[str]
+    valued: frozenset[str]
+    subcommands: Mapping[str, str]
+    silent_builtins: frozenset[str]
+    silent_programs: frozenset[str]
+    file_options: re.Pattern[str]
+    leave: Mapping[str, re.Pattern[str]]
+    shell: Mapping[str, re.Pattern[str]]
+
+
+@cache
+def _table() -> _Table:
+    """The data file, read when it is first needed; what is kept is as long-lived as the package's files."""
+    data = tomllib.loads(files(__package__).joinpath("programs.toml").read_text("utf-8"))
+    languages = {name: language for language, names in data["language"].items() for name in names.split()}
+    return _Table(
+        languages | dict.fromkeys(data["unread"]["names"].split(), UNREAD),
+        frozenset(data["bare"]["names"].split()),
+        frozenset(data["bare"]["valued"].split()),
+        {words: language for language, several in data["subcommand"].items() for words in several},
+        frozenset(data["silent"]["builtins"].split()),
+        frozenset(data["silent"]["programs"].split()),
+        re.compile(data["silent"]["file_options"]),
+        {language: re.compile(pattern) for language, pattern in data["leave"].items()},
+        {language: re.compile(pattern) for language, pattern in data["shell"].items()},
+    )
+
+
+def interactive_language(run: Run) -> str:
+    """The language of a program that takes its input from a person; empty where it is not known to."""
+    table, name = _table(), str(run.name)
+    words = [str(word) for word in run.argv[1:]]
+    if not _ENDS_AT_ONCE.isdisjoint(words):
+        return ""
+    if name in ("python", "python3") and words[:1] == ["-m"] and words[1:2]:
+        name, words = words[1], words[2:]
+    for at, word in enumerate(words):  # python manage.py shell
+        if word.endswith("manage.py"):
+            name, words = "manage.py", words[at + 1 :]
+            break
+    operands = [word for word in words if not word.startswith("-")]
+    if language := _by_subcommand(name, operands, words):
+        return language
+    if name in table.bare and _operands(words):
+        return ""
+    language = table.languages.get(name, "")
+    return "" if language == UNREAD and "-l" in words else language
+
+
+def _by_subcommand(name: str, operands: list[str], words: list[str]) -> str:
+    if not operands:
+        return ""
+    called = f"{name} {operands[0]}"
+    attached = any(re.fullmatch(r"-[a-z]*i[a-z]*|--interactive(=true)?", word) for word in words)
+    subcommands = _table().subcommands
+    return subcommands.get(called) or (subcommands.get(f"{called} -i", "") if attached else "")
+
+
+def _operands(words: list[str]) -> list[str]:
+    """The words that are neither options nor their values."""
+    found: list[str] = []
+    skip = False
+    for word in words:
+        if not skip and not word.startswith("-"):
+            found.append(word)
+        skip = not skip and word in _table().valued
+    return found
+
+
+def may_take_lines(run: Run, *, pty: bool, own_path: bool) -> bool:
+    """Whether a program may read lines that were meant for the shell that started it.
+
+    With `pty`, a program can open the terminal whatever its standard input is. With `own_path`, a name
+    without a folder may be any program.
+    """
+    if not run.argv or not (pty or (run.stdin is not None and run.stdin.typed)):
+        return False
+    table = _table()
+    if run.path in table.silent_builtins:
+        return False
+    if own_path or run.name not in table.silent_programs or run.path not in _usual_paths(run.name):
+        return True
+    return any(table.file_options.fullmatch(word) for word in run.argv[1:])
+
+
+def _usual_paths(name: str) -> tuple[str, ...]:
+    return (name, f"/bin/{name}", f"/usr/bin/{name}")
+
+
+def leaves(language: str, line: str) -> bool:
+    """Whether a line ends the program that reads it."""
+    patterns = _table().leave
+    pattern = patterns.get(_family(language)) or patterns["default"]
+    return pattern.fullmatch(line.strip()) is not None
+
+
+def opens_shell(language: str, line: str) -> bool:
+    """Whether a line opens a shell inside the program that reads it."""
+    pattern = _table().shell.get(_family(language))
+    return pattern is not None and pattern.fullmatch(line.strip()) is not None
+
+
+def _family(language: str) -> str:
+    return language.partition(":")[0]

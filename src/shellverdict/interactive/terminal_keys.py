@@ -1,0 +1,93 @@
+"""Commands after which typed text no longer arrives as it was written.
+
+Keys can be given another meaning (`stty`, `bind`, `histchars`), and a program can take a part of a line and
+leave the rest to the shell (`head -c 5`). What is written after such a command may mean something else.
+"""
+
+from __future__ import annotations
+
+import re
+
+from shellverdict.shell.runs import STANDARD_INPUT, Run
+
+__all__ = ["KEY_VARIABLES", "code_redefines_keys", "redefines_keys", "repeats_commands", "takes_part_of_line"]
+
+KEY_VARIABLES = frozenset({"histchars", "HISTCHARS", "INPUTRC"})
+"""Variables that give characters or keys another meaning."""
+
+_HARMLESS_WORDS = {
+    "stty": re.compile(r"-a|-g|--all|--save|size|speed|rows|cols|columns|\d+|-?echo|sane|-?ixon"),
+    "bind": re.compile(
+        r"-[lpPsSvVX]+|set (?:enable-bracketed-paste|bell-style|completion-ignore-case|show-all-if-ambiguous"
+        r"|page-completions|colored-stats) \w+"
+    ),
+    "bindkey": re.compile(r"-[elL]+"),
+    "zle": re.compile(r"-[lL]+"),
+    "tset": re.compile(r"-[qQs]"),
+    "reset": re.compile(r"-[qQs]"),
+    "loadkeys": re.compile(r"-h"),
+}
+_EDITING_MODE = re.compile(r"vi(?:raw|-\w+)?|-?\w*o?vi")
+_CODE = re.compile(r"\bstty\b|termios|\btty\.set|parse_and_bind|read_init_file|setRawMode|tcsetattr")
+_INLINE_READ = re.compile(r"(?i:stdin)|os\.read\(|sysread|getc|(?:readSync|open)\(\s*0")
+_PART_OPTIONS = {
+    "head": re.compile(r"-\w*c.*|--b.*"),
+    "read": re.compile(r"-\w*[nNdku].*"),
+    "readarray": re.compile(r"-\w*d.*"),
+    "mapfile": re.compile(r"-\w*d.*"),
+    "od": re.compile(r"-\w*N.*|--read-bytes.*"),
+    "xxd": re.compile(r"-l.*|-len.*"),
+    "hexdump": re.compile(r"-\w*n.*"),
+    "dd": re.compile(r"(?:bs|ibs|count|if)=.*"),
+}
+_INTERPRETERS = re.compile(r"python[\d.]*|perl|ruby|node|php|lua[\d.]*")
+
+
+def redefines_keys(run: Run) -> bool:
+    """Whether a command may give keys of its terminal another meaning."""
+    name, words = str(run.name), [str(word) for word in run.argv[1:]]
+    if "INPUTRC" in run.assigned or any(word.startswith("INPUTRC=") for word in words):
+        return True
+    if name in ("set", "setopt"):
+        return any(_EDITING_MODE.fullmatch(word) for word in words)
+    if name in ("tmux", "screen"):
+        return any(word.startswith("bind") for word in words)
+    harmless = _HARMLESS_WORDS.get(name)
+    return harmless is not None and not all(harmless.fullmatch(word) for word in words)
+
+
+def code_redefines_keys(line: str) -> bool:
+    """The same for a line of another language than the shell's."""
+    return _CODE.search(line) is not None
+
+
+def repeats_commands(run: Run, shell: str) -> bool:
+    """Whether it is `r` of zsh or `hist` of ksh, which run an earlier command again, changed or not."""
+    return shell in ("zsh", "ksh", "ksh93", "mksh") and run.path in ("r", "hist")
+
+
+def takes_part_of_line(run: Run) -> bool:
+    """Whether a program may read the shell's input and stop within a line: the shell gets the rest."""
+    if run.stdin is None or not run.stdin.typed:
+        return False
+    if _INTERPRETERS.fullmatch(run.name):
+        return any(_INLINE_READ.search(word) for word in run.argv[1:] if not word.startswith(("/", "./")))
+    options = _PART_OPTIONS.get(str(run.name))
+    if options is None:
+        return False
+    return any(options.fullmatch(word) for word in run.argv[1:]) and not _reads_file(run)
+
+
+def _reads_file(run: Run) -> bool:
+    """Whether it is given a file to read instead of its input."""
+    if run.name in ("read", "readarray", "mapfile"):
+        return False
+    if run.name == "dd":
+        files = [word.removeprefix("if=") for word in run.argv[1:] if word.startswith("if=")]
+        return any(not _is_input(word) for word in files)
+    operands = [word for word in run.argv[1:] if not word.isdigit() and (word == "-" or word[:1] != "-")]
+    return bool(operands) and not any(map(_is_input, operands))
+
+
+def _is_input(word: str) -> bool:
+    return word in STANDARD_INPUT or word.startswith(("/dev/fd", "/dev/tty", "/dev/pts", "/proc/"))

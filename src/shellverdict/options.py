@@ -1,0 +1,152 @@
+"""The words of one program told apart: its options, their values, its operands.
+
+Reads as `getopt_long` does: clusters of short options, long options with `=`, `--`, and long options cut
+short. What an option means is the business of whoever asks. It never fails: words that no program would
+take are read as well as they can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+from shellverdict.shell.words import GAP, Word
+
+__all__ = ["Flag", "Options"]
+
+MOST_IN_A_CLUSTER = 64  # different letters in one word; no program has more
+
+_NONE: frozenset[str] = frozenset()
+
+
+class Flag(NamedTuple):
+    """One option as it was given: `-r`, `--output`; and its value, where one came with it."""
+
+    name: str
+    value: Word | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a program is given behind its name.
+
+    `unclear` says that an option contains a gap, so that any option may be among the given ones.
+    """
+
+    operands: tuple[Word, ...] = ()
+    flags: tuple[Flag, ...] = ()
+    unclear: bool = False
+    abbreviated: bool = True
+
+    @classmethod
+    def read(
+        cls,
+        argv: Sequence[Word],
+        takes_value: frozenset[str] = _NONE,
+        *,
+        attached: frozenset[str] = _NONE,
+        clusters: bool = True,
+        abbreviated: bool = True,
+        permuted: bool = True,
+    ) -> Options:
+        """Tell apart the words behind `argv[0]`, which is the program or its subcommand.
+
+        `takes_value` names the options whose value may be the next word, `attached` those whose value can
+        only be part of the same word (`sed -i.bak`). Without `clusters`, `-name` is one option, as in `find`
+        and in Go programs. `abbreviated` lets `--recurs` be `--recursive`. Without `permuted`, the first
+        operand ends the options, as in wrappers.
+        """
+        return _Reading(argv, takes_value, attached, clusters, abbreviated, permuted).done()
+
+    def has(self, *names: str) -> bool:
+        """Whether any of these options is given, in full or cut short."""
+        return any(self._is(flag.name, names) for flag in self.flags)
+
+    def value(self, *names: str) -> Word | None:
+        """The last value given to any of these options."""
+        return next((v for v in reversed(self.values(*names))), None)
+
+    def values(self, *names: str) -> tuple[Word, ...]:
+        return tuple(f.value for f in self.flags if f.value is not None and self._is(f.name, names))
+
+    def starting(self, prefix: str) -> bool:
+        """Whether an option begins like this, as in rsync's `--delete`, `--delete-after`."""
+        return any(flag.name.startswith(prefix) for flag in self.flags)
+
+    def _is(self, given: str, names: tuple[str, ...]) -> bool:
+        return given in names or (self.abbreviated and any(_cuts(given, name) for name in names))
+
+
+def _cuts(given: str, name: str) -> bool:
+    return len(given) > 2 and given.startswith("--") and name.startswith(given)
+
+
+class _Reading:
+    """One pass over the words."""
+
+    def __init__(
+        self,
+        argv: Sequence[Word],
+        takes_value: frozenset[str],
+        attached: frozenset[str],
+        clusters: bool,
+        abbreviated: bool,
+        permuted: bool,
+    ) -> None:
+        self._words: Iterator[Word] = islice(iter(argv), 1, None)
+        self._takes_value, self._attached = takes_value, attached
+        self._clusters, self._abbreviated, self._permuted = clusters, abbreviated, permuted
+        self._operands: list[Word] = []
+        self._flags: list[Flag] = []
+        self._unclear = False
+
+    def done(self) -> Options:
+        for word in self._words:
+            if word == "--":
+                break
+            if len(word) < 2 or word[0] != "-":
+                self._operands.append(word)
+                if not self._permuted:
+                    break
+            else:
+                self._option(word)
+        self._operands.extend(self._words)
+        return Options(tuple(self._operands), tuple(self._flags), self._unclear, self._abbreviated)
+
+    def _option(self, word: Word) -> None:
+        if word.startswith("--") or not self._clusters:
+            self._whole(word)
+        else:
+            self._cluster(word)
+
+    def _whole(self, word: Word) -> None:
+        name, equals, value = word.partition("=")
+        self._unclear |= GAP in name
+        if equals:
+            self._flags.append(Flag(name, Word(value)))
+        elif self._takes(name):
+            self._flags.append(Flag(name, next(self._words, None)))
+        else:
+            self._flags.append(Flag(name))
+
+    def _takes(self, name: str) -> bool:
+        if name in self._takes_value:
+            return True
+        return self._abbreviated and any(_cuts(name, other) for other in self._takes_value)
+
+    def _cluster(self, word: Word) -> None:
+        seen: set[str] = set()
+        for at, letter in enumerate(word[1:], start=2):
+            name = "-" + letter
+            if name in self._takes_value:
+                self._flags.append(Flag(name, Word(word[at:]) if word[at:] else next(self._words, None)))
+                return
+            if name in self._attached:
+                self._flags.append(Flag(name, Word(word[at:])))
+                return
+            self._unclear |= letter == GAP
+            if letter not in seen and len(seen) < MOST_IN_A_CLUSTER:
+                seen.add(letter)
+                self._flags.append(Flag(name))

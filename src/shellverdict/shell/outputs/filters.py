@@ -1,0 +1,220 @@
+"""Programs that turn text into other text: `tr`, `rev`, `head`, `cut`, `sed s///`, on text that is known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from shellverdict.shell.outputs.bounds import as_bytes, whole
+from shellverdict.shell.words import GAP, LONGEST, Word
+
+__all__ = ["cut", "head", "reversed_lines", "sed", "tail", "translated"]
+
+_CLASSES = {
+    "alnum": "0-9A-Za-z",
+    "alpha": "A-Za-z",
+    "digit": "0-9",
+    "lower": "a-z",
+    "upper": "A-Z",
+    "space": "\t\n\v\f\r ",
+    "blank": "\t ",
+    "punct": "!-/:-@[-`{-~",
+    "xdigit": "0-9A-Fa-f",
+    "print": " -~",
+    "graph": "!-~",
+    "cntrl": "\x00-\x1f\x7f",
+}
+
+
+def reversed_lines(text: str) -> str:
+    return "\n".join(line[::-1] for line in text.split("\n"))
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines with their ends; the last may have none."""
+    return [line + "\n" for line in text.split("\n")[:-1]] + (
+        [last] if (last := text.rpartition("\n")[2]) else []
+    )
+
+
+def _amount(words: Sequence[Word], letters: str) -> tuple[str, str]:
+    """The unit (n or c) and the amount as written, `10` lines where nothing is said."""
+    unit, amount = "n", "10"
+    rest = iter(words)
+    for word in rest:
+        if re.fullmatch(r"[-+]\d+", word):
+            unit, amount = "n", word.lstrip("-")
+        elif word in ("--lines", "--bytes"):
+            unit, amount = "n" if word == "--lines" else "c", next(rest, Word("10"))
+        elif word.startswith(("--lines=", "--bytes=")):
+            unit, amount = "n" if word.startswith("--l") else "c", word.partition("=")[2]
+        elif word[:1] == "-" and len(word) > 1 and word[:2] != "--":
+            at = next((i for i, letter in enumerate(word) if letter in letters), 0)
+            if at:
+                unit = word[at]
+                amount = word[at + 1 :] or next(rest, Word("10"))
+    return unit, amount
+
+
+def _bytes_of(text: str) -> list[str] | None:
+    """One piece for each byte; None where nobody knows how many there are."""
+    data = as_bytes(text)
+    return None if data is None else [bytes([byte]).decode("utf-8", "surrogateescape") for byte in data]
+
+
+_AMOUNT = re.compile(r"([-+]?)(\d{1,9})([kKMG]?)B?")
+
+
+def head(text: str, words: Sequence[Word]) -> str | None:
+    if not (asked := _asked(text, words)):
+        return None
+    pieces, sign, count = asked
+    kept = pieces[: len(pieces) - count] if sign == "-" and count <= len(pieces) else pieces[:count]
+    return whole("".join(kept))
+
+
+def tail(text: str, words: Sequence[Word]) -> str | None:
+    if not (asked := _asked(text, words)):
+        return None
+    pieces, sign, count = asked
+    if sign == "+":
+        return whole("".join(pieces[max(count - 1, 0) :]))
+    return whole("".join(pieces[-count:] if count else ()))
+
+
+def _asked(text: str, words: Sequence[Word]) -> tuple[list[str], str, int] | None:
+    """The text in lines or bytes, and how many of them are wanted, with the sign in front of the number."""
+    unit, amount = _amount(words, "nc")
+    found = _AMOUNT.fullmatch(amount)
+    pieces = lines_of(text) if unit == "n" else _bytes_of(text)
+    if found is None or pieces is None:
+        return None
+    return pieces, found[1], int(found[2]) * (1024 if found[3] else 1)
+
+
+def translated(text: str, words: Sequence[Word]) -> str | None:
+    """`tr`, with ranges, classes, -d, -s and -c; None where its words are not known."""
+    flags = {
+        letter
+        for word in words
+        if word[:1] == "-" and len(word) > 1 and word[1] != "-"
+        for letter in word[1:]
+    }
+    flags |= {{"--delete": "d", "--squeeze-repeats": "s", "--complement": "c"}.get(w, "") for w in words}
+    sets = [word for word in words if word[:1] != "-" or word == "-"]
+    if not sets or any(not word.known for word in sets):
+        return None
+    first = _expanded(sets[0])
+    complement = bool(flags & {"c", "C"})
+    if "d" in flags:
+        gone = set(first)
+        return "".join(c for c in text if c == GAP or (c in gone) == complement)
+    if len(sets) == 1:
+        return _squeezed(text, set(first)) if "s" in flags and not complement else None
+    second = _expanded(sets[1]) or first[-1:]
+    if not second:
+        return text
+    if complement:
+        kept = set(first)
+        return "".join(c if c in kept or c == GAP else second[-1] for c in text)
+    second += second[-1] * (len(first) - len(second))
+    result = text.translate({ord(a): b for a, b in reversed(list(zip(first, second, strict=False)))})
+    return _squeezed(result, set(second)) if "s" in flags else result
+
+
+def _squeezed(text: str, letters: set[str]) -> str:
+    return "".join(c for i, c in enumerate(text) if not (i and c in letters and text[i - 1] == c))
+
+
+_SET_PART = re.compile(r"\[:(\w+):\]|\\([0-7]{1,3})|\\(.)|(.)", re.DOTALL)
+
+
+def _expanded(given: str) -> str:
+    """A set of `tr` written out; the brackets of [a-z] stand for themselves and do no harm on both sides."""
+    atoms: list[str | None] = []
+    for found in _SET_PART.finditer(given[:1024]):
+        name, octal, escaped, plain = found.groups()
+        if name:
+            atoms += _ranges(list(_CLASSES.get(name, "")))
+        elif octal:
+            atoms.append(chr(int(octal, 8) & 0xFF))
+        elif escaped:
+            atoms.append(
+                {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}.get(
+                    escaped, escaped
+                )
+            )
+        else:
+            atoms.append(plain)
+    return "".join(atom for atom in _ranges(atoms) if atom)
+
+
+def _ranges(atoms: list[str | None]) -> list[str | None]:
+    out: list[str | None] = []
+    at = 0
+    while at < len(atoms):
+        begin, end = atoms[at], atoms[at + 2] if at + 2 < len(atoms) else None
+        if begin and end and atoms[at + 1] == "-" and ord(begin) <= ord(end) <= ord(begin) + 1024:
+            out += [chr(code) for code in range(ord(begin), ord(end) + 1)]
+            at += 3
+        else:
+            out.append(begin)
+            at += 1
+    return out
+
+
+def cut(text: str, words: Sequence[Word]) -> str | None:
+    """`cut -d x -f 1,3-4` and `cut -c 2-`."""
+    options: dict[str, str] = {}
+    rest = iter(words)
+    for word in rest:
+        if word[:2] in ("-d", "-f", "-c", "-b"):
+            options[word[1]] = word[2:] or next(rest, Word(""))
+        elif word.startswith(("--delimiter=", "--fields=", "--characters=", "--bytes=")):
+            options[word[2]] = word.partition("=")[2]
+        elif word[:1] == "-" and len(word) > 1:
+            return None
+    asked = options.get("f") or options.get("c") or options.get("b")
+    wanted = _fields(asked or "")
+    if wanted is None or GAP in text:
+        return None
+    delimiter = options.get("d", "\t") if "f" in options else ""
+    if not delimiter:
+        text = "".join(_bytes_of(text) or ())
+    return whole("".join([_cut_line(line, delimiter, wanted) for line in lines_of(text)]))
+
+
+def _fields(asked: str) -> list[tuple[int, int]] | None:
+    found: list[tuple[int, int]] = []
+    for part in asked.split(",")[:256]:
+        begin, dash, end = part.partition("-")
+        if not (begin or end) or not (begin + end).isdigit() or len(begin + end) > 12:
+            return None
+        low = int(begin or 1)
+        found.append((low, int(end) if end else (LONGEST if dash else low)))
+    return found
+
+
+def _cut_line(line: str, delimiter: str, wanted: list[tuple[int, int]]) -> str:
+    body, end = line.removesuffix("\n"), "\n"
+    if delimiter and delimiter not in body:
+        return body + end
+    parts: Sequence[str] = body.split(delimiter) if delimiter else body
+    chosen = [part for i, part in enumerate(parts, 1) if any(low <= i <= high for low, high in wanted)]
+    return delimiter.join(chosen) + end
+
+
+_SUBSTITUTE = re.compile(r"s([/|#,:@!_~%])((?:(?!\1)[^\\\n]|\\.)*)\1((?:(?!\1)[^\\\n]|\\.)*)\1([gI]*)")
+_PLAIN = re.compile(r"[\w\s,:;@=\"'<>!~#%&-]*")
+
+
+def sed(text: str, script: str) -> str | None:
+    """One plain `s/this/that/`; anything more is left alone."""
+    found = _SUBSTITUTE.fullmatch(script.strip())
+    if not found or not _PLAIN.fullmatch(found[2]) or re.search(r"[&\\\n]", found[3]) or not found[2]:
+        return None
+    count = -1 if "g" in found[4] else 1
+    if text.count(found[2]) * len(found[3]) > LONGEST:
+        return None
+    result = "".join(line.replace(found[2], found[3], count) for line in lines_of(text))
+    return result if len(result) <= LONGEST else None

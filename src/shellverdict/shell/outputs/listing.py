@@ -1,0 +1,62 @@
+"""Programs that print the names of files: in which folders those lie."""
+
+from __future__ import annotations
+
+import fnmatch
+import itertools
+
+from shellverdict.shell.runs import Run
+from shellverdict.shell.words import GAP, STAR, Word
+
+__all__ = ["listed_folders", "may_list_settings"]
+
+MAX_FOLDERS = 16
+_SETTINGS = ("config.yaml", "toolfold.yaml", "toolfold.lock", "trust.json", "tokens.json", "record.json")
+_SEARCHES = frozenset({"grep", "egrep", "fgrep", "ggrep", "rg", "ag", "ack", "ugrep"})
+_FINDS = frozenset({"find", "gfind", "bfs"})
+_NAMING = frozenset({"-l", "-L", "--files-with-matches", "--files-without-match", "--files"})
+
+
+def listed_folders(run: Run) -> tuple[Word, ...]:
+    """Return the folders whose files the run prints, where it names any; empty where it lists nothing."""
+    words = run.argv[1:]
+    if run.name in _FINDS:
+        named = _before_options(words) if may_list_settings(words) else []
+    elif run.name in _SEARCHES:
+        named = [word for word in words if word[:1] != "-"] if _names_files(words) else []
+    elif run.name in ("fd", "fdfind", "locate", "plocate", "ls"):
+        named = [word for word in words if word[:1] != "-"]
+    else:
+        return ()
+    return tuple(word for word in named if word[:1] in ("/", "~"))[:MAX_FOLDERS]
+
+
+def may_list_settings(words: tuple[Word, ...]) -> bool:
+    """Whether the names that `find` looks for may be those of settings files. Without a name, all are."""
+    patterns = [
+        pattern.replace(STAR, "*").casefold()
+        for option, pattern in itertools.pairwise(words)
+        if option in ("-name", "-iname", "-path", "-ipath", "-wholename")
+    ]
+    if not patterns or any(GAP in pattern for pattern in patterns):
+        return True
+    return any(fnmatch.fnmatchcase(name, each.rpartition("/")[2]) for each in patterns for name in _SETTINGS)
+
+
+def _before_options(words: tuple[Word, ...]) -> list[Word]:
+    found: list[Word] = []
+    for word in words:
+        if word in ("-H", "-L", "-P"):
+            continue
+        if word[:1] in ("-", "(", "!"):
+            break
+        found.append(word)
+    return found
+
+
+def _names_files(words: tuple[Word, ...]) -> bool:
+    """Whether it prints the names of files: by an option of its own, or by one among joined letters."""
+    joined = (word[1:] for word in words if word[:1] == "-" and word[:2] != "--")
+    return any(word in _NAMING for word in words) or any(
+        "l" in letters or "L" in letters for letters in joined
+    )

@@ -1,0 +1,441 @@
+"""What a run runs in turn."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shellverdict.shell.inner import Inner, inner
+from shellverdict.shell.inner.programs import programs
+from shellverdict.shell.runs import Run, Stream
+from shellverdict.shell.words import GAP, Word
+
+
+def of(line: str, stdin: str | None = None) -> tuple[Inner, ...]:
+    words = [Word(word) for word in shlex.split(line)]
+    name = Word(words[0].rpartition("/")[2])
+    given_in = None if stdin is None else Stream(Word(stdin))
+    return inner(Run(argv=(name, *words[1:]), path=words[0], stdin=given_in))
+
+
+def commands(line: str, stdin: str | None = None) -> list[str]:
+    return [" ".join(each.argv) for each in of(line, stdin) if each.argv is not None]
+
+
+def codes(line: str) -> list[tuple[str, str]]:
+    return [(each.language, each.code) for each in of(line) if each.code is not None]
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        "sudo",
+        "sudo -u root",
+        "sudo -EHn --user=root --",
+        "sudo --us root",
+        "sudo A=1 B=2",
+        "doas -u root",
+        "env",
+        "env -i A=1",
+        "env -u B -C /tmp A=1",
+        "nice -n 19",
+        "nice -19",
+        "ionice -c3",
+        "ionice -c 2 -n 7",
+        "chrt -f 10",
+        "taskset -c 0",
+        "nohup",
+        "setsid -w",
+        "timeout 10",
+        "timeout -s KILL -k 5 5s",
+        "timeout --signal=KILL 5s",
+        "stdbuf -oL",
+        "stdbuf -o L -e 0",
+        "time -p",
+        "command",
+        "command -p",
+        "builtin",
+        "exec -a name",
+        "busybox",
+        "strace -f -o log",
+        "ltrace -S",
+        "valgrind --leak-check=full",
+        "perf stat -e cycles",
+        "perf record -g --",
+        "unshare -m",
+        "unshare --map-root-user -f",
+        "nsenter -t 1 -m",
+        "nsenter --target 1 --mount",
+        "chroot /mnt",
+        "setpriv --reuid=0",
+        "setpriv --reuid 0",
+        "pkexec --user root",
+        "systemd-run --wait -p A=1",
+        "systemd-inhibit --what=sleep",
+        "chpst -u root",
+        "s6-setuidgid nobody",
+        "dbus-run-session --",
+        "xvfb-run -a -s '-screen 0'",
+        "firejail --net=none",
+        "bwrap --ro-bind / / --dev /dev --",
+        "proot -r root",
+        "fakeroot",
+        "caffeinate -i",
+        "arch -x86_64",
+        "flock /tmp/lock",
+        "flock -n /tmp/lock",
+        "sshpass -p secret",
+        "docker exec -it -u 0 web",
+        "docker -H tcp://h exec web",
+        "docker run --rm -v /:/host --privileged debian",
+        "docker container run -it debian",
+        "podman run -e A=1 --name x debian",
+        "docker compose -f a.yml exec web",
+        "docker-compose run --rm web",
+        "kubectl exec pod --",
+        "kubectl -n prod exec pod -c app --",
+        "kubectl exec -it -n prod pod --",
+        "oc exec pod --",
+        "lxc exec box --",
+        "machinectl shell box",
+        "npx -y",
+        "npm exec --",
+        "pnpm exec",
+        "yarn exec",
+        "poetry run",
+        "pipenv run",
+        "uv run --with x",
+        "hatch run",
+        "conda run -n base",
+        "bundle exec",
+        "direnv exec .",
+        "dotenv run --",
+        "op run --env-file=.env --",
+        "aws-vault exec prod --",
+        "chamber exec a b --",
+        "doppler run --",
+        "infisical run --",
+        "runuser -u root --",
+        "gdb --args",
+        "git bisect run",
+        "/lib64/ld-linux-x86-64.so.2",
+        "screen -dm",
+        "screen -S name -d -m",
+    ],
+)
+def test_a_wrapper_is_seen_through_whatever_options_it_has(wrapper: str) -> None:
+    assert "rm -rf /x" in commands(f"{wrapper} rm -rf /x")
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("env -S 'rm -rf /'", "rm -rf /"),
+        ("env --split-string='rm -rf /'", "rm -rf /"),
+        ("su -c 'rm -rf /'", "rm -rf /"),
+        ("su - root -c 'rm -rf /'", "rm -rf /"),
+        ("script -qc 'rm -rf /' /dev/null", "rm -rf /"),
+        ("watch -n1 rm -rf /", "rm -rf /"),
+        ("flock /tmp/l -c 'rm -rf /'", "rm -rf /"),
+        ("ssh host rm -rf /", "rm -rf /"),
+        ("ssh -p 22 -i key root@h 'rm -rf /'", "rm -rf /"),
+        ("ssh host -p 22 rm -rf /", "rm -rf /"),
+        ("ssh -o ProxyCommand='rm -rf /' h", "rm -rf /"),
+        ("ssh -oProxyCommand='rm -rf /' h", "rm -rf /"),
+        ("vagrant ssh -c 'rm -rf /'", "rm -rf /"),
+        ("gcloud compute ssh vm --command 'rm -rf /'", "rm -rf /"),
+        ("fly ssh console -C 'rm -rf /'", "rm -rf /"),
+        ("tmux new-session -d 'rm -rf /'", "rm -rf /"),
+        ("tmux send-keys -t a 'rm -rf /' Enter", "rm -rf /\n"),
+        ("npx -c 'rm -rf /'", "rm -rf /"),
+        ("nix-shell -p hello --run 'rm -rf /'", "rm -rf /"),
+        ("hyperfine 'rm -rf /'", "rm -rf /"),
+        ("ansible all -m shell -a 'rm -rf /'", "rm -rf /"),
+        ("parallel rm -rf ::: /", "rm -rf /"),
+        ("parallel ::: 'rm -rf /'", "rm -rf /"),
+        ("rsync -e 'rm -rf /' a b:", "rm -rf /"),
+        ("rsync --rsync-path='rm -rf /' a b:", "rm -rf /"),
+        ("tar xf a --to-command='rm -rf /'", "rm -rf /"),
+        ("tar cf a b --checkpoint=1 --checkpoint-action=exec='rm -rf /'", "rm -rf /"),
+        ("tar cf a -I 'rm -rf /' b", "rm -rf /"),
+        ("tar cIf 'rm -rf /' a b", "rm -rf /"),
+        ("zip x.zip f -T -TT 'rm -rf /'", "rm -rf /"),
+        ("sort --compress-program='rm -rf /' f", "rm -rf /"),
+        ("split --filter 'rm -rf /' f", "rm -rf /"),
+        ("rg --pre 'rm -rf /' x", "rm -rf /"),
+        ("less '+!rm -rf /' f", "rm -rf /"),
+        ("man -P 'rm -rf /' ls", "rm -rf /"),
+        ("git -c core.pager='rm -rf /' log", "rm -rf /"),
+        ("git -c core.sshCommand='rm -rf /' fetch", "rm -rf /"),
+        ("git -c alias.x='!rm -rf /' x", "rm -rf /"),
+        ("git config --global alias.x '!rm -rf /'", "rm -rf /"),
+        ("git rebase -i --exec 'rm -rf /' HEAD~2", "rm -rf /"),
+        ("git submodule foreach --recursive 'rm -rf /'", "rm -rf /"),
+        ("git filter-branch --tree-filter 'rm -rf /' HEAD", "rm -rf /"),
+        ("git difftool -x 'rm -rf /'", "rm -rf /"),
+        ("trap 'rm -rf /' EXIT", "rm -rf /"),
+        ("eval rm '-rf /'", "rm -rf /"),
+        ("export PAGER='rm -rf /'", "rm -rf /"),
+        ("env PAGER='rm -rf /' git log", "rm -rf /"),
+        ("socat TCP:h:1 EXEC:'rm -rf /',pty", "rm -rf /"),
+        ("nc h 1 -e 'rm -rf /'", "rm -rf /"),
+    ],
+)
+def test_code_for_a_shell_is_found(line: str, code: str) -> None:
+    assert ("sh", code) in codes(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sh -c X",
+        "bash -ec X",
+        "bash -c -e X",
+        "bash --norc -c X",
+        "bash -euo pipefail -c X",
+        "bash -O extglob -c X",
+        "bash +x -c X",
+        "bash -c -- X",
+        "zsh -ic X",
+        "dash -c X a b",
+        "ksh -c X",
+        "/bin/ash -c X",
+    ],
+)
+def test_a_shells_own_code_is_found_among_its_options(line: str) -> None:
+    assert codes(line) == [("sh", "X")]
+
+
+@pytest.mark.parametrize(
+    ("line", "language"),
+    [
+        ("python3 -c X", "python"),
+        ("python3.12 -Bc X", "python"),
+        ("python -W ignore -X dev -c X", "python"),
+        ("perl -e X", "perl"),
+        ("perl -pi -e X f", "perl"),
+        ("perl -lne X f", "perl"),
+        ("perl -l012ne X f", "perl"),
+        ("perl -MFile::Path -E X", "perl"),
+        ("ruby -ne X", "ruby"),
+        ("node -e X", "node"),
+        ("node -pe X", "node"),
+        ("node --eval=X", "node"),
+        ("deno eval X", "node"),
+        ("bun -e X", "node"),
+        ("php -r X", "php"),
+        ("lua5.4 -e X", "lua"),
+        ("Rscript -e X", "r"),
+        ("julia -e X", "julia"),
+        ("osascript -e X", "osascript"),
+        ("pwsh -NoProfile -Command X", "powershell"),
+        ("powershell -ep bypass -c X", "powershell"),
+        ("fish -c X", "fish"),
+        ("gawk -F, X f", "awk"),
+        ("sed -n X f", "sed"),
+        ("sed -i.bak -e X f", "sed"),
+        ("vim -es -c X", "vim"),
+        ("ex -sc X", "vim"),
+        ("vim +X", "vim"),
+        ("emacs --batch --eval X", "elisp"),
+        ("psql prod -c X", "sql:postgres"),
+        ("psql -cX", "sql:postgres"),
+        ("mysql -uroot -psecret -e X db", "sql:mysql"),
+        ("mariadb --execute=X", "sql:mysql"),
+        ("sqlite3 -header a.db X", "sql:sqlite"),
+        ("mongosh --eval X", "mongo"),
+        ("gdb -batch -ex X", "gdb"),
+        ("expect -c X", "expect"),
+        ("make --eval=X", "make"),
+    ],
+)
+def test_the_language_of_code_is_told(line: str, language: str) -> None:
+    assert (language, "X") in codes(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sudo -l",
+        "sudo --version",
+        "sudo -V",
+        "bash --version",
+        "bash -n script.sh",
+        "xargs --help",
+        "command -v shutdown",
+        "docker ps",
+        "docker run hello-world",
+        "docker compose logs -f web",
+        "kubectl get deploy",
+        "git status",
+        "git log --grep='reset --hard'",
+        "git commit -m 'rm -rf /'",
+        "git config user.name Dev",
+        "git config --get alias.x",
+        "tmux ls",
+        "tar czf a.tgz b",
+        "find . -name rm",
+        "find . -name '*-exec*'",
+        "fd -e py",
+        "rg 'rm -rf' .",
+        "psql -l",
+        "ssh host",
+        "python3 -m pytest",
+        "crontab -l",
+        "npm run lint",
+        "make -n all",
+        "make test",
+        "bash",
+        "python3",
+        "sh -s",
+    ],
+)
+def test_what_runs_nothing_else_has_nothing_inside(line: str) -> None:
+    assert of(line) == ()
+
+
+def test_a_script_is_a_file_or_standard_input() -> None:
+    assert of("bash x.sh a") == (Inner(source="file", file=Word("x.sh"), arguments=(Word("a"),)),)
+    assert of("bash -s -- a", "code") == (Inner(source="stdin", arguments=(Word("a"),)),)
+    assert of("python3 -", "code") == (Inner(source="stdin", language="python"),)
+    assert of("sh", "code") == (Inner(source="stdin"),)
+    assert of("source /dev/stdin", "code") == (Inner(source="stdin"),)
+    assert of("crontab -", "x") == (Inner(source="stdin", language="crontab", through="crontab"),)
+    assert of("bash --rcfile evil.rc -i") == (Inner(source="file", file=Word("evil.rc")),)
+    assert of("source .venv/bin/activate") == (Inner(source="file", file=Word(".venv/bin/activate")),)
+
+
+def test_what_find_finds_stands_where_it_would_be_put() -> None:
+    assert commands(r"find /var -name x -exec rm {} \;") == [f"rm /var/x /var/{GAP}"]
+    assert commands(r"find /var -name 'x*' -exec rm {} \;") == [f"rm /var/{GAP}"]
+    assert commands("find /a /b -exec rm {} + -execdir wc {} +") == [
+        f"rm /a/{GAP} /b/{GAP}",
+        f"wc /a/{GAP} /b/{GAP}",
+    ]
+    assert commands(r"find . -exec sh -c 'rm {}' \;") == [f"sh -c rm ./{GAP}"]
+    assert all(each.more_operands for each in of(r"find . -exec rm {} \;"))
+
+
+def test_words_from_known_standard_input_are_added() -> None:
+    assert commands("xargs rm -rf", "/ '/a b'\n") == ["rm -rf / /a b"]
+    assert commands("xargs -0 -I{} rm {}", "/etc\0/usr\0") == ["rm /etc", "rm /usr"]
+    assert commands("xargs rm -rf", GAP) == ["rm -rf"]
+    assert of("xargs rm")[0].more_operands
+    assert not of("xargs rm", "x")[0].more_operands
+
+
+def test_code_that_is_still_to_come_comes_from_standard_input() -> None:
+    waiting = Run(argv=(Word("sh"), Word("-c")), more_operands=True)
+    assert inner(waiting) == (Inner(source="stdin"),)
+
+
+def test_a_variable_that_names_a_program_is_run() -> None:
+    run = Run(
+        argv=(Word("git"), Word("log")), assigned={"PAGER": Word("less -R"), "LD_PRELOAD": Word("./evil.so")}
+    )
+    assert [each.code or each.file for each in inner(run)] == ["less -R", "./evil.so"]
+
+
+def test_encoded_code_is_decoded() -> None:
+    assert codes("powershell -enc SQBFAFgA") == [("powershell", "IEX")]
+    assert codes("powershell -enc !") == [("powershell", GAP)]
+
+
+def test_every_program_of_the_table_can_be_read() -> None:
+    for name in programs():
+        inner(Run(argv=(Word(name), Word("--help"))))
+        inner(Run(argv=(Word(name), Word("a"), Word("b"), Word("c"))))
+
+
+_NAMES = sorted(
+    {
+        *programs(),
+        "sh",
+        "bash",
+        "ssh",
+        "git",
+        "find",
+        "xargs",
+        "parallel",
+        "python3",
+        "vim",
+        "tar",
+        "make",
+        "tmux",
+    }
+)
+_WORD = st.one_of(
+    st.text(st.characters(exclude_categories=()), max_size=6),
+    st.text(alphabet="-+=ceEsxonf/;{}:!" + GAP, max_size=6),
+    st.sampled_from(
+        ["--", "-c", "-e", "-exec", "run", "exec", "config", ":::", "-I", "{}", "-o", "--eval", "foreach"]
+    ),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(_NAMES),
+    st.lists(_WORD, max_size=6),
+    st.one_of(st.none(), st.text(max_size=20)),
+    st.booleans(),
+)
+def test_no_words_raise(name: str, words: list[str], text: str | None, more: bool) -> None:
+    stdin = None if text is None else Stream(Word(text))
+    run = Run(argv=(Word(name), *map(Word, words)), stdin=stdin, more_operands=more)
+    assert isinstance(inner(run), tuple)
+
+
+def test_a_variable_given_to_awk_stands_in_its_program() -> None:
+    assert codes("""awk -v c='rm "x"' 'BEGIN { system(c) }'""") == [
+        ("awk", 'BEGIN { c = "rm \\"x\\"" }\nBEGIN { system(c) }'),
+    ]
+
+
+def test_an_external_address_of_git_is_a_command() -> None:
+    assert of("git clone 'ext::sh -c rm% -rf% /' x")[0].argv == ("sh", "-c", "rm -rf /")
+
+
+def test_an_option_nobody_has_listed_hides_no_command() -> None:
+    assert "rm -rf /" in commands("strace --no-such-option value rm -rf /")
+    assert "rm -rf /" in commands("kubectl --no-such-option value exec pod -- rm -rf /")
+
+
+def test_a_wrapper_without_a_command_that_starts_a_shell_reads_it() -> None:
+    assert of("sudo -s", "rm -rf /") == (Inner(source="stdin", through="sudo"),)
+    assert of("chroot /mnt", "rm -rf /") == (Inner(source="stdin", through="chroot"),)
+    assert of("sudo -s") == ()
+
+
+def test_another_program_of_an_image_is_taken_for_its_command() -> None:
+    assert commands("docker run --rm --entrypoint rm debian -rf /") == ["rm -rf /"]
+
+
+def test_settings_of_git_come_in_variables_too() -> None:
+    assigned = {
+        "GIT_CONFIG_COUNT": Word("1"),
+        "GIT_CONFIG_KEY_0": Word("core.pager"),
+        "GIT_CONFIG_VALUE_0": Word("rm -rf /"),
+    }
+    found = inner(Run(argv=(Word("git"), Word("log")), assigned=assigned))
+    assert [each.code for each in found] == ["rm -rf /"]
+
+
+def test_a_helper_that_was_not_installed_is_code_nobody_has_read() -> None:
+    assert [each.file for each in of("rg --pre ./evil.sh x")] == [None, "./evil.sh"]
+    assert [each.file for each in of("rg --pre /usr/bin/pdftotext x")] == [None]
+
+
+def test_libraries_beside_a_program_of_the_project_are_no_surprise() -> None:
+    library = {"LD_LIBRARY_PATH": Word("./lib")}
+    assert inner(Run(argv=(Word("app"),), path=Word("./app"), assigned=library)) == ()
+    assert len(inner(Run(argv=(Word("ls"),), path=Word("ls"), assigned=library))) == 1
+
+
+def test_more_than_anybody_would_look_at_ends_in_something_unknown() -> None:
+    found = of("perl " + "-e x " * 1000)
+    assert len(found) < 300
+    assert found[-1].argv == (GAP,)

@@ -1,0 +1,256 @@
+"""Text for a running process is judged together with everything the process was given before."""
+
+from __future__ import annotations
+
+import functools
+import json
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shellverdict.interactive.code import MAX_HELD_LINES, MAX_READ_CHARS, CodeReader
+from shellverdict.interactive.process_input import ProcessInput
+from shellverdict.judge import FAILED, Judge
+from shellverdict.places import Places
+from shellverdict.rules import Rules
+from shellverdict.shell.grammar import TooMuch
+from shellverdict.verdict import Verdict
+from tests.shellverdict.input_sequences import DANGEROUS, HARMLESS, Sequence
+
+WORKDIR = "/home/user/project"
+
+
+@functools.cache
+def shipped_judge() -> Judge:
+    return Judge(Rules.shipped(), Places(home="/home/user", cwd=WORKDIR))
+
+
+@pytest.fixture
+def judge() -> Judge:
+    return shipped_judge()
+
+
+def verdicts(judge: Judge, sequence: Sequence) -> list[Verdict]:
+    """The verdict on each write, where every one before it was delivered."""
+    found: list[Verdict] = []
+    before: tuple[tuple[str, str], ...] = ()
+    for text in sequence.writes:
+        written = ProcessInput(
+            command=sequence.command, workdir=WORKDIR, pty=sequence.pty, before=before, text=text
+        )
+        found.append(judge.judge_input(written))
+        before = (*before, ("write", text))
+    return found
+
+
+@pytest.mark.parametrize("sequence", DANGEROUS, ids=str)
+def test_a_dangerous_sequence_of_writes_is_asked_about(judge: Judge, sequence: Sequence) -> None:
+    assert any(each.dangerous for each in verdicts(judge, sequence))
+
+
+@pytest.mark.parametrize("sequence", HARMLESS, ids=str)
+def test_a_harmless_sequence_of_writes_is_not_asked_about(judge: Judge, sequence: Sequence) -> None:
+    asked = [
+        (text, finding.reason)
+        for text, each in zip(sequence.writes, verdicts(judge, sequence), strict=True)
+        for finding in each.findings
+    ]
+    assert asked == []
+
+
+def judged(judge: Judge, text: str, before: str = "", command: str = "bash", **options: Any) -> Verdict:
+    entries = (("write", before),) if before else ()
+    return judge.judge_input(
+        ProcessInput(command=command, workdir=WORKDIR, before=entries, text=text, **options)
+    )
+
+
+def test_a_finding_counts_for_the_write_that_triggers_it_and_for_no_later_one(judge: Judge) -> None:
+    assert judged(judge, "rm -rf /srv/x\n").dangerous
+    assert not judged(judge, "ls\n", before="rm -rf /srv/x\n").dangerous
+    assert judged(judge, "rm -rf /srv/x\n", before="rm -rf /srv/x\n").dangerous
+
+
+@pytest.mark.parametrize(
+    ("command", "define", "use"),
+    [
+        ("bash", "f() { rm -rf /srv/x; }\n", "f\n"),
+        ("python3", "import shutil\ndef f(): shutil.rmtree('/srv/x')\n\n", "f()\n"),
+        ("node", "const f = () => require('fs').rmSync('/srv/x', {recursive: true})\n", "f()\n"),
+        ("psql app", "", "DROP TABLE a;\n"),
+    ],
+)
+def test_every_use_of_something_dangerous_is_asked_about(
+    judge: Judge, command: str, define: str, use: str
+) -> None:
+    assert judged(judge, use, before=define, command=command).dangerous
+    assert judged(judge, use, before=define + use, command=command).dangerous
+
+
+def test_an_unknown_state_is_asked_about_whatever_is_written(judge: Judge) -> None:
+    verdict = judged(judge, "ls\n", unknown="the process was started by another runtime")
+    assert (verdict.unread, verdict.reason) == (True, "the process was started by another runtime")
+
+
+def test_input_without_its_context_is_asked_about() -> None:
+    assert ProcessInput.from_arguments(None, "ls\n").unknown
+    assert ProcessInput.from_arguments({"before": []}, "ls\n").unknown
+    assert not ProcessInput.from_arguments({"command": "bash"}, "ls\n").unknown
+
+
+def test_more_input_than_is_judged_is_asked_about(judge: Judge) -> None:
+    assert judged(judge, "ls\n", before="echo hello\n" * 6_000).unread
+
+
+@pytest.mark.parametrize("command", ["python3", "psql app", "irb"])
+def test_more_code_than_is_read_is_asked_about(judge: Judge, command: str) -> None:
+    assert judged(judge, "x = 2\n", before="x = 1\n" * 3_000, command=command).dangerous
+
+
+def test_python_that_takes_too_much_parsing_is_asked_about(judge: Judge) -> None:
+    text = "x = [\n" + "1,\n" * 300
+    written = ProcessInput(command="python3", workdir=WORKDIR, pty=True, before=(), text=text)
+    assert judge.judge_input(written).dangerous
+
+
+def test_parsing_of_unfinished_python_is_limited() -> None:
+    reader = CodeReader()
+    reader.read_new("python", (), ["x = [", *["1," * 100] * 20])
+    assert reader.left < MAX_READ_CHARS - 20 * 21 / 2 * 200
+    with pytest.raises(TooMuch):
+        reader.read_new("python", (), ["x = [", *["1,"] * MAX_HELD_LINES])
+
+
+def test_a_function_of_usual_length_is_not_asked_about(judge: Judge) -> None:
+    lines = [
+        "def total(items):\n",
+        *(f"    value_{n} = items[{n}] + 1\n" for n in range(40)),
+        "\n",
+        "print(1)\n",
+    ]
+    sequence = Sequence("python3", tuple(lines), pty=True)
+    assert not any(each.dangerous for each in verdicts(judge, sequence))
+
+
+def test_the_end_of_the_input_runs_what_was_unfinished(judge: Judge) -> None:
+    assert not judged(judge, "", before="ls\n", closes=True).dangerous
+    assert judged(judge, "", before="cat <<EOF | sh\nrm -rf /\n", closes=True).dangerous
+    assert judged(judge, "", before="echo 'half\n", closes=True).dangerous
+
+
+def test_a_signal_drops_the_unfinished_command(judge: Judge) -> None:
+    before = (("write", "echo '\n"), ("signal", "INT"))
+    written = ProcessInput(command="bash", workdir=WORKDIR, before=before, text="rm -rf /\n")
+    assert judge.judge_input(written).blocked
+
+
+def test_the_hard_floor_holds_for_input(judge: Judge) -> None:
+    assert judged(judge, "f\n", before="f() { rm -rf /; }\n").blocked
+    assert judged(judge, "s.rmtree('/')\n", before="import shutil as s\n", command="python3").blocked
+
+
+def test_what_is_shown_holds_the_process_the_text_and_what_came_before(judge: Judge) -> None:
+    verdict = judged(judge, "f\n", before="f() { rm -rf /; }\n")
+    assert verdict.command.split("\n") == [
+        "# input of: bash",
+        "> f",
+        "# given before:",
+        "| f() { rm -rf /; }",
+    ]
+
+
+def test_lone_surrogates_are_judged_as_they_arrive() -> None:
+    assert ProcessInput.from_arguments({"command": "bash"}, "rm -rf /\ud800").text == "rm -rf /?"
+
+
+def test_text_in_an_unfinished_command_is_asked_about_and_not_refused_for_good(judge: Judge) -> None:
+    verdict = judged(judge, "rm -rf /\n", before="cat > notes <<EOF\n")
+    assert (verdict.dangerous, verdict.blocked) == (True, False)
+
+
+CORPUS = Path(__file__).parent / "corpus"
+
+
+def commands(name: str) -> list[str]:
+    return [json.loads(line)["command"] for line in (CORPUS / name).read_text("utf-8").splitlines()]
+
+
+def in_pieces(text: str, random: Random) -> tuple[str, ...]:
+    cuts = [0, *sorted(random.sample(range(1, len(text)), min(3, len(text) - 1))), len(text)]
+    return tuple(text[first:last] for first, last in pairwise(cuts))
+
+
+def is_asked_about(judge: Judge, command: str, *writes: str, pty: bool = False) -> bool:
+    return any(each.dangerous for each in verdicts(judge, Sequence(command, writes, pty)))
+
+
+@pytest.mark.parametrize("process", ["bash", "./unknown", "ssh host"])
+def test_every_dangerous_command_is_dangerous_as_input_too(judge: Judge, process: str) -> None:
+    known = [each for each in commands("own_dangerous.jsonl")[::3] if judge(each, cwd=WORKDIR).dangerous]
+    if process != "bash":  # there, other folders and programs nobody knows
+        known = [each for each in known if judge(each, cwd=WORKDIR).blocked]
+    assert [each for each in known if not is_asked_about(judge, process, each + "\n")] == []
+
+
+def test_every_dangerous_command_is_dangerous_in_pieces_too(judge: Judge) -> None:
+    random = Random(5)
+    known = [each for each in commands("own_dangerous.jsonl")[1::4] if judge(each, cwd=WORKDIR).dangerous]
+    missed = [each for each in known if not is_asked_about(judge, "bash", *in_pieces(each + "\n", random))]
+    assert missed == []
+
+
+def test_no_everyday_command_is_asked_about_as_input(judge: Judge) -> None:
+    known = [each for each in commands("own_benign.jsonl") if not judge(each, cwd=WORKDIR).dangerous]
+    assert [each for each in known if is_asked_about(judge, "bash", each + "\n")] == []
+    typed = [each for each in known if each.isprintable()]
+    assert [each for each in typed if is_asked_about(judge, "bash", each + "\r", pty=True)] == []
+
+
+PIECES = ["f", "()", "{", "}", " rm -rf /tmp/x", "'", '"', "\n", "\\\n", "<<EOF\n", "EOF\n", "$(", ")", "`"]
+PIECES += [
+    "if true; then\n",
+    "fi\n",
+    "python3\n",
+    "exit()\n",
+    "exit\n",
+    "psql\n",
+    "\\q\n",
+    "DROP TABLE",
+    ";",
+    "\x03",
+]
+PIECES += [
+    "\x04",
+    "\x7f",
+    "\x1b[A",
+    "\r",
+    "x=1",
+    "import os\n",
+    "def f():\n",
+    "    pass\n",
+    "!!",
+    "\0",
+    "é",
+    "\ufdd0",
+]
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    command=st.sampled_from(
+        ["bash", "python3", "psql a", "node", "cat", "redis-cli", "vim x", "gdb a", "python3; bash"]
+    ),
+    writes=st.lists(st.lists(st.sampled_from(PIECES), max_size=6).map("".join), min_size=1, max_size=8),
+    pty=st.booleans(),
+    closes=st.booleans(),
+)
+def test_judging_input_never_fails(command: str, writes: list[str], pty: bool, closes: bool) -> None:
+    *earlier, text = writes
+    before = tuple(("write", each) for each in earlier)
+    written = ProcessInput(command=command, workdir=WORKDIR, pty=pty, before=before, text=text, closes=closes)
+    assert FAILED not in {each.rule for each in shipped_judge().judge_input(written).findings}

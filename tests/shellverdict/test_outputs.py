@@ -1,0 +1,256 @@
+"""What programs print, as far as their words tell."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import shlex
+import subprocess
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shellverdict.shell.outputs import output, prints_shell_setup
+from shellverdict.shell.runs import Mark, Run, Stream
+from shellverdict.shell.words import GAP, Word
+
+
+def a_run(line: str, stdin: Stream | None = None) -> Run:
+    return Run(argv=tuple(Word(word) for word in shlex.split(line)), stdin=stdin)
+
+
+def piped(line: str) -> Stream:
+    """What the last of several programs in a pipe prints."""
+    stream: Stream | None = None
+    for part in line.split(" | "):
+        stream = output(a_run(part, stream))
+    assert stream is not None
+    return stream
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("echo rm -rf /", "rm -rf /\n"),
+        ("echo -n rm", "rm"),
+        (r"echo -ne '\x72m'", "rm"),
+        (r"echo '\x72m'", "\\x72m\n"),
+        ('printf "rm -rf %s\\n" / /etc', "rm -rf /\nrm -rf /etc\n"),
+        (r"printf '\x72\x6d\x20\x2d\x72\x66'", "rm -rf"),
+        (r"printf '%b' 'r\155 -rf'", "rm -rf"),
+        (r"printf '\162\155'", "rm"),
+        ("echo cm0gLXJmIC8= | base64 -d", "rm -rf /"),
+        ("echo cm0gLXJmIC8= | base64 --dec", "rm -rf /"),
+        ("echo cm0gLXJmIC8= | base64 --d", "rm -rf /"),
+        ("echo cm0gLXJmIC8= | openssl base64 -d", "rm -rf /"),
+        ("echo cm0gLXJmIC8= | openssl enc -d -base64", "rm -rf /"),
+        ("echo OJWSALLSMYQC6=== | base32 -d", "rm -rf /"),
+        ("echo 726d202d7266202f | xxd -r -p", "rm -rf /"),
+        ("echo H4sIAAAAAAACAyvKVdAtSlPQBwBcTPLsCAAAAA== | base64 -d | gunzip", "rm -rf /"),
+        ('echo "/ fr- mr" | rev', "rm -rf /\n"),
+        ("echo ebbg | tr a-z n-za-m", "root\n"),
+        ("echo RM | tr '[:upper:]' '[:lower:]'", "rm\n"),
+        ("echo rxm | tr -d x", "rm\n"),
+        ('yes "rm -rf ~" | head -1', "rm -rf ~\n"),
+        ("printf 'a\\nb\\nc\\n' | tail -n +2", "b\nc\n"),
+        ("printf 'a\\nb\\n' | tac", "b\na\n"),
+        ("echo a,rm,b | cut -d, -f2", "rm\n"),
+        ("echo xxrm | cut -c3-", "rm\n"),
+        ("echo foo | sed s/o/x/g", "fxx\n"),
+        ("echo rm | tee copy | cat", "rm\n"),
+        ("basename /usr/bin/rm", "rm\n"),
+        ("dirname /etc/passwd", "/etc\n"),
+        ("seq 3", "1\n2\n3\n"),
+        ("which rm", f"{GAP}/rm\n"),
+        ("command -v rm", f"{GAP}/rm\n"),
+        ("""python3 -c 'print("rm "+"-rf /")'""", "rm -rf /\n"),
+    ],
+)
+def test_text_is_worked_out_where_that_is_exact(line: str, text: str) -> None:
+    assert piped(line).text == text
+
+
+@pytest.mark.parametrize(
+    ("line", "marks"),
+    [
+        ("curl -s http://x", {Mark.NETWORK}),
+        ("curl http://x | gunzip | tee f", {Mark.NETWORK, Mark.DECODED}),
+        ("wget -qO- http://x | cat", {Mark.NETWORK}),
+        ("gh gist view abc --raw", {Mark.NETWORK}),
+        ("aws s3 cp s3://x/i.sh -", {Mark.NETWORK}),
+        ("strings blob", {Mark.DECODED, Mark.UNREAD}),
+        ("openssl enc -d -aes-256-cbc -in s.bin -k pw", {Mark.DECODED, Mark.UNREAD}),
+        ("cat script.txt", {Mark.UNREAD}),
+        ("echo cm0= | base64 -d", {Mark.DECODED}),
+        ("some-program", set()),
+        ("curl http://x | some-filter", {Mark.NETWORK}),
+    ],
+)
+def test_where_bytes_come_from_is_kept_through_a_pipe(line: str, marks: set[Mark]) -> None:
+    assert piped(line).marks == marks
+
+
+def test_a_gap_stays_where_it_stands() -> None:
+    assert output(Run(argv=(Word("echo"), Word(f"a{GAP}b")))).text == f"a{GAP}b\n"
+    assert piped("echo x").text == "x\n"
+
+
+def test_what_is_packed_with_a_gap_in_it_is_unknown_but_marked() -> None:
+    stream = output(a_run("base64 -d", Stream(Word(f"cm0{GAP}"))))
+    assert stream == Stream(None, frozenset({Mark.DECODED}))
+
+
+def test_a_file_somebody_knows_is_printed() -> None:
+    told = output(a_run("cat notes"), lambda name: Stream(Word("text")) if name == "notes" else None)
+    assert told.text == "text"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "direnv hook bash",
+        "ssh-agent -s",
+        "pyenv init -",
+        "brew shellenv",
+        "starship init zsh",
+        "conda shell.bash hook",
+        "kubectl completion bash",
+        "dircolors -b",
+        "minikube docker-env",
+    ],
+)
+def test_settings_of_a_tool_for_the_shell_are_taken_for_nothing(line: str) -> None:
+    assert prints_shell_setup(a_run(line))
+    assert output(a_run(line)) == Stream(Word(""))
+
+
+@pytest.mark.parametrize(
+    "line", ["ssh-agent bash", "curl completion", "direnv exec . sh", "kubectl get pods"]
+)
+def test_other_commands_print_no_settings(line: str) -> None:
+    assert not prints_shell_setup(a_run(line))
+
+
+def test_unpacking_is_bounded() -> None:
+    bomb = base64.b64encode(gzip.compress(b"\0" * 50_000_000)).decode()
+    text = piped(f"echo {bomb[:60000]} | base64 -d | gunzip").text
+    assert text is not None
+    assert len(text) < 70_000
+    assert text.endswith(GAP)
+
+
+_PROGRAMS = [
+    "echo",
+    "printf",
+    "tr",
+    "cut",
+    "sed",
+    "head",
+    "tail",
+    "base64",
+    "xxd",
+    "gunzip",
+    "rev",
+    "seq",
+    "openssl",
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(_PROGRAMS),
+    st.lists(st.text(alphabet="-ndec%s\\x0b19,[:alnum:]/a*.'" + GAP, max_size=8), max_size=4),
+    st.text(st.characters(exclude_categories=()), max_size=60),
+)
+def test_no_words_and_no_input_raise(program: str, words: list[str], text: str) -> None:
+    run = Run(argv=(Word(program), *map(Word, words)), stdin=Stream(Word(text)))
+    assert isinstance(output(run), Stream)
+
+
+_FORMATS = st.lists(
+    st.sampled_from(
+        [
+            "%s",
+            "%d",
+            "%b",
+            "%5s",
+            "%-4s|",
+            "%.2s",
+            "%x",
+            "%o",
+            "%c",
+            "%%",
+            r"\n",
+            r"\x41",
+            r"\101",
+            r"\0101",
+            "a",
+            r"\c",
+            "%05d",
+        ]
+    ),
+    max_size=4,
+).map("".join)
+_ARGUMENTS = st.lists(
+    st.sampled_from(["a", "b c", "3", "-5", r"x\n", r"\x42", r"\0101", "", "0x1f", "010"]), max_size=3
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.one_of(
+        st.tuples(st.just("printf"), _FORMATS, _ARGUMENTS).map(
+            lambda made: [made[0], "x" + made[1], *made[2]]
+        ),
+        st.lists(
+            st.sampled_from(["-n", "-e", "-ne", "-x", "a", r"\x41", r"\101", r"\0101", r"\c", "--"]),
+            max_size=4,
+        ).map(lambda words: ["echo", *words]),
+    )
+)
+def test_what_is_worked_out_is_what_a_shell_prints(argv: list[str]) -> None:
+    told = output(Run(argv=tuple(map(Word, argv)))).text
+    line = " ".join(shlex.quote(word) for word in argv)
+    printed = subprocess.run(["bash", "-c", line], capture_output=True, check=False).stdout.decode(
+        "utf-8", "surrogateescape"
+    )
+    assert told is not None
+    assert told == printed or GAP in told
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(
+        [
+            *(
+                "tr a-z A-Z",
+                "tr -d a",
+                "tr -s a-z",
+                "tr abc de",
+                "tr -cd a-z",
+                "tr a-z n-za-m",
+                "rev",
+                "tac",
+                "cat",
+                "sort",
+            ),
+            *(
+                "head -n1",
+                "head -c3",
+                "head -n -1",
+                "tail -n +2",
+                "tail -c3",
+                "tail -1",
+                "cut -d, -f2",
+                "cut -c2-",
+            ),
+            *("sed s/a/b/g", "base64 -d"),
+        ]
+    ),
+    st.text(alphabet="abcxyz,  \n=é", max_size=30),
+)
+def test_what_filters_leave_is_what_they_leave_in_a_shell(line: str, text: str) -> None:
+    told = output(a_run(line, Stream(Word(text)))).text
+    run = subprocess.run(["bash", "-c", line], input=text.encode(), capture_output=True, check=False)
+    assert told is None or run.returncode or told == run.stdout.decode("utf-8", "surrogateescape")
