@@ -18,9 +18,9 @@ from toolfold.errors import (
     ReservedName,
     ToolfoldError,
     UnknownToolset,
+    error_message,
     nearest,
-    said,
-    shown,
+    shorten_text,
 )
 
 
@@ -103,8 +103,8 @@ def test_an_endless_name_is_compared_by_its_beginning_only() -> None:
 
 
 def test_short_text_is_shown_whole_and_long_text_is_cut() -> None:
-    assert shown("abc", 3) == "abc"
-    assert shown("abcd", 3) == "abc…"
+    assert shorten_text("abc", 3) == "abc"
+    assert shorten_text("abcd", 3) == "abc…"
 
 
 class Speechless(Exception):
@@ -113,5 +113,5 @@ class Speechless(Exception):
 
 
 def test_an_error_that_cannot_be_put_into_words_is_still_reported() -> None:
-    assert said(Speechless()) == "(no message)"
-    assert said(ValueError("words")) == "words"
+    assert error_message(Speechless()) == "(no message)"
+    assert error_message(ValueError("words")) == "words"

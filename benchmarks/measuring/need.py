@@ -16,7 +16,7 @@ from measuring.sets import Sets, Task, sampled
 from toolfold.config.settings import USUAL_NEED
 from toolfold.registry import Snapshot
 from toolfold.retrieval.judging import Query
-from toolfold.retrieval.search import Found
+from toolfold.retrieval.search import SearchResult
 
 CHAT = "none"
 NEEDS_A_MESSAGE = 4  # times the limit: one in a hundred has to show
@@ -55,14 +55,14 @@ class Need:
     def parts(self, task: Task) -> list[tuple[str, Sequence[Query]]]:
         return [(part.weights, part.queries) for part in self.quality.weights.parts(task)]
 
-    def _asked(self, part: tuple[str, Sequence[Query]], task: Task, tools: Snapshot) -> list[Found]:
+    def _asked(self, part: tuple[str, Sequence[Query]], task: Task, tools: Snapshot) -> list[SearchResult]:
         weights, queries = part
         retriever = self.quality.retriever(weights, task.name, "encoder")
         ask = partial(retriever.answer, tools, mode="hybrid", limit=DEEPEST)
         return [ask(query.text, granted=query.candidates) for query in queries]
 
 
-def _told(verdicts: Sequence[Found]) -> Figures:
+def _told(verdicts: Sequence[SearchResult]) -> Figures:
     if not verdicts:
         return {}
     share = sum(verdict.needed(USUAL_NEED) for verdict in verdicts) / len(verdicts)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from toolfold import Runtime, Session, load_config, open_runtime
-from toolfold.retrieval.search import Found
+from toolfold.retrieval.search import SearchResult
 from toolfold.sources import load_catalog
 from toolfold.turn.tokens import TokenCounter
 
@@ -28,11 +28,11 @@ WARM_UPS = 3
 class Stopwatch:
     """Adds up the CPU time of a function."""
 
-    def __init__(self, function: Callable[..., Found]) -> None:
+    def __init__(self, function: Callable[..., SearchResult]) -> None:
         self._function = function
         self.milliseconds = 0.0
 
-    def __call__(self, *args: Any, **options: Any) -> Found:
+    def __call__(self, *args: Any, **options: Any) -> SearchResult:
         before = time.process_time()
         found = self._function(*args, **options)
         self.milliseconds += (time.process_time() - before) * 1000

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 
 from toolfold.approval.station import Approval
 from toolfold.config.monitor import SettingsMonitor, Watch
-from toolfold.errors import CallError, ToolFailed, said
+from toolfold.errors import CallError, ToolFailed, error_message
 from toolfold.hooks import Hooks
 from toolfold.json_limits import is_large
 from toolfold.loops import Escaped, Loops, OutOfTime
@@ -84,7 +84,7 @@ class Dispatch:
             result = self._failure(call, error)
         except Exception as error:
             log.exception("dispatching %r failed", call.name)
-            result = self._failed(call, f"Error executing {call.name}: {said(error)}")
+            result = self._failed(call, f"Error executing {call.name}: {error_message(error)}")
         return replace(result, milliseconds=(time.perf_counter() - started) * 1000)
 
     async def _line(self, turn: Turn, call: ToolCall, context: CallContext, place: Place) -> ToolResult:
@@ -143,7 +143,9 @@ class Dispatch:
         except Exception as error:
             log.info("tool %r raised", tool.name, exc_info=True)
             cause = error.original if isinstance(error, Escaped) else error
-            return self._failed(call, f"Tool execution failed: {type(cause).__name__}: {said(cause)}")
+            return self._failed(
+                call, f"Tool execution failed: {type(cause).__name__}: {error_message(cause)}"
+            )
         make_result = functools.partial(self._result, turn, tool, call.id, value, context)
         if is_large(value.value if isinstance(value, Content) else value) or _has_many_files(value):
             return await self.loops.in_thread(make_result)  # it takes a while, in which others are served
@@ -227,7 +229,7 @@ class Dispatch:
 
     def _failure(self, call: ToolCall, error: CallError) -> ToolResult:
         """What the model is told of an error that was written for it."""
-        result = self._failed(call, said(error))
+        result = self._failed(call, error_message(error))
         message = {"error": result.error}
         text = render(message | getattr(error, "details", {}) | message)
         if len(text) > LONGEST_FAILURE or self.redact.finds_any(text):

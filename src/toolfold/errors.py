@@ -114,7 +114,7 @@ class OutOfScope(CallError):
         self, name: str, near: Sequence[str] = (), *, hint: str = "Call one of the tools you were given."
     ) -> None:
         super().__init__(
-            f"{shown(name)!r} is not available in this session.{did_you_mean(near) or f' {hint}'}"
+            f"{shorten_text(name)!r} is not available in this session.{did_you_mean(near) or f' {hint}'}"
         )
 
 
@@ -158,7 +158,7 @@ def did_you_mean(near: Sequence[str]) -> str:
 
 def nearest(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
     """The known names a person or a model most likely meant."""
-    wanted = shown(name, 80)
+    wanted = shorten_text(name, 80)
     pieces = _trigrams(wanted)
     # difflib costs up to 100 µs a name: let shared trigrams choose the few worth it.
     likely = heapq.nlargest(40, known, key=lambda each: (len(pieces & _trigrams(each)), each))
@@ -170,7 +170,7 @@ def _trigrams(text: str) -> set[str]:
     return {padded[start : start + 3] for start in range(len(padded) - 2)}
 
 
-def said(error: BaseException) -> str:
+def error_message(error: BaseException) -> str:
     """What an error says, also where its own code cannot say it."""
     try:
         return str(error)
@@ -178,6 +178,6 @@ def said(error: BaseException) -> str:
         return "(no message)"
 
 
-def shown(text: str, limit: int = 200) -> str:
+def shorten_text(text: str, limit: int = 200) -> str:
     """Foreign text short enough to stand inside a message."""
     return text if len(text) <= limit else text[:limit] + "…"

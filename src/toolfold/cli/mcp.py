@@ -85,7 +85,7 @@ def remove(invocation: Invocation, name: str, in_project: bool) -> None:
 
 
 def _forget(config: Config, name: str) -> None:
-    from toolfold.sources.mcp.kept import Kept
+    from toolfold.sources.mcp.kept import ListingCache
     from toolfold.sources.mcp.oauth.logins import Logins
     from toolfold.sources.mcp.trust import Trust
 
@@ -94,7 +94,7 @@ def _forget(config: Config, name: str) -> None:
         Trust.of(config).forget(name)
     except ConfigError as error:
         warn(str(error))
-    Kept(config.paths.cache_dir / "mcp").forget(name)
+    ListingCache(config.paths.cache_dir / "mcp").forget(name)
     for file in (_log_file(config, name), _log_file(config, name).with_suffix(".log.1")):
         file.unlink(missing_ok=True)
 
@@ -147,11 +147,11 @@ def _file(origin: str) -> str:
 
 def _row(config: Config, name: str) -> dict[str, Any]:
     from toolfold.sources.mcp.importing import veiled
-    from toolfold.sources.mcp.kept import Kept
+    from toolfold.sources.mcp.kept import ListingCache
     from toolfold.sources.mcp.trust import Trust
 
     server = config.mcp.servers[name]
-    found = Kept(config.paths.cache_dir / "mcp").read(name, server)
+    found = ListingCache(config.paths.cache_dir / "mcp").read(name, server)
     offers = found[0].offers if found else ()
     trust = Trust.of(config)
     return {

@@ -107,11 +107,11 @@ def _server_in(file: Path, name: str) -> McpServer:
 
 def _require_known_tools(invocation: Invocation, name: str, tools: tuple[str, ...]) -> None:
     """Refuse a name that the server has never listed. Where no list is stored, every name is taken."""
-    from toolfold.sources.mcp.kept import Kept
+    from toolfold.sources.mcp.kept import ListingCache
 
     config = invocation.config()
     server = config.mcp.servers.get(name)
-    stored = Kept(config.paths.cache_dir / "mcp").read(name, server) if server else None
+    stored = ListingCache(config.paths.cache_dir / "mcp").read(name, server) if server else None
     if not stored:
         return
     known = [offer.name for offer in stored[0].offers]

@@ -34,7 +34,7 @@ def login(invocation: Invocation, name: str, no_browser: bool, seconds: float) -
     Where there is no browser, open the address it shows on another machine, and paste back the address that
     browser ends at: it begins with http://127.0.0.1 and cannot be reached from there.
     """
-    from toolfold.sources.mcp.kept import Kept
+    from toolfold.sources.mcp.kept import ListingCache
     from toolfold.sources.mcp.oauth import browser, log_in
 
     config = invocation.config()
@@ -47,7 +47,7 @@ def login(invocation: Invocation, name: str, no_browser: bool, seconds: float) -
     visit = _visit(opener) if opener or no_browser or sys.stdin.isatty() else None
     work = log_in(name, server, logins(config), environment=config.environment, visit=visit, seconds=seconds)
     standing = asyncio.run(work)
-    Kept(config.paths.cache_dir / "mcp").forgive(name)
+    ListingCache(config.paths.cache_dir / "mcp").forgive(name)
     _tell(name, standing)
 
 

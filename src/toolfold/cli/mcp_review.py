@@ -60,9 +60,9 @@ def review(invocation: Invocation, names: tuple[str, ...], all_: bool, yes: bool
 
 def _waiting(config: Config, names: Sequence[str]) -> list[tuple[str, Held]]:
     """What is held of what the servers last listed; a server nobody has asked yet is asked now."""
-    from toolfold.sources.mcp.kept import Kept
+    from toolfold.sources.mcp.kept import ListingCache
 
-    kept = Kept(config.paths.cache_dir / "mcp")
+    kept = ListingCache(config.paths.cache_dir / "mcp")
     pinned = [name for name in names if config.mcp.servers[name].trust == "pin"]
     seen = {name: found[0] for name in pinned if (found := kept.read(name, config.mcp.servers[name]))}
     unseen = [name for name in pinned if name not in seen]
@@ -78,9 +78,9 @@ def _waiting(config: Config, names: Sequence[str]) -> list[tuple[str, Held]]:
 
 def _show_suspicions(config: Config, names: Sequence[str], held: Collection[str]) -> None:
     """Warn of tools in use whose wording looks like orders to the model, though that is often a mistake."""
-    from toolfold.sources.mcp.kept import Kept
+    from toolfold.sources.mcp.kept import ListingCache
 
-    kept, trust = Kept(config.paths.cache_dir / "mcp"), acquainted(config, ())
+    kept, trust = ListingCache(config.paths.cache_dir / "mcp"), acquainted(config, ())
     for name in names:
         server = config.mcp.servers[name]
         found = kept.read(name, server) if server.trust == "pin" else None

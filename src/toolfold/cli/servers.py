@@ -210,10 +210,10 @@ def asked_alone(config: Config, names: Sequence[str]) -> Iterator[McpServers]:
 
 def acquainted(config: Config, but: Sequence[str]) -> Any:
     """The trust in servers, told of what all others offer, so that a name that shadows one is noticed."""
-    from toolfold.sources.mcp.kept import Kept
+    from toolfold.sources.mcp.kept import ListingCache
     from toolfold.sources.mcp.trust import Trust
 
-    trust, kept = Trust.of(config), Kept(config.paths.cache_dir / "mcp")
+    trust, kept = Trust.of(config), ListingCache(config.paths.cache_dir / "mcp")
     for name, server in config.mcp.servers.items():
         if name not in but and server.enabled and (found := kept.read(name, server)):
             trust.sift(name, server.trust, found[0].offers)

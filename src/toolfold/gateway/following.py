@@ -22,25 +22,25 @@ from collections.abc import (
 from contextlib import asynccontextmanager
 from typing import Any
 
-from toolfold.gateway.seats import Seat
+from toolfold.gateway.seats import ClientSession
 
 ASK_SECONDS = 5.0
 """How long a stream waits for servers to say that they will tell. One that hangs must not keep it away."""
 AT_ONCE = 10
 """How many resources a server is asked for side by side: a client has only so many requests under way."""
 
-Ask = Callable[[Seat, str, str, str], Awaitable[Any]]
+Ask = Callable[[ClientSession, str, str, str], Awaitable[Any]]
 """Asks a server: the seat, the server, the method, the server's own address of the resource."""
 
 
 class Following:
     """What the seats of a gateway follow."""
 
-    def __init__(self, seats: Mapping[str, Seat], ask: Ask) -> None:
+    def __init__(self, seats: Mapping[str, ClientSession], ask: Ask) -> None:
         self._seats, self._ask = seats, ask
         self._ending: set[asyncio.Task[None]] = set()
 
-    async def begin(self, seat: Seat, uri: str) -> None:
+    async def begin(self, seat: ClientSession, uri: str) -> None:
         """Ask the server for its news. Raises OutOfScope, or what it refuses to with."""
         seat.resource_owner(uri)
         seat.followed[uri] += 1  # before it is asked, so that nobody who ends meanwhile ends it for all
@@ -50,7 +50,7 @@ class Following:
             self._beside(self._end_all(seat, [uri]))
             raise
 
-    async def _begin(self, seat: Seat, uri: str) -> None:
+    async def _begin(self, seat: ClientSession, uri: str) -> None:
         """Ask for what counts already. Cut off, it counts until it is ended: it may have been heard."""
         try:
             server, own = seat.resource_owner(uri)
@@ -59,7 +59,7 @@ class Following:
             _count_less(seat, uri)
             raise
 
-    async def end(self, seat: Seat, uri: str, *, wholly: bool = False) -> None:
+    async def end(self, seat: ClientSession, uri: str, *, wholly: bool = False) -> None:
         """One who followed does no longer; `wholly` where all of the seat's do not."""
         server, own = seat.resource_owner(uri)
         _count_less(seat, uri, wholly=wholly)
@@ -67,7 +67,7 @@ class Following:
             await self._ask(seat, server, "resources/unsubscribe", own)
 
     @asynccontextmanager
-    async def meanwhile(self, seat: Seat, uris: Sequence[str]) -> AsyncIterator[None]:
+    async def meanwhile(self, seat: ClientSession, uris: Sequence[str]) -> AsyncIterator[None]:
         """Follow these for as long as a stream of news is open; what a server refuses is not followed."""
         by_server = _by_server(seat, uris)
         unasked, begun = {uri for each in by_server for uri in each}, set[str]()
@@ -93,19 +93,19 @@ class Following:
                 _count_less(seat, uri)
             self._beside(self._end_all(seat, tuple(begun)))
 
-    def leave(self, seat: Seat) -> None:
+    def leave(self, seat: ClientSession) -> None:
         """A client has left its seat: what it followed is ended where nobody else follows it."""
         if seat.followed:
             self._beside(self._end_left(seat, tuple(seat.followed)))
 
-    async def _end_all(self, seat: Seat, uris: Collection[str]) -> None:
+    async def _end_all(self, seat: ClientSession, uris: Collection[str]) -> None:
         for uri in uris:
             if self._seats.get(seat.key) is not seat:
                 return  # it has left, and all that it followed is ended
             with contextlib.suppress(Exception):
                 await self.end(seat, uri)
 
-    async def _end_left(self, seat: Seat, uris: Collection[str]) -> None:
+    async def _end_left(self, seat: ClientSession, uris: Collection[str]) -> None:
         for uri in uris:
             with contextlib.suppress(Exception):
                 if seat.shares_owner(uri):  # the others were its own, and went with it
@@ -117,7 +117,7 @@ class Following:
         task.add_done_callback(self._ending.discard)
 
 
-def _by_server(seat: Seat, uris: Sequence[str]) -> Collection[list[str]]:
+def _by_server(seat: ClientSession, uris: Sequence[str]) -> Collection[list[str]]:
     """Each once, those of every server for themselves: one that hangs keeps no other from being asked."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for uri, server in seat.readable(uris).items():
@@ -125,7 +125,7 @@ def _by_server(seat: Seat, uris: Sequence[str]) -> Collection[list[str]]:
     return found.values()
 
 
-def _count_less(seat: Seat, uri: str, *, wholly: bool = False) -> None:
+def _count_less(seat: ClientSession, uri: str, *, wholly: bool = False) -> None:
     left = 0 if wholly else seat.followed[uri] - 1
     if left > 0:
         seat.followed[uri] = left

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from toolfold.errors import OutOfScope, shown
+from toolfold.errors import OutOfScope, shorten_text
 from toolfold.gateway.addresses import Addresses
 from toolfold.gateway.answers import shown_tool
 from toolfold.gateway.asking import WaitingRoom
@@ -36,7 +36,7 @@ EXTRAS = frozenset({"list_resources", "read_resource", "list_prompts", "get_prom
 _RESOURCES, _PROMPTS = "read_resource", "get_prompt"
 
 
-class Seat:
+class ClientSession:
     """What one client has at the gateway."""
 
     def __init__(
@@ -191,7 +191,7 @@ class Seat:
         for server, own in candidates:
             if server in allowed:
                 return server, own
-        raise OutOfScope(shown(wanted, 200), hint="List what there is.")
+        raise OutOfScope(shorten_text(wanted, 200), hint="List what there is.")
 
     def readable(self, uris: Iterable[str]) -> dict[str, str]:
         """Those of the resources that this client may read, each once, with the server."""

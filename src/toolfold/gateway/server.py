@@ -19,14 +19,14 @@ from collections.abc import Awaitable, Callable, Collection, Iterator
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from toolfold.errors import CallError, OutOfScope, shown
+from toolfold.errors import CallError, OutOfScope, shorten_text
 from toolfold.gateway import asking, foreign
 from toolfold.gateway.addresses import Addresses
 from toolfold.gateway.answers import tool_answer, with_own_state
 from toolfold.gateway.following import Following
 from toolfold.gateway.headers import HeaderCheck
 from toolfold.gateway.peers import Peers
-from toolfold.gateway.seats import Seat
+from toolfold.gateway.seats import ClientSession
 from toolfold.gateway.tokens import ANYBODY, Client
 from toolfold.gateway.ways import Ways, capabilities, is_modern, log_words
 from toolfold.model import MCP_SOURCE, Caller, Json, ToolResult
@@ -75,7 +75,7 @@ class Gateway:
         """Called with the kind of list before clients are told that it has changed."""
         self._everybody = everybody
         self._client_asks_user = is_local and runtime.config.gateway.trust_client_approval
-        self._seats: dict[str, Seat] = {}
+        self._seats: dict[str, ClientSession] = {}
         self._session_keys: dict[str, set[str]] = {}
         """Session of the protocol → keys of its seats: one for each client that has used it."""
         self._addresses = Addresses(
@@ -139,7 +139,7 @@ class Gateway:
             "read it with tool_describe and run it with tool_call."
         )
 
-    def _seat(self, context: Any) -> Seat:
+    def _seat(self, context: Any) -> ClientSession:
         """Where whoever made the request sits; a new place for a newcomer."""
         self._loop = self._loop or asyncio.get_running_loop()
         connection = context.session._connection  # the SDK has no public way from a request to it
@@ -189,7 +189,7 @@ class Gateway:
         params = context.session.client_params
         name = params.client_info.name if params else ""
         digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()  # it may be of any length
-        return f"{client.id} named {shown(name, 40)} {digest[:32]}"
+        return f"{client.id} named {shorten_text(name, 40)} {digest[:32]}"
 
     def _caller(self, context: Any, client: Client) -> Caller:
         """The client as approval knows it. Over stdio, where there are no tokens, it names itself."""
@@ -197,10 +197,10 @@ class Gateway:
         own_name = params.client_info.name if context.request is None and params else client.name
         return Caller(own_name[:MAX_CLIENT_NAME_CHARS], asks_user=self._client_asks_user)
 
-    def _seated(self, key: str, client: Client, caller: Caller) -> Seat:
+    def _seated(self, key: str, client: Client, caller: Caller) -> ClientSession:
         self._make_room(client)
         session = open_session(self._runtime, self._granted(client), client=key, caller=caller)
-        seat = Seat(key, client, self._runtime, session, self._addresses)
+        seat = ClientSession(key, client, self._runtime, session, self._addresses)
         seat.display_name = caller.name or client.name
         self._seats[key] = seat
         return seat
@@ -241,7 +241,7 @@ class Gateway:
             if now - seat.used > IDLE_SECONDS or len(self._seats) >= MAX_SEATS:
                 self._leave(seat.key)
 
-    def seats(self) -> list[Seat]:
+    def seats(self) -> list[ClientSession]:
         """The clients that are connected now."""
         return list(self._seats.values())
 
@@ -257,7 +257,7 @@ class Gateway:
             self._following.leave(seat)
             seat.close()
 
-    def _forget_session_key(self, seat: Seat) -> None:
+    def _forget_session_key(self, seat: ClientSession) -> None:
         keys = self._session_keys.get(seat.protocol_session, set())
         keys.discard(seat.key)
         if not keys:
@@ -357,7 +357,7 @@ class Gateway:
         items, following = _page(listed, params)
         return mcp_types.ListPromptsResult(prompts=items, next_cursor=following)
 
-    async def _gathered(self, context: Any, ask: Callable[[Seat], Awaitable[Any]]) -> Any:
+    async def _gathered(self, context: Any, ask: Callable[[ClientSession], Awaitable[Any]]) -> Any:
         seat = self._seat(context)
         with self._place(seat):
             return await ask(seat)
@@ -406,10 +406,10 @@ class Gateway:
         argument = {"name": params.argument.name, "value": params.argument.value}
         return await self._asked(seat, server, "completion/complete", ref=ref, argument=argument)
 
-    async def _ask_of_resource(self, seat: Seat, server: str, method: str, uri: str) -> Any:
+    async def _ask_of_resource(self, seat: ClientSession, server: str, method: str, uri: str) -> Any:
         return await self._asked(seat, server, method, uri=uri)
 
-    async def _asked(self, seat: Seat, server: str, method: str, **params: Any) -> Any:
+    async def _asked(self, seat: ClientSession, server: str, method: str, **params: Any) -> Any:
         try:
             with self._place(seat):
                 return await seat.ask(server, method, **params)
@@ -423,7 +423,13 @@ class Gateway:
         return mcp_types.EmptyResult()
 
     async def _interactive(
-        self, seat: Seat, context: Any, params: Any, name: str, args: Json | None, run: Callable[..., Any]
+        self,
+        seat: ClientSession,
+        context: Any,
+        params: Any,
+        name: str,
+        args: Json | None,
+        run: Callable[..., Any],
     ) -> Any:
         """Run what may have to ask somebody first, in the way this client can be asked."""
         with self._place(seat):
@@ -433,7 +439,7 @@ class Gateway:
             return await run(ways.approver, self._courier(seat, context, params, ways))
 
     @contextlib.contextmanager
-    def _place(self, seat: Seat) -> Iterator[None]:
+    def _place(self, seat: ClientSession) -> Iterator[None]:
         """Count a call among those that this client may have in progress."""
         client = seat.client.id
         if self._under_way[client] >= MOST_CALLS_EACH:
@@ -449,7 +455,13 @@ class Gateway:
                 del self._under_way[client]
 
     async def _in_rounds(
-        self, seat: Seat, context: Any, params: Any, name: str, args: Json | None, run: Callable[..., Any]
+        self,
+        seat: ClientSession,
+        context: Any,
+        params: Any,
+        name: str,
+        args: Json | None,
+        run: Callable[..., Any],
     ) -> Any:
         state = params.request_state or ""
         if state.startswith(asking.OWN):
@@ -466,7 +478,7 @@ class Gateway:
         is_over, outcome = await call.outcome()
         return outcome if is_over else asking.to_be_asked(outcome, seat.waiting.keep(call))
 
-    def _courier(self, seat: Seat, context: Any, params: Any, ways: Ways) -> Courier:
+    def _courier(self, seat: ClientSession, context: Any, params: Any, ways: Ways) -> Courier:
         state = (getattr(params, "request_state", None) or "").removeprefix(asking.SERVERS)
         session = context.session
 
@@ -510,7 +522,7 @@ class Gateway:
         seats = [seat for seat in self._seats.values() if seat.is_listening]
         await asyncio.gather(*(self._tell_news(seat, news) for seat in seats), return_exceptions=True)
 
-    async def _tell_news(self, seat: Seat, news: Collection[tuple[str, str, Any]]) -> None:
+    async def _tell_news(self, seat: ClientSession, news: Collection[tuple[str, str, Any]]) -> None:
         for server, kind, what in news:
             if kind == "update" and seat.may_use(server):
                 await self._tell(seat, kind, self._addresses.resource(server, what))
@@ -526,13 +538,13 @@ class Gateway:
         seats = [seat for seat in self._seats.values() if seat.is_listening]
         await asyncio.gather(*(self._tell(seat, kind, "") for seat in seats))
 
-    async def _tell(self, seat: Seat, kind: str, uri: str) -> None:
+    async def _tell(self, seat: ClientSession, kind: str, uri: str) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TELL_SECONDS):
                 await seat.publish(kind, uri)
                 await self._send(seat, kind, uri)
 
-    async def _send(self, seat: Seat, kind: str, uri: str) -> None:
+    async def _send(self, seat: ClientSession, kind: str, uri: str) -> None:
         if kind == "update" and uri not in seat.followed:
             return
         for connection in seat.connections:
@@ -558,7 +570,7 @@ def open_session(
     return runtime.session(toolsets, disabled_toolsets=disabled, client=client, caller=caller)
 
 
-def _within_bounds(seat: Seat, uris: Collection[str]) -> list[str]:
+def _within_bounds(seat: ClientSession, uris: Collection[str]) -> list[str]:
     """What the client follows already, and as many others as it may follow beside."""
     room = itertools.islice(
         (uri for uri in uris if uri not in seat.followed), max(0, MOST_FOLLOWED - len(seat.followed))

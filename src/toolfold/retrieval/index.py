@@ -21,7 +21,7 @@ from toolfold.model import Tool
 from toolfold.retrieval.document import tool_text
 from toolfold.retrieval.embedding import Outage
 from toolfold.retrieval.exact import Names
-from toolfold.retrieval.kept import FORMAT, Kept
+from toolfold.retrieval.kept import FORMAT, IndexCache
 from toolfold.retrieval.lexical import Lexical
 from toolfold.retrieval.ranking import Places
 from toolfold.retrieval.text import Words
@@ -110,7 +110,7 @@ class Known:
         return cls(index.checksums, index.lexical, index.vectors, index.names)
 
 
-def _nowhere(kept: Kept) -> None:
+def _nowhere(kept: IndexCache) -> None:
     """Where an index that is not finished is kept, if nobody says otherwise."""
 
 
@@ -121,7 +121,7 @@ class Builder:
     words: Words
     embed: Embed
     outage: Outage
-    keep: Callable[[Kept], None] = _nowhere
+    keep: Callable[[IndexCache], None] = _nowhere
     """Is given the index as far as it has come, while a model takes its time."""
 
     def built(self, known: Known | None, tools: Sequence[Tool], sums: Sequence[bytes]) -> Index:
@@ -236,7 +236,7 @@ class Builder:
             return None
 
     def _keeping(self, sums: Sequence[bytes], lexical: Lexical) -> SoFar:
-        return lambda packed: self.keep(Kept(_of_present(sums, packed), lexical, packed))
+        return lambda packed: self.keep(IndexCache(_of_present(sums, packed), lexical, packed))
 
 
 def _joined(before: Packed | None, size: int, places: Places, rows: Packed) -> Packed:

@@ -33,7 +33,7 @@ from toolfold.retrieval.index import (
     checksum,
     embedded_text,
 )
-from toolfold.retrieval.kept import Kept, read, write
+from toolfold.retrieval.kept import IndexCache, read, write
 from toolfold.retrieval.text import Words
 from toolfold.retrieval.vectors import Packed
 
@@ -244,9 +244,9 @@ class Indexer:
         if known is None or vectors_came or set(sums).difference(known.checksums):
             vectors = index.vectors
             packed, sketch = (vectors.packed, vectors.sketch) if vectors else (None, None)
-            self._save(Kept(index.checksums, index.lexical, packed, sketch), sums)
+            self._save(IndexCache(index.checksums, index.lexical, packed, sketch), sums)
 
-    def _save(self, kept: Kept, sums: Sequence[bytes]) -> None:
+    def _save(self, kept: IndexCache, sums: Sequence[bytes]) -> None:
         if self._folder is None:
             return
         try:

@@ -29,7 +29,7 @@ _TRIED = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kept:
+class IndexCache:
     """What is kept of an index, whole or as far as it has come."""
 
     checksums: Sequence[bytes]
@@ -40,7 +40,7 @@ class Kept:
     """One that is not kept is drawn again."""
 
 
-def write(file: Path, kept: Kept, model: str) -> None:
+def write(file: Path, kept: IndexCache, model: str) -> None:
     """Replace the file as a whole, or leave it as it is."""
     descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".index-")
     try:
@@ -52,7 +52,7 @@ def write(file: Path, kept: Kept, model: str) -> None:
         raise
 
 
-def _arrays(kept: Kept, model: str) -> dict[str, NDArray[Any]]:
+def _arrays(kept: IndexCache, model: str) -> dict[str, NDArray[Any]]:
     lexical, packed, sketch = kept.lexical, kept.packed, kept.sketch
     arrays: dict[str, NDArray[Any]] = {
         "about": np.frombuffer(json.dumps(_about(lexical, model)).encode(), np.uint8),

@@ -57,7 +57,7 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """What a message found, and whether it wanted anything."""
 
     hits: tuple[Hit, ...]
@@ -104,10 +104,10 @@ class Searcher:
         mode: Mode = "hybrid",
         limit: int = 8,
         granted: Iterable[str] | None = None,
-    ) -> Found:
+    ) -> SearchResult:
         """The best tools for a message, best first, out of those granted."""
         whole, hits = self._found(index, message, mode, limit, granted)
-        return Found(hits, self._need(whole))
+        return SearchResult(hits, self._need(whole))
 
     def search(
         self,
@@ -363,7 +363,7 @@ class Retriever:
         mode: Mode,
         limit: int,
         granted: Iterable[str] | None = None,
-    ) -> Found:
+    ) -> SearchResult:
         """As `find`, with how likely it is that the message needs any of them."""
         return self._searcher.answer(self._index(snapshot), message, mode=mode, limit=limit, granted=granted)
 

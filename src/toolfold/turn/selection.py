@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from toolfold.config.settings import Tools
 from toolfold.model import Tool
-from toolfold.retrieval.search import Found, Hit, Mode, Retriever
+from toolfold.retrieval.search import Hit, Mode, Retriever, SearchResult
 from toolfold.turn.assembly import Turn
 from toolfold.turn.conversation import LONGEST_EARLIER, Conversation, continues, leaning
 from toolfold.turn.deferral import Deferral
@@ -62,7 +62,7 @@ class Selection:
 class _Answer:
     """What one message found, and by which mode."""
 
-    found: Found
+    found: SearchResult
     leg: str
     needed: bool
 
@@ -124,7 +124,7 @@ class Selector:
 
     def _earlier(
         self, field: _Field, turn: Turn, messages: Iterable[str], competing: frozenset[str]
-    ) -> list[tuple[float, Found]]:
+    ) -> list[tuple[float, SearchResult]]:
         """What earlier messages found, of those that needed anything, and what each still counts."""
         answers = [self._answer(field, turn, message, competing) for message in messages]
         needing = [answer.found for answer in answers if answer and answer.needed]
@@ -255,7 +255,7 @@ def _meant(turn: Turn, name: str) -> str:
     return granted[0] if len(granted) == 1 else name
 
 
-def _merged(latest: _Answer, before: Sequence[tuple[float, Found]], lean: float) -> dict[str, str]:
+def _merged(latest: _Answer, before: Sequence[tuple[float, SearchResult]], lean: float) -> dict[str, str]:
     """Every tool that fits with the reason, best first: ranks count less the further down and back."""
     if not before:
         return dict.fromkeys((hit.name for hit in latest.found.hits), FITS) if latest.needed else {}

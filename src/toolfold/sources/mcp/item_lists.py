@@ -14,7 +14,7 @@ from typing import Any
 from toolfold.config.servers import McpServer
 from toolfold.model import Json
 from toolfold.sources.mcp.faults import ServerFailed
-from toolfold.sources.mcp.kept import Kept
+from toolfold.sources.mcp.kept import ListingCache
 
 LIST_TIMEOUT_S = 10.0
 MAX_PAGES = 20
@@ -37,7 +37,11 @@ class ItemLists:
     """The lists of all servers."""
 
     def __init__(
-        self, kept: Kept, settings: Mapping[str, McpServer], ask: Ask, tell: Callable[[str, str], None]
+        self,
+        kept: ListingCache,
+        settings: Mapping[str, McpServer],
+        ask: Ask,
+        tell: Callable[[str, str], None],
     ) -> None:
         """`tell` is called with the server and the kind of a list that has changed."""
         self._kept, self._settings, self._ask, self._tell = kept, settings, ask, tell

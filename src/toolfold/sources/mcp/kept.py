@@ -23,7 +23,7 @@ LARGEST = 50_000_000
 FORMAT = 3
 
 
-class Kept:
+class ListingCache:
     """The listings of all servers."""
 
     def __init__(self, folder: Path) -> None:

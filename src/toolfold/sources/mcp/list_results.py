@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
-from toolfold.errors import shown
+from toolfold.errors import shorten_text
 from toolfold.model import Json
 from toolfold.sources.mcp.offers import DEEPEST, is_deeper_than
 
@@ -148,7 +148,9 @@ def _remove_field(entry: Json, key: str, inner: Sequence[Any]) -> None:
     """Remove the field, or of a list the malformed elements alone."""
     value = entry[key]
     if key == "inputSchema":
-        raise UnusableEntry(f"its inputSchema is malformed at {shown(str(inner[0] if inner else ''), 80)!r}")
+        raise UnusableEntry(
+            f"its inputSchema is malformed at {shorten_text(str(inner[0] if inner else ''), 80)!r}"
+        )
     if isinstance(value, list) and inner and all(isinstance(each, int) for each in inner):
         entry[key] = [each for place, each in enumerate(value) if place not in inner]
     else:
@@ -172,7 +174,7 @@ def _require_valid_headers(schema: Json, protocol: str) -> None:
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
     if protocol in MODERN_PROTOCOL_VERSIONS and (reason := find_invalid_x_mcp_header(schema)) is not None:
-        raise UnusableEntry(f"its inputSchema has an invalid x-mcp-header: {shown(str(reason), 120)}")
+        raise UnusableEntry(f"its inputSchema has an invalid x-mcp-header: {shorten_text(str(reason), 120)}")
 
 
 def _repair_input_schema(schema: Any, found: list[str]) -> Json:
@@ -201,7 +203,9 @@ def _repair_properties(properties: Any, found: list[str]) -> Json:
     if not isinstance(properties, Mapping):
         raise UnusableEntry(f"its inputSchema.properties is {_describe(properties)} instead of an object")
     odd = [name for name, each in properties.items() if not isinstance(each, (Mapping, bool))]
-    found += [f"has no schema for its parameter {shown(name, 80)!r}, which may be anything" for name in odd]
+    found += [
+        f"has no schema for its parameter {shorten_text(name, 80)!r}, which may be anything" for name in odd
+    ]
     return {**properties, **{name: {} for name in odd}}
 
 
@@ -237,14 +241,16 @@ def _no_repair(_entry: Json, _protocol: str, _found: list[str]) -> None:
 
 def _name_of(kind: _Kind, entry: Any, place: int) -> str:
     name = entry.get(kind.identifier) if isinstance(entry, Mapping) else None
-    named = f" {shown(name, 80)!r}" if isinstance(name, str) and name.strip() else f" {place} of its list"
+    named = (
+        f" {shorten_text(name, 80)!r}" if isinstance(name, str) and name.strip() else f" {place} of its list"
+    )
     return f"the {kind.noun}{named}"
 
 
 def _describe(value: Any) -> str:
     """A value of the wrong type, for people."""
     if isinstance(value, str):
-        return repr(shown(value, _MAX_VALUE_CHARS))
+        return repr(shorten_text(value, _MAX_VALUE_CHARS))
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     if isinstance(value, (int, float)):

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from toolfold.config import Config
 from toolfold.config.servers import McpServer
-from toolfold.errors import CallError, ConfigError, RegistryError, shown
+from toolfold.errors import CallError, ConfigError, RegistryError, shorten_text
 from toolfold.json_limits import is_large
 from toolfold.model import MCP_PREFIX, CallContext, Content, Json, Tool
 from toolfold.redaction import Redaction
@@ -32,7 +32,7 @@ from toolfold.sources.mcp.courier import Courier, Relay, Signal
 from toolfold.sources.mcp.faults import NotStarted, Rejected, ServerFailed, Withheld
 from toolfold.sources.mcp.isolation import is_per_client
 from toolfold.sources.mcp.item_lists import LIST_TIMEOUT_S, ItemLists, all_pages
-from toolfold.sources.mcp.kept import Kept
+from toolfold.sources.mcp.kept import ListingCache
 from toolfold.sources.mcp.lock import lock_file
 from toolfold.sources.mcp.naming import Names
 from toolfold.sources.mcp.offers import Listing, Offer
@@ -87,7 +87,7 @@ class McpServers:
         prefixes = {name: each.prefix_of(name) for name, each in self._settings.items()}
         taken = registry.snapshot() if behind_gateway else ()
         self._names = Names(self._settings, prefixes=prefixes if behind_gateway else None, taken=taken)
-        self._kept = Kept(config.paths.cache_dir / "mcp")
+        self._kept = ListingCache(config.paths.cache_dir / "mcp")
         self._loop = _Loop()
         self._servers = {name: self._supervised(name, each) for name, each in self._settings.items()}
         self._own: dict[tuple[str, str], Supervised] = {}
@@ -345,7 +345,9 @@ class McpServers:
             return
         self._held[name] = sifted.held
         if sifted.updated:
-            names = ", ".join(repr(shown(visible(each.name), 80)) for each in sifted.updated[:MOST_WARNINGS])
+            names = ", ".join(
+                repr(shorten_text(visible(each.name), 80)) for each in sifted.updated[:MOST_WARNINGS]
+            )
             log.info(
                 "MCP server %r: harmless changes of %d tools recorded: %s", name, len(sifted.updated), names
             )

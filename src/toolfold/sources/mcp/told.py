@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from toolfold.errors import said, shown
+from toolfold.errors import error_message, shorten_text
 from toolfold.redaction import Redaction
 from toolfold.sources.mcp.faults import (
     Garbled,
@@ -54,9 +54,9 @@ def told(server: str, error: BaseException | None, is_over: bool, redact: Redact
     if isinstance(error, ValidationError):
         where = f"sent an answer that does not follow the protocol: {_first_violation(error)}."
         return Garbled(server, where, advice=UNKNOWN)
-    if isinstance(error, RuntimeError) and "structured content" in said(error):
+    if isinstance(error, RuntimeError) and "structured content" in error_message(error):
         return Garbled(server, "answered with what its own output schema does not allow.", advice=UNKNOWN)
-    if error is not None and _BOUND in said(error):
+    if error is not None and _BOUND in error_message(error):
         return TooLarge(server, "sent more than is taken at once.", advice=_LESS)
     if getattr(getattr(error, "response", None), "status_code", 0) in (401, 403):
         return _ours(server, "login", "asks for a login.")
@@ -72,14 +72,14 @@ def told(server: str, error: BaseException | None, is_over: bool, redact: Redact
     if error.code == PARSE_ERROR and "parse" in problem.lower():
         return Garbled(server, "sent an answer that is not well-formed.", advice=UNKNOWN)
     original = MCPError(error.code, problem, _unless_secret(error.data, redact))
-    return Rejected(server, f"answered: {shown(problem, 2_000)}", original=original)
+    return Rejected(server, f"answered: {shorten_text(problem, 2_000)}", original=original)
 
 
 def _first_violation(error: Any) -> str:
     """Where a message departs from the protocol, without its values: they may be secret."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    place = shown(".".join(map(str, first["loc"])), 120) or "the whole of it"
-    return f"{place}: {shown(first['msg'], 120)}"
+    place = shorten_text(".".join(map(str, first["loc"])), 120) or "the whole of it"
+    return f"{place}: {shorten_text(first['msg'], 120)}"
 
 
 def _unless_secret(data: Any, redact: Redaction) -> Any:
@@ -132,4 +132,4 @@ def in_words(error: BaseException | None) -> str:
     """How a connection ended, where only an exception knows."""
     if error is None:
         return "the connection was closed."
-    return f"{type(error).__name__}: {shown(said(error), 300) or 'no more is known'}."
+    return f"{type(error).__name__}: {shorten_text(error_message(error), 300) or 'no more is known'}."

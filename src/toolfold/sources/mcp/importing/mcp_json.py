@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from toolfold.errors import shown
+from toolfold.errors import shorten_text
 from toolfold.model import Json
 from toolfold.sources.mcp.importing.entries import Entry
 from toolfold.sources.mcp.importing.found import NotUsable
@@ -75,7 +75,9 @@ def _read_login(entry: Entry) -> None:
 def _tell_of_the_rest(entry: Entry) -> None:
     entry.ignore(*_HARMLESS)
     if file := entry.take("envFile"):
-        entry.remark(f"its variables lie in {shown(str(file), 120)}: name those it needs in env or pass_env")
+        entry.remark(
+            f"its variables lie in {shorten_text(str(file), 120)}: name those it needs in env or pass_env"
+        )
     if entry.take("headersHelper"):
         entry.remark("headersHelper is not run: write the headers it makes, with references for secrets")
     if entry.take(*_PERMISSIONS):

@@ -19,7 +19,7 @@ from pydantic import AnyUrl, ValidationError
 
 from toolfold.model import Json
 from toolfold.sources.mcp.oauth.logins import Login, fresh_until
-from toolfold.sources.mcp.oauth.signing_in import Client, Held, plain
+from toolfold.sources.mcp.oauth.signing_in import Client, PendingSignIn, plain
 from toolfold.sources.mcp.oauth.traffic import Refusal, Traffic, origin, said_by
 
 TAKEN_BACK = frozenset({"invalid_grant", "invalid_client", "unauthorized_client", "invalid_scope"})
@@ -87,7 +87,7 @@ def _context(client: Client, login: Login) -> OAuthContext:
     return OAuthContext(
         server_url=client.url,
         client_metadata=OAuthClientMetadata(redirect_uris=[AnyUrl("http://127.0.0.1/callback")]),
-        storage=Held(),
+        storage=PendingSignIn(),
         redirect_handler=None,
         callback_handler=None,
         client_info=OAuthClientInformationFull.model_validate({**login.client, **secret}),

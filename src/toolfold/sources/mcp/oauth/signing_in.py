@@ -119,7 +119,9 @@ class _SigningIn:
                 redirect_uris=[AnyUrl(self._listener.uri)],
                 scope=" ".join(self._client.scopes) or None,
             ),
-            Held(client=self._known_client(), tokens=self._rights_before() if self._is_step_up else None),
+            PendingSignIn(
+                client=self._known_client(), tokens=self._rights_before() if self._is_step_up else None
+            ),
             redirect_handler=self._prepare,
             callback_handler=self._come_back,
             client_metadata_url=self._client.metadata_url or None,
@@ -264,7 +266,7 @@ class _SigningIn:
         )
 
 
-class Held:
+class PendingSignIn:
     """What the MCP package wants to keep, held for as long as it works; we keep logins ourselves."""
 
     def __init__(
