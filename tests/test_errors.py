@@ -20,7 +20,7 @@ from toolfold.errors import (
     UnknownToolset,
     error_message,
     nearest,
-    shorten_text,
+    shorten,
 )
 
 
@@ -103,8 +103,8 @@ def test_an_endless_name_is_compared_by_its_beginning_only() -> None:
 
 
 def test_short_text_is_shown_whole_and_long_text_is_cut() -> None:
-    assert shorten_text("abc", 3) == "abc"
-    assert shorten_text("abcd", 3) == "abc…"
+    assert shorten("abc", 3) == "abc"
+    assert shorten("abcd", 3) == "abc…"
 
 
 class Speechless(Exception):

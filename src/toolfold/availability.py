@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from toolfold.errors import error_message, shorten_text
+from toolfold.errors import error_message, shorten
 from toolfold.model import Check, Tool
 
 # Long enough to hold a secret whole: half of one would no longer be known for what it is.
@@ -70,9 +70,7 @@ class _Probe:
             self._end("" if _truth(check) else "its check said no")
         except BaseException as error:  # a check may raise anything; whatever it is means "unavailable"
             self._end(
-                shorten_text(
-                    f"its check failed: {type(error).__name__}: {error_message(error)}", LONGEST_REASON
-                )
+                shorten(f"its check failed: {type(error).__name__}: {error_message(error)}", LONGEST_REASON)
             )
 
     def _end(self, failure: str) -> None:

@@ -114,7 +114,7 @@ class OutOfScope(CallError):
         self, name: str, near: Sequence[str] = (), *, hint: str = "Call one of the tools you were given."
     ) -> None:
         super().__init__(
-            f"{shorten_text(name)!r} is not available in this session.{did_you_mean(near) or f' {hint}'}"
+            f"{shorten(name)!r} is not available in this session.{did_you_mean(near) or f' {hint}'}"
         )
 
 
@@ -158,7 +158,7 @@ def did_you_mean(near: Sequence[str]) -> str:
 
 def nearest(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
     """The known names a person or a model most likely meant."""
-    wanted = shorten_text(name, 80)
+    wanted = shorten(name, 80)
     pieces = _trigrams(wanted)
     # difflib costs up to 100 µs a name: let shared trigrams choose the few worth it.
     likely = heapq.nlargest(40, known, key=lambda each: (len(pieces & _trigrams(each)), each))
@@ -178,6 +178,6 @@ def error_message(error: BaseException) -> str:
         return "(no message)"
 
 
-def shorten_text(text: str, limit: int = 200) -> str:
+def shorten(text: str, limit: int = 200) -> str:
     """Foreign text short enough to stand inside a message."""
     return text if len(text) <= limit else text[:limit] + "…"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from toolfold.errors import SourceError, ToolfoldError, shorten_text
+from toolfold.errors import SourceError, ToolfoldError, shorten
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ def read_stream(stream: IO[bytes] | gzip.GzipFile, read: Callable[[Any], T], *, 
             if line.strip():
                 yield read(json.loads(line.decode("utf-8-sig")))
         except (ValueError, RecursionError, EOFError, zlib.error, ToolfoldError) as error:
-            raise SourceError(f"{where}, line {number}: {shorten_text(str(error))}") from None
+            raise SourceError(f"{where}, line {number}: {shorten(str(error))}") from None
 
 
 def _line(stream: IO[bytes] | gzip.GzipFile) -> bytes:

@@ -27,7 +27,7 @@ from toolfold.config.record import SettingsRecord
 from toolfold.dispatch import Dispatch
 from toolfold.environments import choosing
 from toolfold.environments.resident import Resident
-from toolfold.errors import ConfigError, UnknownToolset, did_you_mean, error_message, nearest, shorten_text
+from toolfold.errors import ConfigError, UnknownToolset, did_you_mean, error_message, nearest, shorten
 from toolfold.files import Workspace
 from toolfold.hooks import PRE, Hooks
 from toolfold.loops import Loops
@@ -255,7 +255,7 @@ class Runtime:
             session = Session(self._grounds, scope, id=self._task_session(task_id))
             return session.call_sync(name, args, task_id=task_id, user_task=user_task).text
         except Exception as error:  # the caller gave what no signature allows; a model still gets JSON
-            problem = f"Error executing {shorten_text(str(name))}: {error_message(error)}"
+            problem = f"Error executing {shorten(str(name))}: {error_message(error)}"
             return render({"error": self._dispatch.redact(problem)})
 
     def resolve_toolset(self, name: str) -> list[str]:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, NoReturn, TypeAlias
 
 from toolfold.complexity import DEEPEST, MOST_LOOKS, Looks, listed, pointed_at
-from toolfold.errors import InvalidArguments, shorten_text
+from toolfold.errors import InvalidArguments, shorten
 from toolfold.json_limits import MAX_ARGUMENT_ITEMS, find_excess
 from toolfold.model import Json, Tool, encodable, read_json
 
@@ -83,7 +83,7 @@ def parse_arguments(name: str, arguments: Json | str | None) -> Json:
     if not isinstance(arguments, Mapping):
         kind = type(arguments).__name__
         raise InvalidArguments(
-            f"{shorten_text(name)!r} was not invoked: its arguments must be a JSON object, not {kind}."
+            f"{shorten(name)!r} was not invoked: its arguments must be a JSON object, not {kind}."
         )
     return dict(arguments)
 
@@ -93,16 +93,16 @@ def _parse_text(name: str, text: str) -> Any:
         return {}
     if len(text) > LARGEST_TEXT:
         raise InvalidArguments(
-            f"{shorten_text(name)!r} was not invoked: its arguments are {len(text):,} characters long,"
+            f"{shorten(name)!r} was not invoked: its arguments are {len(text):,} characters long,"
             f" more than {LARGEST_TEXT:,}."
         )
     if excess := find_excess(text.encode("utf-8", "replace"), max_items=MAX_ARGUMENT_ITEMS):
-        raise InvalidArguments(f"{shorten_text(name)!r} was not invoked: the text of its arguments {excess}.")
+        raise InvalidArguments(f"{shorten(name)!r} was not invoked: the text of its arguments {excess}.")
     try:
         return read_json(text, keys_once=True)
     except (ValueError, RecursionError) as error:
         raise InvalidArguments(
-            f"{shorten_text(name)!r} was not invoked: its arguments are not valid JSON ({error or 'too deep'})."
+            f"{shorten(name)!r} was not invoked: its arguments are not valid JSON ({error or 'too deep'})."
         ) from None
 
 
@@ -135,7 +135,7 @@ def _written(path: _Path) -> str:
     while path is not None:
         path, part = path
         parts.append(f"/{part}")
-    return shorten_text("".join(reversed(parts))) or "/"
+    return shorten("".join(reversed(parts))) or "/"
 
 
 def _kind_in_words(value: Any) -> str:
@@ -325,19 +325,19 @@ def _compile(tool: Tool) -> Any | None:
     try:
         return jsonschema_rs.validator_for(schema, retriever=_refuse_remote, validate_formats=False)
     except Exception as error:  # foreign schemas break in every way; the tool stays usable
-        log.warning("the schema of %r cannot be checked: %s", tool.name, shorten_text(str(error)))
+        log.warning("the schema of %r cannot be checked: %s", tool.name, shorten(str(error)))
         return None
 
 
 def _refuse_remote(uri: str) -> NoReturn:
-    raise ValueError(f"remote reference {shorten_text(uri)!r} is not followed")
+    raise ValueError(f"remote reference {shorten(uri)!r} is not followed")
 
 
 def _is_valid(tool: Tool, validator: Any, args: Json) -> bool:
     try:
         return bool(validator.is_valid(args))
     except ValueError as error:
-        raise _invalid(tool, f"its arguments cannot be checked ({shorten_text(str(error))})") from None
+        raise _invalid(tool, f"its arguments cannot be checked ({shorten(str(error))})") from None
 
 
 def _problems(looks: Looks, validator: Any, args: Json) -> str:
@@ -354,7 +354,7 @@ def _first(count: int, errors: Iterator[Any]) -> list[Any]:
 
 def _problem(error: Any) -> str:
     path = "".join(f"/{part}" for part in error.instance_path)
-    return f"at {shorten_text(path) or '/'}: {shorten_text(str(error.message))}"
+    return f"at {shorten(path) or '/'}: {shorten(str(error.message))}"
 
 
 def _invalid(tool: Tool, problem: str) -> InvalidArguments:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from toolfold.approval.chain import Decision, Station
-from toolfold.errors import shorten_text
+from toolfold.errors import shorten
 from toolfold.loops import MOST_ASKED, Loops, OutOfTime
 from toolfold.model import Answer, ApprovalRequest, Approver
 
@@ -75,9 +75,7 @@ def _heard(said: object, request: ApprovalRequest) -> Decision:
 
 def _not_an_answer(said: object, tool: str) -> str:
     """What somebody who wrote an approver must know; words such as "yes" are easily taken for an answer."""
-    what = (
-        shorten_text(repr(said), 80) if type(said) in (str, int, type(None)) else f"a {type(said).__name__}"
-    )
+    what = shorten(repr(said), 80) if type(said) in (str, int, type(None)) else f"a {type(said).__name__}"
     known = ", ".join(f"Answer.{each.name}" for each in Answer)
     return (
         f"the approver returned {what} when it was asked about {tool!r}, which counts as a no:"

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from toolfold.approval.visible import brief, visible
-from toolfold.errors import ToolfoldError, shorten_text
+from toolfold.errors import ToolfoldError, shorten
 from toolfold.model import Answer, ApprovalRequest, Json
 
 log = logging.getLogger(__name__)
@@ -31,9 +31,7 @@ class StaleQuestion(ToolfoldError):
     """Nobody waits for this answer: it was given, came too late, or was never asked for."""
 
     def __init__(self, question_id: str) -> None:
-        super().__init__(
-            f"no question {shorten_text(question_id, 60)!r} waits for an answer; nothing was changed"
-        )
+        super().__init__(f"no question {shorten(question_id, 60)!r} waits for an answer; nothing was changed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +141,5 @@ def _said(answer: Answer | str | bool, request: ApprovalRequest) -> Answer:
     offered = {each.value: each for each in (*request.answers, Answer.DENY)}
     found = offered.get(word) if isinstance(word, str) else None
     if found is None:
-        raise ToolfoldError(
-            f"{shorten_text(str(answer), 40)!r} is no answer to this: use {', '.join(offered)}"
-        )
+        raise ToolfoldError(f"{shorten(str(answer), 40)!r} is no answer to this: use {', '.join(offered)}")
     return found

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from toolfold.approval.subject import Subject
-from toolfold.errors import ToolfoldError, error_message, shorten_text
+from toolfold.errors import ToolfoldError, error_message, shorten
 from toolfold.exchange import FAILURES, Exchange
 from toolfold.loops import MOST_ASKED, Loops, OutOfTime
 from toolfold.model import Json
@@ -78,9 +78,7 @@ class SmartApproval:
         except OutOfTime:
             log.warning("%s did not answer within %g s; a person is asked", self.name, self._timeout)
         except Exception as error:
-            log.warning(
-                "%s cannot be asked, so a person is: %s", self.name, shorten_text(error_message(error))
-            )
+            log.warning("%s cannot be asked, so a person is: %s", self.name, shorten(error_message(error)))
         else:
             return isinstance(answer, str) and answer.strip().rstrip(".").casefold() == CLEARED
         return False
@@ -111,7 +109,7 @@ class ChatModel:
         except urllib.error.HTTPError as error:
             raise ModelAway(f"{self.name} answered with status {error.code}") from None
         except FAILURES as error:
-            raise ModelAway(f"{self.name} does not answer: {shorten_text(error_message(error))}") from error
+            raise ModelAway(f"{self.name} does not answer: {shorten(error_message(error))}") from error
 
 
 def _content(answer: Any) -> str:

@@ -22,7 +22,7 @@ from shellverdict.places import Place, Places, Where
 from shellverdict.shell.words import LONGEST, NOTHING_KEPT, Word
 from shellverdict.verdict import Finding, Severity, Verdict
 from toolfold.approval.kinds import DESTRUCTIVE, PATTERNS
-from toolfold.errors import shorten_text
+from toolfold.errors import shorten
 from toolfold.model import MCP_PREFIX, MCP_SOURCE, Effect, FrozenDict, Json, Meaning, Source, Tool
 
 log = logging.getLogger(__name__)
@@ -302,7 +302,7 @@ _OWN = Finding(
 
 def _about_place(where: Where, path: str) -> Iterator[Finding]:
     """What a person should know before a file is written there."""
-    named = shorten_text(path, 80)
+    named = shorten(path, 80)
     if Place.OWN in where:
         yield _OWN
     if Place.STARTUP in where:

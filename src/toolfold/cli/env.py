@@ -14,7 +14,7 @@ import click
 
 from toolfold.cli.app import FAILED, Invocation, json_option
 from toolfold.cli.show import SHORT, NotFound, as_json, is_narrow, note, out, plain, table, working
-from toolfold.errors import ConfigError, EnvironmentFailed, did_you_mean, nearest, shorten_text
+from toolfold.errors import ConfigError, EnvironmentFailed, did_you_mean, nearest, shorten
 
 if TYPE_CHECKING:
     from toolfold.cli.attached import Why
@@ -162,7 +162,7 @@ def _list_narrow(title: str, found: list[Listed]) -> None:
 
 
 def _in_short(each: Listed) -> str:
-    texts = ("configured" if each.configured else "", shorten_text(each.reason, SHORT), each.advice)
+    texts = ("configured" if each.configured else "", shorten(each.reason, SHORT), each.advice)
     return "\n".join(text for text in texts if text)
 
 

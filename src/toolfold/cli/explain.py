@@ -14,7 +14,7 @@ import click
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.catalogs import FILE, brought, catalog_options
 from toolfold.cli.show import as_json, counted, out, plain, table, warn, working
-from toolfold.errors import SourceError, shorten_text
+from toolfold.errors import SourceError, shorten
 from toolfold.jsonlines import read_file
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _whole(file: Path) -> list[Json]:
     try:
         return _messages(json.loads(file.read_text("utf-8-sig")))
     except (OSError, ValueError, RecursionError) as error:
-        raise SourceError(f"{file} is no list of messages: {shorten_text(str(error))}") from None
+        raise SourceError(f"{file} is no list of messages: {shorten(str(error))}") from None
 
 
 def _messages(value: Any) -> list[Json]:

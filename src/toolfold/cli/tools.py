@@ -9,7 +9,7 @@ import click
 
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.show import SHORT, NotFound, as_json, counted, is_narrow, out, plain, table
-from toolfold.errors import did_you_mean, nearest, shorten_text
+from toolfold.errors import did_you_mean, nearest, shorten
 
 if TYPE_CHECKING:
     from toolfold.availability import Status
@@ -184,7 +184,7 @@ def _state_words(row: dict[str, Any]) -> str:
 def _in_short(row: dict[str, Any]) -> str:
     """What a tool does, and below that its state, where there is something to say of it."""
     state = _state_words(row)
-    summary = shorten_text(row["summary"], SHORT)
+    summary = shorten(row["summary"], SHORT)
     return summary if state == "available" else f"{summary}\n{state}"
 
 

@@ -33,7 +33,7 @@ from toolfold.config.describe import (
 from toolfold.config.document import Node, Place, read_value, written
 from toolfold.config.kinds import Section
 from toolfold.config.settings import OWN_MODELS, Settings, tool_search_map
-from toolfold.errors import ConfigError, nearest, shorten_text
+from toolfold.errors import ConfigError, nearest, shorten
 
 Change = Callable[[Node, FieldInfo, KeyPath], Node | None]
 
@@ -164,7 +164,7 @@ def _likely_misspelt(settings: Settings, tree: Node) -> list[str]:
     near = nearest(name, OWN_MODELS, count=1)
     if name in OWN_MODELS or not near or abs(len(near[0]) - len(name)) > 3:
         return []
-    said = f"{'.'.join(_EMBED_MODEL)} is {shorten_text(repr(name), 60)}, taken for a service's model"
+    said = f"{'.'.join(_EMBED_MODEL)} is {shorten(repr(name), 60)}, taken for a service's model"
     return [located(f"{said}; did you mean {near[0]}?", tree.place_of(_EMBED_MODEL))]
 
 
@@ -204,7 +204,7 @@ def _bad_name(path: Sequence[str], place: Place) -> ConfigError:
         of, hint = "toolset", "use up to 64 letters, digits, _ and -"
     elif path[0] == "mcp":
         of, hint = "server", "use up to 40 letters, digits, _ and -"
-    problem = f"{shorten_text(path[-1])!r} cannot be the name of a {of}"
+    problem = f"{shorten(path[-1])!r} cannot be the name of a {of}"
     return ConfigError(problem, key=".".join(path), file=place.file, line=place.line, hint=hint)
 
 
@@ -215,7 +215,7 @@ def _shown_value(value: Any) -> str:
         return "a map" if isinstance(value, dict) else "a list"
     if isinstance(value, int):
         return _brief(value)
-    return shorten_text(repr(value), 60)
+    return shorten(repr(value), 60)
 
 
 def _hint(field: FieldInfo, value: Any) -> str:

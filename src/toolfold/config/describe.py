@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from toolfold.config.kinds import Section
 from toolfold.config.settings import Settings
-from toolfold.errors import ConfigError, nearest, shorten_text
+from toolfold.errors import ConfigError, nearest, shorten
 
 KeyPath = tuple[str, ...]
 
@@ -104,7 +104,7 @@ def not_a_setting(
         hint = f"did you mean {' or '.join(meant)}?"
     else:
         hint = f"known here: {', '.join(known)}" if known else "it has no settings below it"
-    return ConfigError(f"{shorten_text(key)} is not a setting", key=key, file=file, line=line, hint=hint)
+    return ConfigError(f"{shorten(key)} is not a setting", key=key, file=file, line=line, hint=hint)
 
 
 def section(field: FieldInfo) -> type[Section] | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from toolfold.errors import ConfigError, shorten_text
+from toolfold.errors import ConfigError, shorten
 
 MAX_BYTES = 1 << 20
 MAX_PROJECT_BYTES = 1 << 16
@@ -99,7 +99,7 @@ def written(value: Any, place: Place, depth: int = 0) -> Node:
     if isinstance(value, Mapping):
         for name in value:
             if not isinstance(name, str):
-                raise place.refusal(f"{shorten_text(repr(name))} is not the name of a setting")
+                raise place.refusal(f"{shorten(repr(name))} is not the name of a setting")
         return Node({name: written(each, place, depth + 1) for name, each in value.items()}, place)
     if isinstance(value, (tuple, set, frozenset)):
         return Node(list(value), place)
@@ -238,7 +238,7 @@ class _Reader:
             name = self._name(key)
             if name in items:
                 first = items[name].place.line
-                raise self._refusal(f"{shorten_text(name)} is set twice", key, hint=f"first on line {first}")
+                raise self._refusal(f"{shorten(name)} is set twice", key, hint=f"first on line {first}")
             items[name] = self.node(value, self._place.at(key.start_mark.line + 1), depth + 1)
         return Node(items, place)
 
@@ -257,13 +257,13 @@ class _Reader:
             value = self._construct(source)
             str(value)  # raises for an integer that Python reads from hexadecimal but refuses to print
         except (ValueError, LookupError):
-            problem = f"{shorten_text(source.value, 40)!r} cannot be read as a value"
+            problem = f"{shorten(source.value, 40)!r} cannot be read as a value"
             raise self._refusal(problem, source) from None
         return value
 
     def _name(self, key: Any) -> str:
         if key.id != "scalar" or key.tag not in _TEXTS:
-            what = shorten_text(str(key.value), 40) if key.id == "scalar" else f"a {key.id}"
+            what = shorten(str(key.value), 40) if key.id == "scalar" else f"a {key.id}"
             raise self._refusal(f"{what} is not the name of a setting", key, hint="names are text")
         if not is_well_formed(name := str(key.value)):
             raise self._refusal("the name of a setting holds half a character", key)
@@ -272,7 +272,7 @@ class _Reader:
     def _accept(self, source: Any, depth: int) -> None:
         self._left -= 1
         if source.tag not in _KINDS[source.id]:
-            raise self._refusal(f"the YAML tag {shorten_text(source.tag)} is not supported", source)
+            raise self._refusal(f"the YAML tag {shorten(source.tag)} is not supported", source)
         if depth > MAX_DEPTH:
             raise self._refusal("the YAML is nested too deeply", source)
         if self._left < 0:

@@ -32,7 +32,7 @@ from toolfold.config.document import (
 from toolfold.config.patch import assigned, removed
 from toolfold.config.record import SettingsRecord, write_settings
 from toolfold.config.trust import PROJECT_FILE
-from toolfold.errors import ConfigError, nearest, shorten_text
+from toolfold.errors import ConfigError, nearest, shorten
 
 PRIVATE_MODE = 0o600
 """The mode of settings files of a user, which may hold secrets."""
@@ -191,7 +191,7 @@ def _missing_entry(draft: _Draft, path: KeyPath) -> ConfigError:
     names = list(section.value) if section is not None and isinstance(section.value, dict) else []
     near, key = nearest(path[-1], names, count=1), ".".join(path)
     hint = f"did you mean {near[0]}?" if near else f"in this file: {', '.join(names[:20]) or 'none'}"
-    return ConfigError(f"there is no {shorten_text(key)}", key=key, file=str(draft.file), hint=hint)
+    return ConfigError(f"there is no {shorten(key)}", key=key, file=str(draft.file), hint=hint)
 
 
 def _was_set(tree: Node, path: KeyPath) -> bool:

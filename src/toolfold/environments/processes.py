@@ -23,7 +23,7 @@ from toolfold.environments.input_log import IN_PART, OTHERS, InputLog, InputLogs
 from toolfold.environments.output import readable
 from toolfold.environments.place import Command, Place
 from toolfold.environments.scripts import script
-from toolfold.errors import CallError, EnvironmentFailed, did_you_mean, nearest, shorten_text
+from toolfold.errors import CallError, EnvironmentFailed, did_you_mean, nearest, shorten
 
 LOOK_SECONDS = 0.25
 WRITE_SECONDS = 10.0
@@ -102,7 +102,7 @@ class Processes:
                 )
             process = Process(
                 name=f"p{secrets.token_hex(4)}",
-                command=shorten_text(command.text, LONGEST_NOTED),
+                command=shorten(command.text, LONGEST_NOTED),
                 task=command.task,
                 started=time.time(),
                 watched=tuple(watched),

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Self
 
-from toolfold.errors import CallError, shorten_text
+from toolfold.errors import CallError, shorten
 from toolfold.files.text import clean, encode, require_small
 
 MAX_EDITS, MAX_INDENTATION = 10_000, 200
@@ -242,7 +242,7 @@ def _find_similar(text: str, old: str, new: str, name: str, cancelled: threading
 
 def _numbered(lines: Sequence[str], at: int, count: int) -> str:
     block = lines[at : at + min(count, NEAREST_LINES)]
-    return shorten_text(
+    return shorten(
         "\n".join(f"{at + 1 + i}\t{clean(line)}" for i, line in enumerate(block)), NEAREST_CHARACTERS
     )
 
@@ -333,7 +333,7 @@ def diff(text: str, edits: Sequence[Edit], name: str) -> str:
         grown += more
         size += len(hunk)
         if size > DIFF_CHARACTERS:
-            parts = [shorten_text("".join(parts), DIFF_CHARACTERS), "\n[the diff is cut here]"]
+            parts = [shorten("".join(parts), DIFF_CHARACTERS), "\n[the diff is cut here]"]
             break
     return clean("".join(parts))
 

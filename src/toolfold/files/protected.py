@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from toolfold.errors import CallError, shorten_text
+from toolfold.errors import CallError, shorten
 from toolfold.files.descent import real
 
 _GIT = "git runs code that is kept there"
@@ -48,9 +48,7 @@ def _refuse_git_folders(target: Path) -> None:
 
 
 def _refuse(name: str, reason: str) -> NoReturn:
-    raise CallError(
-        f"{shorten_text(name)!r} is protected from the file tools: {reason}. Nothing was written."
-    )
+    raise CallError(f"{shorten(name)!r} is protected from the file tools: {reason}. Nothing was written.")
 
 
 def _folded(name: str) -> str:

@@ -21,7 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
-from toolfold.errors import CallError, did_you_mean, nearest, shorten_text
+from toolfold.errors import CallError, did_you_mean, nearest, shorten
 from toolfold.files.descent import opened_folder, opened_parent, path_of, real, root_of, status
 from toolfold.files.protected import refuse_protected
 from toolfold.files.walk import Walk
@@ -211,7 +211,7 @@ class Workspace:
 
     def _about_folder(self, target: Path, roots: Sequence[Path]) -> str:
         names = sorted(_names(target, roots, MAX_NAMES_COMPARED))
-        some = ", ".join(shorten_text(name, 80) for name in names[:MAX_ENTRIES_SHOWN]) or "nothing"
+        some = ", ".join(shorten(name, 80) for name in names[:MAX_ENTRIES_SHOWN]) or "nothing"
         rest = ", …" if len(names) > MAX_ENTRIES_SHOWN else ""
         return f"{self._named(target)} is a folder, not a file. It holds: {some}{rest}."
 
@@ -220,7 +220,7 @@ class Workspace:
 
 
 def _quoted(path: str | Path) -> str:
-    return repr(shorten_text(os.fspath(path)))
+    return repr(shorten(os.fspath(path)))
 
 
 def _reach(roots: Sequence[Path]) -> str:

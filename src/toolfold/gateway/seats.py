@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from toolfold.errors import OutOfScope, shorten_text
+from toolfold.errors import OutOfScope, shorten
 from toolfold.gateway.addresses import Addresses
 from toolfold.gateway.answers import shown_tool
 from toolfold.gateway.asking import WaitingRoom
@@ -191,7 +191,7 @@ class ClientSession:
         for server, own in candidates:
             if server in allowed:
                 return server, own
-        raise OutOfScope(shorten_text(wanted, 200), hint="List what there is.")
+        raise OutOfScope(shorten(wanted, 200), hint="List what there is.")
 
     def readable(self, uris: Iterable[str]) -> dict[str, str]:
         """Those of the resources that this client may read, each once, with the server."""

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from toolfold.errors import CallError, OutOfScope, shorten_text
+from toolfold.errors import CallError, OutOfScope, shorten
 from toolfold.gateway import asking, foreign
 from toolfold.gateway.addresses import Addresses
 from toolfold.gateway.answers import tool_answer, with_own_state
@@ -189,7 +189,7 @@ class Gateway:
         params = context.session.client_params
         name = params.client_info.name if params else ""
         digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()  # it may be of any length
-        return f"{client.id} named {shorten_text(name, 40)} {digest[:32]}"
+        return f"{client.id} named {shorten(name, 40)} {digest[:32]}"
 
     def _caller(self, context: Any, client: Client) -> Caller:
         """The client as approval knows it. Over stdio, where there are no tokens, it names itself."""

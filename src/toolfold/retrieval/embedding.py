@@ -27,7 +27,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from toolfold.errors import SourceError, error_message, shorten_text
+from toolfold.errors import SourceError, error_message, shorten
 from toolfold.exchange import FAILURES, Exchange, tellable
 from toolfold.retrieval.pieces import Unigram, WordPiece
 from toolfold.retrieval.vectors import WIDEST
@@ -276,7 +276,7 @@ class Endpoint:
             raise EmbeddingUnavailable(self._problem(error)) from error
 
     def _problem(self, error: Exception) -> str:
-        return f"{self.name} does not answer: {shorten_text(error_message(error))}"
+        return f"{self.name} does not answer: {shorten(error_message(error))}"
 
 
 class _TooMuch(EmbeddingUnavailable):
@@ -333,7 +333,7 @@ class Function:
         try:
             found = np.asarray(self._function(texts), np.float32)
         except Exception as error:  # whatever it raises, the other leg can still answer
-            raise EmbeddingUnavailable(f"{self.name} failed: {shorten_text(str(error))}") from error
+            raise EmbeddingUnavailable(f"{self.name} failed: {shorten(str(error))}") from error
         if found.ndim != 2 or len(found) != len(texts) or not found.shape[1]:
             raise EmbeddingUnavailable(f"{self.name} gave {found.shape} for {len(texts)} texts")
         if found.shape[1] > WIDEST:

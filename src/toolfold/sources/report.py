@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from toolfold.errors import shorten_text
+from toolfold.errors import shorten
 
 LOADED = "loaded"
 FAILED = "failed"
@@ -33,4 +33,4 @@ def reason(error: BaseException) -> str:
         said = f"{type(error).__name__}: {error}"
     except Exception:
         said = type(error).__name__
-    return shorten_text(said, 500)
+    return shorten(said, 500)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from toolfold.config.settings import Tools
-from toolfold.errors import BridgeMisuse, CallError, InvalidArguments, error_message, nearest, shorten_text
+from toolfold.errors import BridgeMisuse, CallError, InvalidArguments, error_message, nearest, shorten
 from toolfold.model import BRIDGE_CALL, BRIDGE_DESCRIBE, BRIDGE_NAMES, BRIDGE_SEARCH, Json, Tool, freeze
 from toolfold.retrieval.search import Hit, Mode, Retriever
 from toolfold.turn.assembly import Turn
@@ -92,7 +92,7 @@ class Answers:
             try:
                 description = _described(turn, _named(turn, name))
             except CallError as error:
-                failed[shorten_text(name)] = error_message(error)
+                failed[shorten(name)] = error_message(error)
                 continue
             room -= len(json.dumps(description, ensure_ascii=False))
             if room < 0 and told:
@@ -208,7 +208,7 @@ def _several(told: Sequence[Json], failed: Json, left: Sequence[str] = ()) -> Js
     if failed:
         answer["errors"] = failed
     if left:
-        answer["left_out"] = [shorten_text(name) for name in left]
+        answer["left_out"] = [shorten(name) for name in left]
         answer["hint"] = "These did not fit into one answer: describe them in another call."
     return answer
 
@@ -219,7 +219,7 @@ def _elsewhere(turn: Turn, missed: Sequence[str]) -> Json:
         return {"hint": "This session has no tools to search."}
     near = list(dict.fromkeys(name for query in missed for name in _near(turn, query)))
     return {
-        "nothing_for": [shorten_text(query, 80) for query in missed],
+        "nothing_for": [shorten(query, 80) for query in missed],
         "near_names": near[:5],
         "sources": _sources(_searchable(turn)),
         "hint": "Try other words: the action and the thing it acts on, or the name of a source.",

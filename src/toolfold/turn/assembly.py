@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from toolfold.availability import Availability
-from toolfold.errors import BridgeMisuse, CallError, OutOfScope, Refused, nearest, shorten_text
+from toolfold.errors import BridgeMisuse, CallError, OutOfScope, Refused, nearest, shorten
 from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, Definition, Tool
 from toolfold.registry import Snapshot
 from toolfold.turn.grant import Grant
@@ -107,7 +107,7 @@ class Turn:
         if len(visible) == 1:
             return visible[0]
         names = " or ".join(tool.name for tool in visible[:5])
-        raise CallError(f"{shorten_text(name)!r} is ambiguous: call {names} by name.")
+        raise CallError(f"{shorten(name)!r} is ambiguous: call {names} by name.")
 
     def _not_available(self, name: str) -> CallError:
         if name in self.awaiting:

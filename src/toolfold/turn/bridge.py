@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from toolfold.errors import BridgeMisuse, shorten_text
+from toolfold.errors import BridgeMisuse, shorten
 from toolfold.model import (
     BRIDGE_CALL,
     BRIDGE_DESCRIBE,
@@ -97,8 +97,8 @@ def unwrap(call: ToolCall) -> ToolCall:
         raise BridgeMisuse(
             "tool_call needs `name`, the tool to call, and `arguments`, an object. Nothing was run."
         )
-    if is_reserved(shorten_text(name)):
-        called = shorten_text(name.strip())
+    if is_reserved(shorten(name)):
+        called = shorten(name.strip())
         raise BridgeMisuse(
             f"{called!r} is a bridge tool: call it directly, not through tool_call. Nothing was run."
         )
@@ -112,7 +112,7 @@ def unwrap(call: ToolCall) -> ToolCall:
 def _advice(extra: Json) -> str:
     """What to do with keys that are not the bridge's. Only said, not done: a tool may have a parameter
     of that name, and nobody's arguments are guessed."""
-    names = [shorten_text(str(key), 40) for key in list(extra)[:5]]
+    names = [shorten(str(key), 40) for key in list(extra)[:5]]
     if len(extra) == 1 and extra.keys() <= _ARGUMENT_KEYS:
         return f"write `arguments` for {names[0]}, or put {names[0]} inside `arguments`"
     return f"put {', '.join(names)} inside `arguments`"

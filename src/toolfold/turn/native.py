@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 
-from toolfold.errors import shorten_text
+from toolfold.errors import shorten
 from toolfold.turn.forms import Form
 
 log = logging.getLogger(__name__)
@@ -46,11 +46,11 @@ def lacks_native(form: Form, model: str) -> str:
     if form == "openai":
         return "OpenAI chat has no form of its own for tools that come late"
     if form == "anthropic" and "claude" in name and _is_older(name, "claude", _CLAUDE_FROM):
-        return f"{shorten_text(model)!r} cannot load tools late; Claude can from 4.5 on"
+        return f"{shorten(model)!r} cannot load tools late; Claude can from 4.5 on"
     if form == "responses" and (
         _REASONING.search(name) or "gpt-oss" in name or _is_older(name, "gpt", _GPT_FROM)
     ):
-        return f"{shorten_text(model)!r} cannot load tools late; OpenAI's models can from gpt-5.4 on"
+        return f"{shorten(model)!r} cannot load tools late; OpenAI's models can from gpt-5.4 on"
     return ""
 
 
@@ -59,7 +59,7 @@ def _is_unknown(form: Form, model: str) -> str:
     family = "claude" if form == "anthropic" else "gpt"
     if not model or family in model.lower():
         return ""
-    return f"nobody knows whether {shorten_text(model)!r} can load tools late (native=True says so)"
+    return f"nobody knows whether {shorten(model)!r} can load tools late (native=True says so)"
 
 
 def _is_older(name: str, family: str, first: tuple[int, int]) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from toolfold.errors import error_message as what_it_says
-from toolfold.errors import shorten_text
+from toolfold.errors import shorten
 from toolfold.model import Definition, Json
 from toolfold.turn.forms import Form, Message, added_tools, is_from_user, is_instruction, with_text
 
@@ -218,7 +218,7 @@ def _digest_at(place: int, message: Message) -> bytes:
     try:
         return _digest(message)
     except Exception as error:  # too deep, circular, or with objects whose own code fails
-        problem = shorten_text(f"{type(error).__name__}: {what_it_says(error)}")
+        problem = shorten(f"{type(error).__name__}: {what_it_says(error)}")
         raise TypeError(f"message {place} cannot be written as JSON: {problem}") from None
 
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolfold.errors import shorten_text
+from toolfold.errors import shorten
 from toolfold.model import Effect, FrozenDict
 from toolfold.sources.mcp.offers import Offer, canonical_json
 from toolfold.sources.mcp.scan import legible
@@ -310,12 +310,12 @@ def _title_changes(before: Offer, after: Offer) -> Iterator[str]:
         words = _words(title)
         new = set(words) - known - _TITLE_WORDS
         if _is_long(title, MAX_TITLE_CHARS) or len(words) > MAX_TITLE_WORDS or not _TITLE.fullmatch(title):
-            yield f"a title is long or unusual: {shorten_text(legible(title), 160)!r}"
+            yield f"a title is long or unusual: {shorten(legible(title), 160)!r}"
         elif not set(_words(old.get(path, ""))) <= {*words, *_TITLE_WORDS} or any(map(is_action, new)):
             yield f"a title says something else: {_word_difference(old.get(path, ''), title)}"
         fresh |= new
     if len(fresh) > MAX_NEW_TITLE_WORDS:
-        yield f"its titles say something new: {shorten_text(legible('; '.join(changed.values())), 300)}"
+        yield f"its titles say something new: {shorten(legible('; '.join(changed.values())), 300)}"
 
 
 def _words(text: str) -> list[str]:
@@ -350,12 +350,12 @@ def _at(where: str) -> str:
 
 
 def _quoted(name: str) -> str:
-    return repr(shorten_text(legible(name), 80))
+    return repr(shorten(legible(name), 80))
 
 
 def _went(old: Any, new: Any) -> str:
     def told(value: Any) -> str:
-        return shorten_text(legible(json.dumps(value, ensure_ascii=False)), 160)
+        return shorten(legible(json.dumps(value, ensure_ascii=False)), 160)
 
     if old is _MISSING:
         return f"was added: {told(new)}"

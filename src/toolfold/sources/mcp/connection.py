@@ -19,7 +19,7 @@ from importlib.metadata import version
 from typing import Any
 
 from toolfold.config.servers import McpServer
-from toolfold.errors import error_message, shorten_text
+from toolfold.errors import error_message, shorten
 from toolfold.model import Json
 from toolfold.sources.mcp import child as children
 from toolfold.sources.mcp.courier import Courier
@@ -184,11 +184,11 @@ class Connection:
         info: Implementation | None = self._client.server_info
         return Listing(
             offers=offers,
-            instructions=shorten_text(self._client.instructions or "", 20_000),
+            instructions=shorten(self._client.instructions or "", 20_000),
             has_resources=has_resources,
             has_prompts=has_prompts,
             protocol=self.protocol,
-            version=shorten_text(f"{info.name} {info.version}", 200) if info else "",
+            version=shorten(f"{info.name} {info.version}", 200) if info else "",
             problems=(*problems, *odd)[:MAX_PROBLEMS],
         )
 
@@ -207,7 +207,7 @@ class Connection:
             except MCPError:  # many a server does not know all of these methods
                 continue
             except Exception as error:
-                self._wiring.log.note(f"({method} failed: {shorten_text(error_message(error), 200)})")
+                self._wiring.log.note(f"({method} failed: {shorten(error_message(error), 200)})")
                 continue
             entries = page.model_dump(include={"resources", "resource_templates", "prompts"})
             if any(entries.values()) or page.next_cursor is not None:

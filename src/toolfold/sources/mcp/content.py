@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from toolfold.errors import shorten_text
+from toolfold.errors import shorten
 from toolfold.json_limits import find_excess
 from toolfold.model import Content, Json, Media, encodable, read_json
 from toolfold.sources.mcp.pictures import picture, sound
@@ -318,7 +318,7 @@ def _joined(*facts: str) -> str:
 
 def _label(value: Any) -> str:
     """A foreign word that stands inside a line of ours."""
-    return shorten_text(" ".join(_text(value).split()), LONGEST_LABEL)
+    return shorten(" ".join(_text(value).split()), LONGEST_LABEL)
 
 
 def _text(value: Any) -> str:

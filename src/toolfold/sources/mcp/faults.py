@@ -18,7 +18,7 @@ Each has a `kind`, the word the table of faults and the logs know it by. Knows n
 
 from __future__ import annotations
 
-from toolfold.errors import CallError, shorten_text
+from toolfold.errors import CallError, shorten
 
 
 class ServerFailed(CallError):
@@ -29,7 +29,7 @@ class ServerFailed(CallError):
     """Whether the call may have taken effect: then it is never repeated by itself."""
 
     def __init__(self, server: str, problem: str, *, advice: str = "") -> None:
-        text = f"MCP server {server!r} {shorten_text(problem, 1_000)}"
+        text = f"MCP server {server!r} {shorten(problem, 1_000)}"
         if advice and text[-1] not in ".!?…":
             text += "."
         super().__init__(f"{text} {advice}".rstrip(), server=server, kind=self.kind)

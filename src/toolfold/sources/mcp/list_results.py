@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
-from toolfold.errors import shorten_text
+from toolfold.errors import shorten
 from toolfold.model import Json
 from toolfold.sources.mcp.offers import DEEPEST, is_deeper_than
 
@@ -149,7 +149,7 @@ def _remove_field(entry: Json, key: str, inner: Sequence[Any]) -> None:
     value = entry[key]
     if key == "inputSchema":
         raise UnusableEntry(
-            f"its inputSchema is malformed at {shorten_text(str(inner[0] if inner else ''), 80)!r}"
+            f"its inputSchema is malformed at {shorten(str(inner[0] if inner else ''), 80)!r}"
         )
     if isinstance(value, list) and inner and all(isinstance(each, int) for each in inner):
         entry[key] = [each for place, each in enumerate(value) if place not in inner]
@@ -174,7 +174,7 @@ def _require_valid_headers(schema: Json, protocol: str) -> None:
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
     if protocol in MODERN_PROTOCOL_VERSIONS and (reason := find_invalid_x_mcp_header(schema)) is not None:
-        raise UnusableEntry(f"its inputSchema has an invalid x-mcp-header: {shorten_text(str(reason), 120)}")
+        raise UnusableEntry(f"its inputSchema has an invalid x-mcp-header: {shorten(str(reason), 120)}")
 
 
 def _repair_input_schema(schema: Any, found: list[str]) -> Json:
@@ -203,9 +203,7 @@ def _repair_properties(properties: Any, found: list[str]) -> Json:
     if not isinstance(properties, Mapping):
         raise UnusableEntry(f"its inputSchema.properties is {_describe(properties)} instead of an object")
     odd = [name for name, each in properties.items() if not isinstance(each, (Mapping, bool))]
-    found += [
-        f"has no schema for its parameter {shorten_text(name, 80)!r}, which may be anything" for name in odd
-    ]
+    found += [f"has no schema for its parameter {shorten(name, 80)!r}, which may be anything" for name in odd]
     return {**properties, **{name: {} for name in odd}}
 
 
@@ -241,16 +239,14 @@ def _no_repair(_entry: Json, _protocol: str, _found: list[str]) -> None:
 
 def _name_of(kind: _Kind, entry: Any, place: int) -> str:
     name = entry.get(kind.identifier) if isinstance(entry, Mapping) else None
-    named = (
-        f" {shorten_text(name, 80)!r}" if isinstance(name, str) and name.strip() else f" {place} of its list"
-    )
+    named = f" {shorten(name, 80)!r}" if isinstance(name, str) and name.strip() else f" {place} of its list"
     return f"the {kind.noun}{named}"
 
 
 def _describe(value: Any) -> str:
     """A value of the wrong type, for people."""
     if isinstance(value, str):
-        return repr(shorten_text(value, _MAX_VALUE_CHARS))
+        return repr(shorten(value, _MAX_VALUE_CHARS))
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     if isinstance(value, (int, float)):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolfold.errors import shorten_text
+from toolfold.errors import shorten
 from toolfold.model import FrozenDict, Json, encodable, freeze
 
 MOST_TOOLS = 5_000
@@ -90,7 +90,7 @@ def read_offers(tools: Iterable[Mapping[str, Any]]) -> tuple[tuple[Offer, ...], 
             problems.append(f"the tool {place} of its list is left out: {error}")
             continue
         if offer.name in offers:
-            problems.append(f"it lists {shorten_text(offer.name, 80)!r} twice; only the first is used")
+            problems.append(f"it lists {shorten(offer.name, 80)!r} twice; only the first is used")
         else:
             offers[offer.name] = offer
     return tuple(offers.values()), tuple(problems)
@@ -102,7 +102,7 @@ def read_offer(tool: Mapping[str, Any]) -> Offer:
     if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
         raise ValueError("it has no usable name")
     name = encodable(name)
-    said = shorten_text(name, 80)
+    said = shorten(name, 80)
     if is_deeper_than(tool, DEEPEST):
         raise ValueError(f"{said!r} is nested deeper than {DEEPEST} levels")
     try:

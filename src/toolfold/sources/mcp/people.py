@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from toolfold.config.servers import McpServer
-from toolfold.errors import shorten_text
+from toolfold.errors import shorten
 from toolfold.loops import MOST_ASKED, Loops, OutOfTime
 from toolfold.model import freeze
 from toolfold.sources.mcp.questions import Question, Reply, Sampled, Wish, fitting, form, visit
@@ -231,7 +231,7 @@ def _wish(server: str, params: mcp_types.CreateMessageRequestParams) -> Wish:
         max_tokens=min(params.max_tokens, MOST_TOKENS),
         temperature=params.temperature,
         stop=tuple(params.stop_sequences or ()),
-        hints=tuple(shorten_text(hint.name, 100) for hint in hints[:8] if hint.name),
+        hints=tuple(shorten(hint.name, 100) for hint in hints[:8] if hint.name),
     )
 
 

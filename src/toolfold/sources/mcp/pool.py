@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from toolfold.config import Config
 from toolfold.config.servers import McpServer
-from toolfold.errors import CallError, ConfigError, RegistryError, shorten_text
+from toolfold.errors import CallError, ConfigError, RegistryError, shorten
 from toolfold.json_limits import is_large
 from toolfold.model import MCP_PREFIX, CallContext, Content, Json, Tool
 from toolfold.redaction import Redaction
@@ -346,7 +346,7 @@ class McpServers:
         self._held[name] = sifted.held
         if sifted.updated:
             names = ", ".join(
-                repr(shorten_text(visible(each.name), 80)) for each in sifted.updated[:MOST_WARNINGS]
+                repr(shorten(visible(each.name), 80)) for each in sifted.updated[:MOST_WARNINGS]
             )
             log.info(
                 "MCP server %r: harmless changes of %d tools recorded: %s", name, len(sifted.updated), names

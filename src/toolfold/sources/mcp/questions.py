@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from toolfold.errors import shorten_text
+from toolfold.errors import shorten
 from toolfold.model import FrozenDict, Json, freeze
 from toolfold.visible import visible
 
@@ -154,9 +154,7 @@ def form(server: str, message: str, schema: Mapping[str, Any]) -> Question:
     listed = schema.get("required")
     required = [each for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
     if unknown := set(required) - set(asked):
-        raise ValueError(
-            f"its form requires {shorten_text(sorted(unknown)[0], 80)!r}, which it does not have"
-        )
+        raise ValueError(f"its form requires {shorten(sorted(unknown)[0], 80)!r}, which it does not have")
     fields = tuple(_field(str(name), each, name in required) for name, each in asked.items())
     return Question(
         server=server,
@@ -218,21 +216,21 @@ def _require_fit(each: Field, value: Any) -> None:
         validator = jsonschema_rs.validator_for(copy.deepcopy(each.schema), validate_formats=True)
         problem = next(iter(validator.iter_errors(value)), None)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{each.name}: {shorten_text(str(error))}") from None
+        raise ValueError(f"{each.name}: {shorten(str(error))}") from None
     if problem is not None:
-        raise ValueError(f"{each.name}: {shorten_text(problem.message)}")
+        raise ValueError(f"{each.name}: {shorten(problem.message)}")
 
 
 def _field(name: str, asked: Any, required: bool) -> Field:
     if not isinstance(asked, Mapping) or str(asked.get("type")) not in _KINDS:
         raise ValueError(
-            f"its form asks for {shorten_text(name, 80)!r}, which is neither text, number, switch nor choice"
+            f"its form asks for {shorten(name, 80)!r}, which is neither text, number, switch nor choice"
         )
     kind = _KINDS[asked["type"]]
     offered = asked.get("items") if kind == "choices" else asked
     choices = _choices(offered if isinstance(offered, Mapping) else {}, asked.get("enumNames"))
     if kind == "choices" and not choices:
-        raise ValueError(f"its form asks for a list {shorten_text(name, 80)!r} without saying of what")
+        raise ValueError(f"its form asks for a list {shorten(name, 80)!r} without saying of what")
     return Field(
         name=name,
         kind="choice" if kind == "text" and choices else kind,
@@ -289,7 +287,7 @@ def _default(asked: Mapping[str, Any]) -> Any:
 def _about_secrets(fields: Sequence[Field]) -> tuple[str, ...]:
     telling = [f for f in fields if _SECRET_WORDS.search(f"{f.name} {f.title} {f.description}")]
     return tuple(
-        f"{shorten_text(each.name, 80)!r} may be a secret, which no server should ask for in a form"
+        f"{shorten(each.name, 80)!r} may be a secret, which no server should ask for in a form"
         for each in telling
     )
 
@@ -304,7 +302,7 @@ def _about_address(scheme: str, host: str) -> list[str]:
 
 
 def _words(value: Any, most: int) -> str:
-    return shorten_text(visible(value), most) if isinstance(value, str) else ""
+    return shorten(visible(value), most) if isinstance(value, str) else ""
 
 
 def _block_text(block: Mapping[str, Any]) -> str:

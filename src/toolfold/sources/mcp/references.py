@@ -17,7 +17,7 @@ from importlib import import_module
 from urllib.parse import urlsplit
 
 from toolfold.config.servers import McpServer
-from toolfold.errors import ConfigError, shorten_text
+from toolfold.errors import ConfigError, shorten
 from toolfold.model import FrozenDict
 from toolfold.redaction import Redaction
 
@@ -63,7 +63,7 @@ def child_environment(
     known |= {name: resolve(value, environment, keyring=keyring) for name, value in server.env.items()}
     for name, value in known.items():
         if not name or "=" in name or "\0" in name + value:
-            raise ConfigError(f"no process can be given the variable {shorten_text(name, 80)!r}")
+            raise ConfigError(f"no process can be given the variable {shorten(name, 80)!r}")
     return known
 
 
@@ -118,7 +118,7 @@ def _replacement(found: re.Match[str], environment: Mapping[str, str], keyring: 
         return _password(place[1], place[2], keyring)
     if variable := _VARIABLE.fullmatch(inside):
         return _value(variable[1], variable[2], environment)
-    raise ConfigError(f"${{{shorten_text(inside, 80)}}} is not a reference", hint=_WAYS)
+    raise ConfigError(f"${{{shorten(inside, 80)}}} is not a reference", hint=_WAYS)
 
 
 def _value(name: str, default: str | None, environment: Mapping[str, str]) -> str:
@@ -137,8 +137,8 @@ def _password(service: str, name: str, keyring: Keyring) -> str:
     password = keyring(service, name)
     if password is None:
         raise ConfigError(
-            f"the keyring has nothing for {shorten_text(service, 80)}/{shorten_text(name, 80)}",
-            hint=f"Put it there: keyring set {shorten_text(service, 80)} {shorten_text(name, 80)}",
+            f"the keyring has nothing for {shorten(service, 80)}/{shorten(name, 80)}",
+            hint=f"Put it there: keyring set {shorten(service, 80)} {shorten(name, 80)}",
         )
     return password
 

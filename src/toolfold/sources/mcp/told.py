@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from toolfold.errors import error_message, shorten_text
+from toolfold.errors import error_message, shorten
 from toolfold.redaction import Redaction
 from toolfold.sources.mcp.faults import (
     Garbled,
@@ -72,14 +72,14 @@ def told(server: str, error: BaseException | None, is_over: bool, redact: Redact
     if error.code == PARSE_ERROR and "parse" in problem.lower():
         return Garbled(server, "sent an answer that is not well-formed.", advice=UNKNOWN)
     original = MCPError(error.code, problem, _unless_secret(error.data, redact))
-    return Rejected(server, f"answered: {shorten_text(problem, 2_000)}", original=original)
+    return Rejected(server, f"answered: {shorten(problem, 2_000)}", original=original)
 
 
 def _first_violation(error: Any) -> str:
     """Where a message departs from the protocol, without its values: they may be secret."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    place = shorten_text(".".join(map(str, first["loc"])), 120) or "the whole of it"
-    return f"{place}: {shorten_text(first['msg'], 120)}"
+    place = shorten(".".join(map(str, first["loc"])), 120) or "the whole of it"
+    return f"{place}: {shorten(first['msg'], 120)}"
 
 
 def _unless_secret(data: Any, redact: Redaction) -> Any:
@@ -132,4 +132,4 @@ def in_words(error: BaseException | None) -> str:
     """How a connection ended, where only an exception knows."""
     if error is None:
         return "the connection was closed."
-    return f"{type(error).__name__}: {shorten_text(error_message(error), 300) or 'no more is known'}."
+    return f"{type(error).__name__}: {shorten(error_message(error), 300) or 'no more is known'}."

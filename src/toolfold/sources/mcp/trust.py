@@ -22,7 +22,7 @@ from typing import Any, Literal
 from toolfold.config.record import SettingsRecord
 from toolfold.config.settings import Config
 from toolfold.config.trust import PROJECT_FILE
-from toolfold.errors import ConfigError, shorten_text
+from toolfold.errors import ConfigError, shorten
 from toolfold.sources.mcp.changes import cautious_annotations, find_meaningful_changes
 from toolfold.sources.mcp.lock import Lock, Pins, lock_file
 from toolfold.sources.mcp.offers import Offer
@@ -53,10 +53,8 @@ class Held:
     """What has changed about it that a person must decide about."""
 
     def __str__(self) -> str:
-        reasons = "".join(
-            f"; {shorten_text(str(each), 300)}" for each in (*self.findings[:3], *self.changes[:3])
-        )
-        return f"{shorten_text(legible(self.offer.name), 80)!r} {_SAID[self.why]}{reasons}"
+        reasons = "".join(f"; {shorten(str(each), 300)}" for each in (*self.findings[:3], *self.changes[:3]))
+        return f"{shorten(legible(self.offer.name), 80)!r} {_SAID[self.why]}{reasons}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +279,7 @@ def _parted(
 
 
 def _told(server: str, name: str, finding: Finding) -> str:
-    return f"{server}: {shorten_text(legible(name), 80)!r}: {finding}"
+    return f"{server}: {shorten(legible(name), 80)!r}: {finding}"
 
 
 def _differs(offer: Offer, pins: Pins) -> bool:

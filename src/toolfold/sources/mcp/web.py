@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from toolfold.errors import error_message, shorten_text
+from toolfold.errors import error_message, shorten
 from toolfold.json_limits import find_excess
 from toolfold.model import Json
 from toolfold.sources.mcp.faults import ServerFailed
@@ -452,4 +452,4 @@ def _error(id_: Any, kind: str, why: str) -> Json:
 
 
 def _in_words(error: Exception) -> str:
-    return shorten_text(error_message(error), 200) or type(error).__name__
+    return shorten(error_message(error), 200) or type(error).__name__

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from toolfold.errors import ConfigError, shorten_text
+from toolfold.errors import ConfigError, shorten
 from toolfold.model import Json, encodable
 from toolfold.sources.mcp.importing.codex import CODEX
 from toolfold.sources.mcp.importing.documents import read_document
@@ -77,7 +77,7 @@ def _read_document(document: Json, place: Place, program: Program, around: Surro
     entries = program.entries(document, around)
     variables = program.variables(document, around)
     entries_read = [
-        _read_one(program, shorten_text(encodable(name), 200), held, variables, place, around)
+        _read_one(program, shorten(encodable(name), 200), held, variables, place, around)
         for name, held in islice(entries.items(), MOST_SERVERS)
     ]
     remarks = program.remarks(document, around)
@@ -128,7 +128,7 @@ def _read_one(
 def _begin_in(entry: Entry, around: Surroundings) -> None:
     """The folder a server starts in: that of its project, where it has one."""
     if "${" in entry.settings.get("cwd", ""):
-        entry.remark(f"cwd {shorten_text(entry.settings.pop('cwd'), 80)} is not looked up and is left out")
+        entry.remark(f"cwd {shorten(entry.settings.pop('cwd'), 80)} is not looked up and is left out")
     if not entry.settings.get("command"):
         entry.settings.pop("cwd", None)
         return

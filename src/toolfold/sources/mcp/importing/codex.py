@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from toolfold.errors import shorten_text
+from toolfold.errors import shorten
 from toolfold.sources.mcp.importing.entries import Entry
 from toolfold.sources.mcp.importing.found import NotUsable
 from toolfold.sources.mcp.importing.program import Program, below
@@ -56,7 +56,7 @@ def _passed(entry: Entry) -> list[str]:
         if not isinstance(name, str):
             raise NotUsable("env_vars holds what is no name")
         if isinstance(each, Mapping) and each.get("source", "local") != "local":
-            entry.remark(f"the variable {shorten_text(name, 60)} comes from another machine and is left out")
+            entry.remark(f"the variable {shorten(name, 60)} comes from another machine and is left out")
         else:
             names.append(name)
     return names
@@ -76,7 +76,7 @@ def _headers(entry: Entry) -> dict[str, str]:
 
 def _looked_up(variable: Any) -> str:
     if not isinstance(variable, str) or not variable.isidentifier() or not variable.isascii():
-        raise NotUsable(f"{shorten_text(str(variable), 60)!r} cannot be the name of a variable")
+        raise NotUsable(f"{shorten(str(variable), 60)!r} cannot be the name of a variable")
     return f"${{{variable}}}"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from toolfold.config.servers import McpServer, usable
-from toolfold.errors import shorten_text
+from toolfold.errors import shorten
 from toolfold.model import Json, encodable
 from toolfold.sources.mcp.importing.found import Found, NotUsable, Place
 from toolfold.sources.mcp.importing.variables import Variables
@@ -139,9 +139,7 @@ class Entry:
         """How the server is reached, by the word another program has for it."""
         known = _TRANSPORTS.get(transport.lower()) if transport else None
         if transport and known is None:
-            raise NotUsable(
-                f"it is reached by {shorten_text(transport, 40)!r}, which Toolfold does not speak"
-            )
+            raise NotUsable(f"it is reached by {shorten(transport, 40)!r}, which Toolfold does not speak")
         if known == "sse" or (known is None and url.split("?")[0].rstrip("/").endswith("/sse")):
             self.settings["transport"] = "sse"
         if known == "stdio" and url and not self.settings.get("command"):
@@ -149,7 +147,7 @@ class Entry:
 
     def left(self) -> list[str]:
         """What nobody asked for."""
-        return [f"{shorten_text(str(key), 60)} has no counterpart and is left out" for key in self._left]
+        return [f"{shorten(str(key), 60)} has no counterpart and is left out" for key in self._left]
 
     def done(self, name: str, place: Place) -> Found:
         """The finished server. Raises NotUsable where our settings cannot say it."""
@@ -158,9 +156,7 @@ class Entry:
             usable(self.settings)
         except ValidationError as error:
             raise NotUsable(_why(error)) from None
-        remarks = tuple(
-            dict.fromkeys(shorten_text(encodable(each), _LONGEST_REMARK) for each in self.remarks)
-        )
+        remarks = tuple(dict.fromkeys(shorten(encodable(each), _LONGEST_REMARK) for each in self.remarks))
         return Found(name, place, self.settings, remarks)
 
 
@@ -190,4 +186,4 @@ def _why(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     where = ".".join(str(each) for each in first["loc"])
     said = encodable(first["msg"].removeprefix("Value error, "))
-    return shorten_text(encodable(f"{where}: {said}" if where else said), _LONGEST_REMARK)
+    return shorten(encodable(f"{where}: {said}" if where else said), _LONGEST_REMARK)

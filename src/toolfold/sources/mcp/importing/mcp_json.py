@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from toolfold.errors import shorten_text
+from toolfold.errors import shorten
 from toolfold.model import Json
 from toolfold.sources.mcp.importing.entries import Entry
 from toolfold.sources.mcp.importing.found import NotUsable
@@ -76,7 +76,7 @@ def _tell_of_the_rest(entry: Entry) -> None:
     entry.ignore(*_HARMLESS)
     if file := entry.take("envFile"):
         entry.remark(
-            f"its variables lie in {shorten_text(str(file), 120)}: name those it needs in env or pass_env"
+            f"its variables lie in {shorten(str(file), 120)}: name those it needs in env or pass_env"
         )
     if entry.take("headersHelper"):
         entry.remark("headersHelper is not run: write the headers it makes, with references for secrets")

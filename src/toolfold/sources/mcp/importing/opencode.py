@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from toolfold.errors import shorten_text
+from toolfold.errors import shorten
 from toolfold.model import Json
 from toolfold.sources.mcp.importing.entries import Entry
 from toolfold.sources.mcp.importing.found import NotUsable
@@ -73,7 +73,7 @@ def _read_login(entry: Entry) -> None:
 def _refuse_files(settings: Any) -> None:
     """Raise NotUsable for a reference to a file's content, which Toolfold's settings cannot express."""
     if isinstance(settings, str) and (found := re.search(r"\{(?:file|env):[^{}]*\}", settings)):
-        raise NotUsable(f"{shorten_text(found[0], 80)} cannot be expanded: use an environment variable")
+        raise NotUsable(f"{shorten(found[0], 80)} cannot be expanded: use an environment variable")
     values = settings.values() if isinstance(settings, Mapping) else settings
     for each in values if isinstance(settings, (Mapping, list)) else ():
         _refuse_files(each)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from toolfold.errors import shorten_text
+from toolfold.errors import shorten
 from toolfold.sources.mcp.importing.found import NotUsable
 
 Style = Literal["none", "shell", "editor"]
@@ -45,9 +45,7 @@ class Variables:
             if mine is None:
                 return f"{dollar}$${{" + ("" if inside is None else f"{inside}}}")
             if dollar and mine.startswith("${"):
-                raise NotUsable(
-                    f"{shorten_text(found[0], 60)!r}: a $ before a reference cannot be written here"
-                )
+                raise NotUsable(f"{shorten(found[0], 60)!r}: a $ before a reference cannot be written here")
             return dollar + mine
 
         return _HELD.sub(replacement, text)
@@ -66,7 +64,7 @@ class Variables:
             return f"${{{name[1]}}}"
         if inside.startswith(_INPUT):
             return self._asked_for(inside.removeprefix(_INPUT), remarks)
-        raise NotUsable(f"only the editor itself knows what ${{{shorten_text(inside, 60)}}} stands for")
+        raise NotUsable(f"only the editor itself knows what ${{{shorten(inside, 60)}}} stands for")
 
     def _as_shells(self, inside: str, remarks: list[str], *, is_value: bool) -> str | None:
         if self.style == "shell":
@@ -82,8 +80,8 @@ class Variables:
         asked = self.inputs.get(name, {})
         variable = variable_name(name)
         about = asked.get("description")
-        said = f" ({shorten_text(about, 80)})" if isinstance(about, str) and about else ""
-        remarks.append(f"the editor asks for {shorten_text(name, 60)!r}{said}: set the variable {variable}")
+        said = f" ({shorten(about, 80)})" if isinstance(about, str) and about else ""
+        remarks.append(f"the editor asks for {shorten(name, 60)!r}{said}: set the variable {variable}")
         default = asked.get("default")
         if isinstance(default, str) and default and not set(default) & set("{}"):
             return f"${{{variable}:-{default}}}"

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from urllib.parse import parse_qs, urlsplit
 
-from toolfold.errors import shorten_text
+from toolfold.errors import shorten
 from toolfold.visible import visible
 
 HOST = "127.0.0.1"
@@ -53,7 +53,7 @@ def read_return(address: str, state: str) -> Returned:
     issuer = _one(asked, "iss") or None
     if error := _one(asked, "error"):
         why = _one(asked, "error_description")
-        return Returned(issuer=issuer, error=shorten_text(visible(f"{error}: {why}" if why else error), 300))
+        return Returned(issuer=issuer, error=shorten(visible(f"{error}: {why}" if why else error), 300))
     if code := _one(asked, "code"):
         return Returned(code, issuer)
     raise ValueError("it has no answer in it")

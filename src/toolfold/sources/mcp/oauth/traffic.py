@@ -15,7 +15,7 @@ import httpx2
 from mcp.shared.auth import OAuthToken
 from pydantic import ValidationError
 
-from toolfold.errors import shorten_text
+from toolfold.errors import shorten
 from toolfold.model import Json, read_json
 from toolfold.redaction import Redaction
 from toolfold.visible import visible
@@ -81,7 +81,7 @@ class Traffic:
         what = {"access_token": "gives no token", "client_id": "registers no client"}.get(wanted, "says no")
         code = said["error"] if isinstance(said.get("error"), str) else ""
         why = said["error_description"] if isinstance(said.get("error_description"), str) else ""
-        words = shorten_text(visible(": ".join(each for each in (code, why) if each)), 300)
+        words = shorten(visible(": ".join(each for each in (code, why) if each)), 300)
         told = self._redact(f" ({words})") if words else ""
         raise Refusal(
             f"{request.url.host} {what}: HTTP {response.status_code}{told}",
@@ -113,9 +113,9 @@ def require_allowed(address: str, server_url: str) -> None:
         return
     parts, server = _parts(address), _parts(server_url)
     if _is_here(parts[1]) and not _is_here(server[1]):
-        raise Refusal(f"it sends logins to {shorten_text(parts[1], 80)}, which is this machine")
+        raise Refusal(f"it sends logins to {shorten(parts[1], 80)}, which is this machine")
     if parts[0] != "https" and not (parts[0] == "http" and _is_here(parts[1])):
-        raise Refusal(f"it sends logins to {shorten_text(parts[1], 80)} by a way that is not encrypted")
+        raise Refusal(f"it sends logins to {shorten(parts[1], 80)} by a way that is not encrypted")
 
 
 def origin(address: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from toolfold.errors import shorten_text
+from toolfold.errors import shorten
 from toolfold.sources.mcp.offers import Offer
 from toolfold.sources.mcp.scan.addressed import HEAVY, Patience, Setting, addressed, concealed, weight
 from toolfold.sources.mcp.scan.encoded import decoded
@@ -160,9 +160,9 @@ def _words(path: str, node: Any, *, named: bool = False) -> Iterator[tuple[str, 
     elif isinstance(node, Mapping):
         for key, value in node.items():
             if named or key not in _KEYWORDS:
-                yield f"{path}.{shorten_text(key, 60)}", key, True
+                yield f"{path}.{shorten(key, 60)}", key, True
             if named or key not in _KEYWORDS or not isinstance(value, str):
-                yield from _words(f"{path}.{shorten_text(key, 60)}", value, named=not named and key in _NAMED)
+                yield from _words(f"{path}.{shorten(key, 60)}", value, named=not named and key in _NAMED)
     elif isinstance(node, list):
         for place, value in enumerate(node):
             yield from _words(f"{path}[{place}]", value)
@@ -187,7 +187,7 @@ def _unseen(text: str, where: str, setting: Setting) -> Iterator[Finding]:
     ]
     if runs and (not setting.result or telling or len(runs) >= 3):
         run = (telling or runs)[0]
-        said = f", which read {shorten_text(run.says, 120)!r}" if run.says else ""
+        said = f", which read {shorten(run.says, 120)!r}" if run.says else ""
         yield Finding("hidden", where, _around(text, run.start, run.end), f"it holds {run.what}{said}")
     gap = padding(text)
     if gap and not setting.result:
@@ -195,12 +195,12 @@ def _unseen(text: str, where: str, setting: Setting) -> Iterator[Finding]:
     words = mixed_words(text)
     if words and (not setting.result or len(words) >= 3):
         told = "it mixes letters of alphabets that look alike"
-        yield Finding("hidden", where, shorten_text(", ".join(words), 120), told)
+        yield Finding("hidden", where, shorten(", ".join(words), 120), told)
     if not setting.result and len(_FANCY.findall(text)) >= 3 and not _WIDE.search(text):
         yield Finding(
             "hidden",
             where,
-            shorten_text(legible(text), 160),
+            shorten(legible(text), 160),
             "it is written in letters that hide from a search",
         )
 
@@ -213,14 +213,14 @@ def _meant(text: str, where: str, setting: Setting) -> Iterator[Finding]:
     for inner in concealed(text):
         if weight(inner, setting) >= (HEAVY - 0.5) or (not setting.result and len(inner.split()) >= 3):
             yield Finding(
-                "addressed", where, shorten_text(legible(inner), 160), "a passage is hidden in its markup"
+                "addressed", where, shorten(legible(inner), 160), "a passage is hidden in its markup"
             )
     for stretch, said, certain in decoded(text):
         heavy = weight(said, setting) >= (HEAVY - 0.5 if certain else HEAVY)
         if heavy or (certain and not setting.result and len(said.split()) >= 2):
-            told = f"it is encoded, and reads {shorten_text(legible(said), 120)!r}"
+            told = f"it is encoded, and reads {shorten(legible(said), 120)!r}"
             doubtful = _is_nearly_plain(stretch, said) and not _is_certain(said, setting)
-            yield Finding("encoded", where, shorten_text(stretch, 80), told, doubtful=doubtful)
+            yield Finding("encoded", where, shorten(stretch, 80), told, doubtful=doubtful)
 
 
 def _is_nearly_plain(text: str, decoded_text: str) -> bool:
@@ -235,4 +235,4 @@ def _is_certain(text: str, setting: Setting) -> bool:
 
 
 def _around(text: str, start: int, end: int) -> str:
-    return shorten_text(legible(text[max(0, start - 20) : end + 20].strip()).replace("\n", " "), 240)
+    return shorten(legible(text[max(0, start - 20) : end + 20].strip()).replace("\n", " "), 240)

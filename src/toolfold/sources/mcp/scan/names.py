@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from toolfold.errors import shorten_text
+from toolfold.errors import shorten
 from toolfold.sources.mcp.offers import Offer
 from toolfold.sources.mcp.scan.findings import Finding
 from toolfold.sources.mcp.scan.hidden import hidden_runs, legible
@@ -43,13 +43,13 @@ def scan_name(offer: Offer, server: str, others: Mapping[str, Sequence[Offer]]) 
         for each in offers:
             why, grave = _resembles(own, _forms(each.name), other)
             if why:
-                told = f"it {why} {shorten_text(legible(each.name), 80)!r} of the server {shorten_text(other, 80)!r}"
-                yield Finding("shadow", "name", shorten_text(legible(offer.name), 80), told, grave)
+                told = f"it {why} {shorten(legible(each.name), 80)!r} of the server {shorten(other, 80)!r}"
+                yield Finding("shadow", "name", shorten(legible(offer.name), 80), told, grave)
                 return
 
 
 def _odd(name: str) -> Iterator[Finding]:
-    said = shorten_text(legible(name).replace("\n", "⟨newline⟩"), 80)
+    said = shorten(legible(name).replace("\n", "⟨newline⟩"), 80)
     if any(hidden_runs(name)):
         yield Finding("hidden", "name", said, "it holds characters that nobody sees")
     elif _UNFIT.search(name):
