@@ -29,7 +29,7 @@ from pathlib import Path
 from approval_peers import PEERS
 
 from shellverdict.judge import Judge
-from shellverdict.places import Places
+from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -89,7 +89,7 @@ def _rows(folder: Path, kind: str, only: str) -> list[dict[str, str]]:
 
 
 def our_judge() -> Judge:
-    return Judge(Rules.shipped(), Places(home="/home/someone", cwd="/home/someone/project"))
+    return Judge(Rules.shipped(), PathClassifier(home="/home/someone", cwd="/home/someone/project"))
 
 
 def ask_ours(commands: Sequence[str]) -> list[Answer]:

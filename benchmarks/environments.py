@@ -34,11 +34,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.environments import clouds, elsewhere
-from tests.environments.places import KINDS, Kind
+from tests.environments import cloud_backends, server_backends
+from tests.environments.backend_kinds import KINDS, Kind
 from tests.environments.servers import SERVERS
 
-from toolfold.environments import Bounds, Environment
+from toolfold.environments import Environment, EnvironmentLimits
 
 if TYPE_CHECKING:
     import daytona
@@ -138,16 +138,16 @@ async def bare(kind: Kind, options: Mapping[str, str], folder: Path) -> AsyncIte
     if kind.name == "modal":
         import modal
 
-        name = clouds.name_of("modal", options)
+        name = cloud_backends.sandbox_name("modal", options)
         yield ModalSdk(await modal.Sandbox.from_name.aio("toolfold", name))
     elif kind.name == "daytona":
         import daytona
 
         config = daytona.DaytonaConfig(
-            api_key=clouds.TOKENS["daytona"]["DAYTONA_API_KEY"], api_url=options["url"]
+            api_key=cloud_backends.TOKENS["daytona"]["DAYTONA_API_KEY"], api_url=options["url"]
         )
         async with daytona.AsyncDaytona(config) as client:
-            yield DaytonaSdk(await client.get(clouds.name_of("daytona", options)))
+            yield DaytonaSdk(await client.get(cloud_backends.sandbox_name("daytona", options)))
     else:
         with program(kind, options, folder) as found:
             yield found
@@ -174,10 +174,12 @@ def program(kind: Kind, options: Mapping[str, str], folder: Path) -> Iterator[Pr
         with master(options, folder) as client:
             yield client
     elif kind.name == "apptainer":
-        name = elsewhere.wanted_instance(options).name
+        name = server_backends.instance_spec(options).name
         yield Program((options["program"], "--silent", "exec", f"instance://{name}", "bash", "-c"), options)
     else:
-        yield Program((options["program"], "exec", "-i", elsewhere.name_of(options), "bash", "-c"), options)
+        yield Program(
+            (options["program"], "exec", "-i", server_backends.container_name(options), "bash", "-c"), options
+        )
 
 
 @contextmanager
@@ -194,10 +196,12 @@ def master(options: Mapping[str, str], folder: Path) -> Iterator[Program]:
 
 async def measure(kind: Kind, options: Mapping[str, str], folder: Path, runs: int) -> Row:
     async with Environment(
-        kind.make(options), outputs=folder / "outputs", bounds=Bounds(stored=1 << 30, seconds=600)
+        kind.make(options),
+        output_dir=folder / "outputs",
+        limits=EnvironmentLimits(max_stored_bytes=1 << 30, timeout_s=600),
     ) as environment:
         await environment.run("true")
-        much = MUCH_TEXT if kind.name in clouds.MAKERS else MUCH
+        much = MUCH_TEXT if kind.name in cloud_backends.MAKERS else MUCH
         async with bare(kind, options, folder) as client:
             ours, theirs = await in_turn(environment, client, runs)
             return Row(
@@ -274,7 +278,7 @@ def main() -> None:
             print(json.dumps(asdict(row)) if asked.json else table(row), flush=True)
     finally:
         SERVERS.close()
-        clouds.CLOUDS.close()
+        cloud_backends.CLOUD_SERVERS.close()
 
 
 if __name__ == "__main__":

@@ -43,8 +43,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from measuring.scores import spread
 from tests.mcp.servers import fastmcp, listening
 
-HERE = Path(__file__).parent / "measuring"
-ECHO = (sys.executable, str(HERE / "gateway_echo.py"))
+CURRENT_DIRECTORY = Path(__file__).parent / "measuring"
+ECHO = (sys.executable, str(CURRENT_DIRECTORY / "gateway_echo.py"))
 TOOLFOLD = str(Path(sys.executable).with_name("toolfold"))
 CLIENTS = 16
 BURST = 5
@@ -145,7 +145,7 @@ def peers() -> list[tuple[str, tuple[str, ...]]]:
     except pytest.skip.Exception as reason:
         print(f"FastMCP is left out: {reason}", file=sys.stderr)
         return []
-    words = (python, str(HERE / "gateway_fastmcp.py"), "proxy")
+    words = (python, str(CURRENT_DIRECTORY / "gateway_fastmcp.py"), "proxy")
     return [("fastmcp", words), ("fastmcp, kept", (*words, "--kept"))]
 
 
@@ -272,7 +272,7 @@ async def burst(lines: Sequence[Line], figures: Figures) -> None:
 
 def tell_foreign_client(fronts: Sequence[Front], calls: int) -> None:
     """The same with FastMCP's client, to see that the figures are not our client's."""
-    words = [fastmcp(), str(HERE / "gateway_fastmcp.py"), "client", str(calls)]
+    words = [fastmcp(), str(CURRENT_DIRECTORY / "gateway_fastmcp.py"), "client", str(calls)]
     words += [f"{front.name}={front.url}" for front in fronts]
     printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     times = json.loads(printed.splitlines()[-1])

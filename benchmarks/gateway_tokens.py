@@ -40,9 +40,9 @@ from tests.mcp.servers import listening
 
 from toolfold.turn.tokens import TokenCounter, compact
 
-HERE = Path(__file__).resolve().parent.parent
-SERVERS = HERE.parent / "shared" / "mcp"
-PICTURE = HERE / "docs" / "figures" / "gateway.svg"
+CURRENT_DIRECTORY = Path(__file__).resolve().parent.parent
+SERVERS = CURRENT_DIRECTORY.parent / "shared" / "mcp"
+PICTURE = CURRENT_DIRECTORY / "docs" / "figures" / "gateway.svg"
 TOOLFOLD = str(Path(sys.executable).with_name("toolfold"))
 WINDOW = 200_000
 Listed = Sequence[mcp_types.Tool]

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.mcp.faults import FAULTS, SERVER, Fault, at, free_port, meet, stdio
 
-from toolfold.config.servers import McpServer
+from toolfold.config.servers import McpServerSettings
 
 HTTP = SERVER.with_name("fault_http.py")
 BARE_SECONDS = 4.0
@@ -48,7 +48,7 @@ TITLES = {"stdio": "Over standard input and output", "http": "Over Streamable HT
 
 
 @contextlib.contextmanager
-def reachable(fault: Fault) -> Iterator[McpServer]:
+def reachable(fault: Fault) -> Iterator[McpServerSettings]:
     """The server in a process of its own, so that its memory is not counted."""
     limits = {"connect_timeout_seconds": fault.connect, "call_timeout_seconds": fault.limit}
     if fault.way == "stdio":
@@ -90,7 +90,7 @@ def met_by_the_sdk(fault: Fault) -> dict[str, Any]:
         return asyncio.run(_bare(fault, settings))
 
 
-async def _bare(fault: Fault, settings: McpServer) -> dict[str, Any]:
+async def _bare(fault: Fault, settings: McpServerSettings) -> dict[str, Any]:
     from mcp import Client
 
     began, before = time.perf_counter(), _largest()
@@ -137,14 +137,18 @@ def _told(answer: str, began: float, before: float) -> dict[str, Any]:
     return {"answer": answer, "seconds": time.perf_counter() - began, "megabytes": megabytes}
 
 
-def _transport(settings: McpServer) -> Any:
+def _transport(settings: McpServerSettings) -> Any:
     from mcp.client.sse import sse_client
     from mcp.client.stdio import StdioServerParameters, stdio_client
     from mcp.client.streamable_http import streamable_http_client
 
-    if settings.way == "stdio":
+    if settings.effective_transport == "stdio":
         return stdio_client(StdioServerParameters(command=settings.command, args=list(settings.args)))
-    return sse_client(settings.url) if settings.way == "sse" else streamable_http_client(settings.url)
+    return (
+        sse_client(settings.url)
+        if settings.effective_transport == "sse"
+        else streamable_http_client(settings.url)
+    )
 
 
 def _largest() -> float:

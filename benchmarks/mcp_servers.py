@@ -108,7 +108,7 @@ def word(number: int) -> str:
 def ours(home: Path, count: int, tools: int) -> Callable[[], None]:
     """A runtime with all of them, and the two that do not work."""
     from toolfold import open_runtime
-    from toolfold.config import load
+    from toolfold.config import load_config
 
     words = [*LEAN, str(SERVER), str(tools)]
     servers: dict[str, object] = {
@@ -118,7 +118,7 @@ def ours(home: Path, count: int, tools: int) -> Callable[[], None]:
     servers["dead"] = {"command": sys.executable, "args": [str(FAULTY), "--fault", "crash-at-start"]}
     servers["hung"] = {"command": sys.executable, "args": [str(FAULTY), "--fault", "silent-at-start"]}
     env = {"TOOLFOLD_HOME": str(home), "HOME": str(home)}
-    config = load(project=home, env=env, overrides={"mcp.servers": servers, "mcp.wait_seconds": 0})
+    config = load_config(project=home, env=env, overrides={"mcp.servers": servers, "mcp.wait_seconds": 0})
     runtime = open_runtime(config)
     until = time.monotonic() + PATIENCE
     while sum(name.startswith("mcp_server-") for name in runtime.registry.snapshot()) < count * tools:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from toolfold import CallContext, Runtime, Tool, build_tool, open_runtime
-from toolfold.config import load
+from toolfold.config import load_config
 from toolfold.model import Approver, Json
 
 # How long an example takes says more about the machine than about what is tested. Examples depend on no seed,
@@ -61,7 +61,7 @@ def opened(home: Path, tmp_path: Path) -> Iterator[Opened]:
             trusted: bool | None = None,
         ) -> Runtime:
             env = {"TOOLFOLD_HOME": str(home), "HOME": str(home)}
-            config = load(project=tmp_path, env=env, overrides=settings or {}, trusted=trusted)
+            config = load_config(project=tmp_path, env=env, overrides=settings or {}, trusted=trusted)
             return stack.enter_context(open_runtime(config, approver=approver))
 
         yield open_here

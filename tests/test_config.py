@@ -16,26 +16,26 @@ import pytest
 
 from toolfold.config import (
     Config,
-    Files,
-    Plugins,
-    Tools,
-    ToolSearch,
-    describe,
-    get,
-    json_schema,
-    load,
-    locate,
-    rewrite,
+    FilesSettings,
+    PluginsSettings,
+    ToolSearchSettings,
+    ToolsSettings,
+    build_json_schema,
+    describe_settings,
+    get_trust_state,
+    get_value,
+    is_still_trusted,
+    load_config,
+    load_trusted_projects,
+    locate_paths,
+    read_file_value,
+    replace_settings,
     set_value,
-    still_trusted,
-    trust,
-    trust_state,
-    trusted_folders,
+    trust_project,
     unset_value,
-    untrust,
-    written_value,
+    untrust_project,
 )
-from toolfold.config.atomic import replace
+from toolfold.config.atomic import replace_file
 from toolfold.errors import ConfigError
 
 
@@ -64,7 +64,7 @@ class Place:
             self.user_file.write_text(user)
         if project is not None:
             self.project_file.write_text(project)
-        return load(
+        return load_config(
             project=self.project, env={**self.env, **(env or {})}, overrides=overrides, trusted=trusted
         )
 
@@ -84,7 +84,7 @@ def place(tmp_path: Path) -> Place:
 
 def test_nothing_written_gives_the_defaults(place: Place) -> None:
     config = place.load()
-    assert config.tools == Tools()
+    assert config.tools == ToolsSettings()
     assert config.tools.selection == "eager"
     assert config.tools.rag_top_k == 8
     assert config.tools.tool_search.enabled == "auto"
@@ -98,7 +98,7 @@ def test_nothing_written_gives_the_defaults(place: Place) -> None:
     "text", ["", "# nothing yet\n", "---\n", "tools:\n", "tools:\n  tool_search:\n", "\ufeff"]
 )
 def test_an_empty_file_or_section_says_nothing(place: Place, text: str) -> None:
-    assert place.load(text).tools == Tools()
+    assert place.load(text).tools == ToolsSettings()
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_the_default_search_limit_never_exceeds_the_limit(place: Place) -> None:
     assert config.tools.tool_search.search_default_limit == 4
     assert "search_default_limit is 9, more than max_search_limit; 4 is used instead" in config.warnings[0]
     assert "line 3" in config.warnings[0]
-    assert ToolSearch(max_search_limit=3).search_default_limit == 3
+    assert ToolSearchSettings(max_search_limit=3).search_default_limit == 3
 
 
 # Errors
@@ -337,7 +337,7 @@ def test_what_cannot_be_read_is_an_error(place: Place) -> None:
 def test_a_file_that_was_asked_for_must_exist(place: Place, tmp_path: Path) -> None:
     error = place.refusal(env={"TOOLFOLD_CONFIG": str(tmp_path / "none.yaml")})
     assert "cannot be read: No such file" in str(error)
-    assert place.load(env={"TOOLFOLD_CONFIG": "/dev/null"}).tools == Tools()
+    assert place.load(env={"TOOLFOLD_CONFIG": "/dev/null"}).tools == ToolsSettings()
 
 
 def test_dates_and_odd_words_are_text(place: Place) -> None:
@@ -383,7 +383,7 @@ def test_synonyms_of_all_layers_come_together(place: Place) -> None:
         "d": ("five", "six seven"),
         "e": ("eight",),
     }
-    assert get(config, "tools.synonyms.d") == ("five", "six seven")
+    assert get_value(config, "tools.synonyms.d") == ("five", "six seven")
 
 
 @pytest.mark.parametrize(
@@ -413,12 +413,12 @@ def test_synonyms_are_set_and_unset_by_name(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     set_value(file, "tools.synonyms.mcp_jira_create", "ticket, bug report")
     set_value(file, "tools.synonyms.web", ["page"])
-    assert written_value(file, "tools.synonyms") == {
+    assert read_file_value(file, "tools.synonyms") == {
         "mcp_jira_create": ["ticket", "bug report"],
         "web": ["page"],
     }
     assert unset_value(file, "tools.synonyms.web")
-    assert written_value(file, "tools.synonyms") == {"mcp_jira_create": ["ticket", "bug report"]}
+    assert read_file_value(file, "tools.synonyms") == {"mcp_jira_create": ["ticket", "bug report"]}
 
 
 @pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid", "rerank", "Rerank"])
@@ -462,7 +462,7 @@ def test_maps_merge_and_lists_replace(place: Place) -> None:
     )
     assert config.tools.rag_top_k == 3
     assert config.tools.pinned == ("c",)
-    assert config.tools.tool_search == ToolSearch(enabled="off", threshold_pct=20)
+    assert config.tools.tool_search == ToolSearchSettings(enabled="off", threshold_pct=20)
 
 
 def test_variables_spell_lists_paths_and_nested_keys(place: Place) -> None:
@@ -481,7 +481,7 @@ def test_variables_spell_lists_paths_and_nested_keys(place: Place) -> None:
     )
     assert config.tools.disabled == ("web", "terminal")
     assert config.tools.disabled_toolsets == ("x",)
-    assert config.tools.tool_search == ToolSearch(enabled="off", threshold_pct=3.5)
+    assert config.tools.tool_search == ToolSearchSettings(enabled="off", threshold_pct=3.5)
     assert config.tools.rag_embed_model == "12"
     assert config.workspace == place.home / "w"
     assert config.toolsets["mine"].tools == ("a",)
@@ -540,24 +540,24 @@ def test_a_mapping_that_contains_itself_is_an_error(place: Place) -> None:
 def test_the_project_file_is_found_from_below_but_not_beyond_the_repository(place: Place) -> None:
     below = place.project / "src" / "deep"
     below.mkdir(parents=True)
-    assert locate(project=below, env=place.env).project_file is None
+    assert locate_paths(project=below, env=place.env).project_file is None
     place.project_file.write_text("log_level: info")
-    paths = locate(project=below, env=place.env)
+    paths = locate_paths(project=below, env=place.env)
     assert (paths.project_file, paths.project_dir) == (place.project_file, place.project)
     (below / ".git").mkdir()
-    paths = locate(project=below, env=place.env)
+    paths = locate_paths(project=below, env=place.env)
     assert (paths.project_file, paths.project_dir) == (None, below)
 
 
 def test_a_user_file_that_is_also_the_project_file_counts_once(place: Place) -> None:
     place.project_file.write_text("plugins: {enabled: false}")
-    config = load(project=place.project, env=place.env, user_file=place.project_file)
+    config = load_config(project=place.project, env=place.env, user_file=place.project_file)
     assert config.paths.project_file is None
     assert config.plugins.enabled is False
 
 
 def test_without_a_home_of_its_own_the_platform_says_where_things_lie(place: Place) -> None:
-    paths = locate(project=place.project, env={})
+    paths = locate_paths(project=place.project, env={})
     assert paths.config_dir.name == "toolfold"
     assert paths.user_file == paths.config_dir / "config.yaml"
 
@@ -634,7 +634,7 @@ def test_a_project_nobody_trusts_cannot_grant_itself_anything(place: Place) -> N
 def test_a_project_never_says_where_your_own_plugins_lie(place: Place, trusted: bool) -> None:
     written = "plugins:\n  folder: tools\n  enabled: true\n  disabled: []\n"
     config = place.load("plugins: {enabled: false, disabled: [a]}", written, trusted=trusted)
-    assert config.plugins == Plugins(enabled=False, disabled=("a",))
+    assert config.plugins == PluginsSettings(enabled=False, disabled=("a",))
     said = "plugins.folder is ignored in a project; only your own file may set it"
     assert config.warnings[0] == f"{said} ({place.project_file}, line 2)"
     assert len(config.warnings) == 3
@@ -647,7 +647,7 @@ def test_a_trusted_project_cannot_lead_the_file_tools_out_of_its_folder(place: P
     (place.project / "link").symlink_to("/etc")
     (place.project / "loop").symlink_to("loop")
     config = place.load(None, f"files:\n  {written}\n", trusted=True)
-    assert config.files == Files()
+    assert config.files == FilesSettings()
     key = f"files.{written.partition(':')[0]}"
     assert config.warnings == (
         f"{key} is ignored: it leads out of the project's folder ({place.project_file}, line 2)",
@@ -657,7 +657,7 @@ def test_a_trusted_project_cannot_lead_the_file_tools_out_of_its_folder(place: P
 def test_a_folder_that_becomes_a_link_after_it_was_trusted_is_not_followed(place: Place) -> None:
     data = place.project / "data"
     data.mkdir()
-    trust(place.project, place.load(None, "files: {extra_roots: [data]}").paths)
+    trust_project(place.project, place.load(None, "files: {extra_roots: [data]}").paths)
     assert place.load().files.extra_roots == (data,)
     data.rmdir()
     data.symlink_to("/etc")
@@ -677,40 +677,40 @@ LIMITS = [
 @pytest.mark.parametrize("key", LIMITS)
 def test_an_untrusted_project_may_lower_a_limit_and_never_raise_it(place: Place, key: str) -> None:
     section, _, name = key.partition(".")
-    default = next(each.default for each in describe() if each.key == key)
+    default = next(each.default for each in describe_settings() if each.key == key)
 
     def limited(user: float | None, project: float, trusted: bool = False) -> Config:
         mine = "" if user is None else f"{section}: {{{name}: {user}}}"
         return place.load(mine, f"{section}: {{{name}: {project}}}", trusted=trusted)
 
-    assert get(limited(None, default // 2), key) == default // 2
+    assert get_value(limited(None, default // 2), key) == default // 2
     assert limited(None, default // 2).warnings == ()
     raised = limited(None, default + 1)
-    assert get(raised, key) == default
+    assert get_value(raised, key) == default
     assert raised.warnings == (
         f"{key} may only be lowered until you trust its folder ({place.project_file}, line 1)",
     )
-    assert get(limited(default // 2, default), key) == default // 2
-    assert get(limited(default + 2, default + 1), key) == default + 1
-    assert get(limited(None, default + 1, trusted=True), key) == default + 1
+    assert get_value(limited(default // 2, default), key) == default // 2
+    assert get_value(limited(default + 2, default + 1), key) == default + 1
+    assert get_value(limited(None, default + 1, trusted=True), key) == default + 1
 
 
 def test_what_was_trusted_can_be_checked_again_before_it_is_run(place: Place) -> None:
     plugin = place.project / ".toolfold" / "plugins" / "a.py"
     plugin.parent.mkdir(parents=True)
     plugin.write_text("1")
-    assert still_trusted(place.load()) is False
-    trust(place.project, place.load().paths)
+    assert is_still_trusted(place.load()) is False
+    trust_project(place.project, place.load().paths)
     config, vouched = place.load(), place.load(trusted=True)
-    assert still_trusted(config) is True
+    assert is_still_trusted(config) is True
     plugin.write_text("2")
-    assert still_trusted(config) is False
-    assert still_trusted(vouched) is True
+    assert is_still_trusted(config) is False
+    assert is_still_trusted(vouched) is True
 
 
 def test_every_granting_setting_is_ignored_from_an_untrusted_project(place: Place) -> None:
     values = {"true or false": "true", "text": "x", "a path or null": "x", "a list of names": "[x]"}
-    for setting in describe():
+    for setting in describe_settings():
         if setting.grants and "<name>" not in setting.key:
             opened = "".join(f"{{{name}: " for name in setting.key.split("."))
             config = place.load(None, opened + values.get(setting.type, "[x]") + "}" * opened.count("{"))
@@ -742,20 +742,20 @@ def test_an_untrusted_project_cannot_redefine_a_toolset(place: Place) -> None:
 
 def test_a_trusted_project_is_believed_until_it_changes(place: Place) -> None:
     paths = place.load(None, GRANTING).paths
-    assert trust_state(place.project, paths) == "untrusted"
-    trust(place.project, paths)
-    assert trust_state(place.project, paths) == "trusted"
+    assert get_trust_state(place.project, paths) == "untrusted"
+    trust_project(place.project, paths)
+    assert get_trust_state(place.project, paths) == "trusted"
     config = place.load()
     assert config.files.extra_roots == (place.project / "data",)
     assert config.log_level == "debug"
     assert config.project_trusted is True
     config = place.load(None, GRANTING + "# more\n")
-    assert trust_state(place.project, paths) == "changed"
+    assert get_trust_state(place.project, paths) == "changed"
     assert config.files.extra_roots == ()
     assert "until you trust its folder again: it has changed" in config.warnings[0]
-    assert untrust(place.project, paths) is True
-    assert untrust(place.project, paths) is False
-    assert trusted_folders(paths) == {}
+    assert untrust_project(place.project, paths) is True
+    assert untrust_project(place.project, paths) is False
+    assert load_trusted_projects(paths) == {}
 
 
 def test_any_change_below_the_plugin_folder_ends_trust(place: Place) -> None:
@@ -778,10 +778,10 @@ def test_any_change_below_the_plugin_folder_ends_trust(place: Place) -> None:
         lambda: (inner / "b.py").unlink(),
     ]
     for change in changes:
-        trust(place.project, paths)
-        assert trust_state(place.project, paths) == "trusted"
+        trust_project(place.project, paths)
+        assert get_trust_state(place.project, paths) == "trusted"
         change()
-        assert trust_state(place.project, paths) == "changed"
+        assert get_trust_state(place.project, paths) == "changed"
 
 
 def test_a_linked_plugin_is_watched_where_it_leads(place: Place, tmp_path: Path) -> None:
@@ -790,9 +790,9 @@ def test_a_linked_plugin_is_watched_where_it_leads(place: Place, tmp_path: Path)
     plugins.mkdir(parents=True)
     (tmp_path / "elsewhere.py").write_text("1")
     (plugins / "p.py").symlink_to(tmp_path / "elsewhere.py")
-    trust(place.project, paths)
+    trust_project(place.project, paths)
     (tmp_path / "elsewhere.py").write_text("2")
-    assert trust_state(place.project, paths) == "changed"
+    assert get_trust_state(place.project, paths) == "changed"
 
 
 def test_what_cannot_be_watched_cannot_be_trusted(place: Place, tmp_path: Path) -> None:
@@ -801,28 +801,28 @@ def test_what_cannot_be_watched_cannot_be_trusted(place: Place, tmp_path: Path) 
     plugins.parent.mkdir()
     plugins.symlink_to(tmp_path)
     with pytest.raises(ConfigError, match="linked plugin folder"):
-        trust(place.project, paths)
+        trust_project(place.project, paths)
     plugins.unlink()
     plugins.mkdir()
     (plugins / "p").symlink_to(tmp_path)
     with pytest.raises(ConfigError, match="linked plugin folder"):
-        trust(place.project, paths)
+        trust_project(place.project, paths)
     (plugins / "p").unlink()
     os.mkfifo(plugins / "p")
     with pytest.raises(ConfigError, match="only files and folders"):
-        trust(place.project, paths)
+        trust_project(place.project, paths)
     with pytest.raises(ConfigError, match="no such folder"):
-        trust(place.project / "none", paths)
+        trust_project(place.project / "none", paths)
 
 
 def test_the_trust_store_is_private_and_leaves_nothing_beside_it(place: Place) -> None:
     paths = place.load().paths
-    trust(place.project, paths)
+    trust_project(place.project, paths)
     file = paths.state_dir / "trust.json"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     left = [each for each in paths.state_dir.iterdir() if each.name != "settings"]  # notes of own changes
     assert left == [file]
-    assert list(trusted_folders(paths)) == [place.project.resolve()]
+    assert list(load_trusted_projects(paths)) == [place.project.resolve()]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"/x": 1}', "\xff", "[" * 100_000])
@@ -982,7 +982,7 @@ def test_a_new_user_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         set_value(tmp_path / "new.yaml", "log_level", "debug")
-        rewrite(tmp_path / "other.yaml", "log_level: info\n")
+        replace_settings(tmp_path / "other.yaml", "log_level: info\n")
     finally:
         os.umask(before)
     assert {stat.S_IMODE(each.stat().st_mode) for each in tmp_path.glob("*.yaml")} == {0o600}
@@ -1011,7 +1011,7 @@ def test_a_project_file_that_links_out_of_its_folder_is_not_written(place: Place
     place.project_file.symlink_to(victim)
     changes: list[Callable[[], object]] = [
         lambda: set_value(place.project_file, "tools.rag_top_k", 3),
-        lambda: rewrite(place.project_file, "tools: {rag_top_k: 3}\n"),
+        lambda: replace_settings(place.project_file, "tools: {rag_top_k: 3}\n"),
     ]
     for change in changes:
         with pytest.raises(ConfigError, match="the link leads out of the project's folder"):
@@ -1109,7 +1109,7 @@ def test_processes_do_not_lose_each_others_changes(tmp_path: Path) -> None:
     code += "for n in range(5): set_value(Path(sys.argv[1]), f'toolsets.{sys.argv[2]}{n}.tools', '[a]')"
     writers = [subprocess.Popen([sys.executable, "-c", code, str(file), name]) for name in "abcd"]
     assert [writer.wait(timeout=60) for writer in writers] == [0, 0, 0, 0]
-    config = load(project=tmp_path, env={"TOOLFOLD_HOME": str(tmp_path)})
+    config = load_config(project=tmp_path, env={"TOOLFOLD_HOME": str(tmp_path)})
     assert sorted(config.toolsets) == sorted(f"{name}{n}" for name in "abcd" for n in range(5))
     assert list(tmp_path.iterdir()) == [file]
 
@@ -1118,7 +1118,7 @@ def test_processes_do_not_lose_each_others_changes(tmp_path: Path) -> None:
 
 
 def test_every_setting_is_described_with_one_sentence(place: Place) -> None:
-    settings = {each.key: each for each in describe()}
+    settings = {each.key: each for each in describe_settings()}
     assert all(each.description.endswith(".") for each in settings.values())
     assert settings["tools.rag_top_k"].range == "from 1 to 50"
     assert settings["tools.selection"].choices == ("eager", "hybrid", "semantic", "keyword")
@@ -1127,15 +1127,15 @@ def test_every_setting_is_described_with_one_sentence(place: Place) -> None:
     config = place.load()
     for key, setting in settings.items():
         if "<name>" not in key:
-            value = get(config, key)
+            value = get_value(config, key)
             assert setting.default == (list(value) if isinstance(value, tuple) else value)
 
 
 def test_get_finds_settings_sections_and_toolsets(place: Place) -> None:
     config = place.load("toolsets: {mine: {tools: [a]}}")
-    assert get(config, "tools.rag_top_k") == 8
-    assert get(config, "tools.tool_search") == ToolSearch()
-    assert get(config, "toolsets.mine.tools") == ("a",)
+    assert get_value(config, "tools.rag_top_k") == 8
+    assert get_value(config, "tools.tool_search") == ToolSearchSettings()
+    assert get_value(config, "toolsets.mine.tools") == ("a",)
 
 
 @pytest.mark.parametrize(
@@ -1152,12 +1152,12 @@ def test_get_finds_settings_sections_and_toolsets(place: Place) -> None:
 def test_get_names_what_was_meant(place: Place, key: str, hint: str) -> None:
     config = place.load("toolsets: {mine: {tools: [a]}}")
     with pytest.raises(ConfigError, match="is not a setting") as caught:
-        get(config, key)
+        get_value(config, key)
     assert hint in caught.value.hint
 
 
 def test_the_json_schema_accepts_what_loads(place: Place) -> None:
-    schema = jsonschema_rs.validator_for(json_schema())
+    schema = jsonschema_rs.validator_for(build_json_schema())
     for search in (True, False, {"enabled": "on"}, {"enabled": False}):
         assert schema.is_valid({"tools": {"tool_search": search, "rag_top_k": 3}, "toolsets": {"a": {}}})
     assert schema.is_valid({"tools": {"synonyms": {"a": ["b"]}}})
@@ -1165,9 +1165,9 @@ def test_the_json_schema_accepts_what_loads(place: Place) -> None:
     assert not schema.is_valid({"tools": {"synonyms": {"a": ["b" * 101]}}})
     assert not schema.is_valid({"tools": {"rag_top": 3}})
     assert not schema.is_valid({"tools": {"rag_top_k": 99}})
-    assert json_schema()["$defs"]["Plugins"]["properties"]["folder"]["grants"] is True
+    assert build_json_schema()["$defs"]["Plugins"]["properties"]["folder"]["grants"] is True
 
 
 def test_a_file_that_cannot_be_written_is_told_of(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be written"):
-        replace(tmp_path / ("x" * 250), b"content")
+        replace_file(tmp_path / ("x" * 250), b"content")

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolfold.config import Config, describe, get, load, set_value, unset_value
+from toolfold.config import Config, describe_settings, get_value, load_config, set_value, unset_value
 from toolfold.config.describe import Setting
 from toolfold.errors import ConfigError
 
-NUMBERS = [each for each in describe() if each.low is not None]
-PLAIN = [each for each in describe() if "<name>" not in each.key]
+NUMBERS = [each for each in describe_settings() if each.low is not None]
+PLAIN = [each for each in describe_settings() if "<name>" not in each.key]
 CHOSEN = {"approval.isolated", "approval.allowed_tools"}  # lists whose entries have a form
 USABLE = [each for each in PLAIN if not each.choices and each.key not in CHOSEN]
 COMMENTED = "# one\ntools:  # two\n  selection: hybrid  # three\n\n  # four\n# five\nlog_level: info # six\n"
-NAMES = sorted({part for each in describe() for part in each.key.split(".")})
+NAMES = sorted({part for each in describe_settings() for part in each.key.split(".")})
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(NAMES)
 junk = st.recursive(
@@ -40,7 +40,7 @@ def loaded(text: str | bytes = "", **more: Any) -> Config:
         file = Path(folder, "config.yaml")
         file.write_bytes(text if isinstance(text, bytes) else text.encode(errors="replace"))
         env = {"TOOLFOLD_HOME": folder, **more.pop("env", {})}
-        return load(project=Path(folder), env=env, **more)
+        return load_config(project=Path(folder), env=env, **more)
 
 
 def value_for(kind: str) -> st.SearchStrategy[Any]:
@@ -109,7 +109,7 @@ def test_any_number_ends_in_its_range(setting: Any, number: float) -> None:
             loaded(overrides={setting.key: number})
         return
     config = loaded(overrides={setting.key: number})
-    assert setting.low <= get(config, setting.key) <= setting.high
+    assert setting.low <= get_value(config, setting.key) <= setting.high
     assert config.warnings or setting.low <= number <= setting.high
 
 
@@ -124,8 +124,8 @@ def test_what_is_set_is_what_is_read_and_comments_stay(data: st.DataObject) -> N
         for setting in chosen:
             value = data.draw(value_within(setting))
             set_value(file, setting.key, value)
-            config = load(project=Path(folder), env={"TOOLFOLD_HOME": folder, "HOME": folder})
-            _assert_holds(get(config, setting.key), value, setting, Path(folder))
+            config = load_config(project=Path(folder), env={"TOOLFOLD_HOME": folder, "HOME": folder})
+            _assert_holds(get_value(config, setting.key), value, setting, Path(folder))
             assert [line for line in file.read_text().split("\n") if line in text.split("\n")] == text.split(
                 "\n"
             )
@@ -168,6 +168,6 @@ def test_the_last_layer_that_speaks_wins(values: list[int | None]) -> None:
             {"TOOLFOLD_TOOLS__RAG_TOP_K": str(variable)} if variable else {}
         )
         overrides = [f"tools.rag_top_k={argument}"] if argument else []
-        config = load(project=project, env=env, overrides=overrides)
+        config = load_config(project=project, env=env, overrides=overrides)
         said = [value for value in values if value is not None]
         assert config.tools.rag_top_k == (said[-1] if said else 8)

@@ -20,6 +20,7 @@ import pytest
 
 from tests.conftest import Opened
 from toolfold.approval.station import Approval
+from toolfold.call_events import CallEvents
 from toolfold.dispatch import Dispatch
 from toolfold.errors import CallError, InvalidArguments, Refused
 from toolfold.hooks import POST, PRE, Hooks
@@ -85,6 +86,7 @@ class Line:
             loops=self.loops,
             results=Results(self.folder, max_chars=self.max_chars),
             redact=Redaction([SECRET]),
+            events=CallEvents(Redaction([SECRET])),
             timeout=self.timeout,
             max_parallel=self.max_parallel,
         )

@@ -85,9 +85,8 @@ def test_every_public_name_resolves_and_they_stand_in_order() -> None:
 
 
 def test_a_public_name_is_the_thing_of_that_name() -> None:
-    renamed = {"load_config": "load"}
     for name in toolfold.__all__:
-        assert getattr(toolfold, name).__name__ == renamed.get(name, name)
+        assert getattr(toolfold, name).__name__ == name
 
 
 def test_the_public_names_can_be_completed_and_imported_with_a_star() -> None:

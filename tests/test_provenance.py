@@ -135,12 +135,12 @@ def test_mark_survives_outside_of_the_runtimes_descendants(runtime: Runtime, tmp
 
 async def test_mcp_server_and_what_it_starts_are_marked(tmp_path: Path) -> None:
     from toolfold.redaction import Redaction
-    from toolfold.sources.mcp.child import ServerLog, start
+    from toolfold.sources.mcp.server_process import ServerLog, start_server
 
     script, answer = write_probe(tmp_path)
     probe = [sys.executable, "-c", DETACH, sys.executable, str(script)]
     log = ServerLog(tmp_path / "server.log", Redaction())
-    child = await start(
+    child = await start_server(
         "some", "env", ["-i", *probe], environment={"PATH": os.environ["PATH"]}, cwd=tmp_path, log=log
     )
     try:
@@ -259,7 +259,7 @@ def test_every_command_is_either_refused_or_listed_as_harmless() -> None:
     import click
 
     from toolfold.cli.app import app
-    from toolfold.cli.restricted import ALLOWED_IN_TOOL_CALLS
+    from toolfold.cli.restrictions import ALLOWED_IN_TOOL_CALLS
 
     def leaves(command: click.Command, path: str) -> set[str]:
         if not isinstance(command, click.Group):
@@ -288,13 +288,13 @@ def test_reading_commands_work_in_a_tool_call(runtime: Runtime, home: Path) -> N
 PYTHON_ATTEMPTS = {
     "main": "import sys; sys.argv[1:] = ['config', 'set', 'approval.mode', 'off'];"
     " from toolfold.cli import main; main()",
-    "set_value": "import toolfold.config as c; c.set_value(c.locate().user_file, 'approval.mode', 'off')",
-    "rewrite": "import toolfold.config as c; c.rewrite(c.locate().user_file, 'approval: {mode: off}')",
-    "trust": "import pathlib, toolfold.config as c; c.trust(pathlib.Path('.'), c.locate())",
+    "set_value": "import toolfold.config as c; c.set_value(c.locate_paths().user_file, 'approval.mode', 'off')",
+    "rewrite": "import toolfold.config as c; c.replace_settings(c.locate_paths().user_file, 'approval: {mode: off}')",
+    "trust": "import pathlib, toolfold.config as c; c.trust_project(pathlib.Path('.'), c.locate_paths())",
     "tokens": "import toolfold.config as c; from toolfold.gateway.tokens import Tokens;"
-    " Tokens(c.locate().state_dir / 'gateway' / 'tokens.json').add('x')",
+    " Tokens(c.locate_paths().state_dir / 'gateway' / 'tokens.json').add('x')",
     "allow-list": "import toolfold.config as c; from toolfold.approval.allowlist import AllowList;"
-    " AllowList(file=c.locate().user_file).add('rm -rf x')",
+    " AllowList(file=c.locate_paths().user_file).add('rm -rf x')",
 }
 
 

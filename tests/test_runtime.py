@@ -23,7 +23,7 @@ from toolfold import (
     open_runtime,
     tool,
 )
-from toolfold.config import load
+from toolfold.config import load_config
 from toolfold.model import Definition, Json
 
 
@@ -582,7 +582,7 @@ def test_a_secret_in_the_reason_of_a_check_is_shown_to_nobody(opened: Opened, ho
     def check() -> bool:
         raise OSError("GET https://api.example/" + "x" * 150 + f"?k={secret} failed")
 
-    config = load(project=home, env={"TOOLFOLD_HOME": str(home / "h"), "SERVICE_API_KEY": secret})
+    config = load_config(project=home, env={"TOOLFOLD_HOME": str(home / "h"), "SERVICE_API_KEY": secret})
     with open_runtime(config) as runtime:
         runtime.registry.add(recording("probed", "alpha", [], check_fn=check))
         told = runtime.statuses(["probed"])["probed"].reason + runtime.handle_function_call("probed")

@@ -27,7 +27,7 @@ from toolfold import (
     open_runtime,
     tool,
 )
-from toolfold.config import load
+from toolfold.config import load_config
 from toolfold.model import Definition
 
 ODD = "hidden.tool/with odd:name"
@@ -232,7 +232,7 @@ class TestDelegation:
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     home = tmp_path_factory.mktemp("home")
-    with open_runtime(load(project=home, env={"TOOLFOLD_HOME": str(home)})) as runtime:
+    with open_runtime(load_config(project=home, env={"TOOLFOLD_HOME": str(home)})) as runtime:
         for place in range(6):
             runtime.registry.add(recording(f"tool_{place}", f"set_{place % 4}", []))
         yield runtime

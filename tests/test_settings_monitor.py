@@ -21,11 +21,11 @@ import pytest
 from tests.conftest import Opened
 from toolfold import Answer, ApprovalRequest, ConfigError, Runtime, build_tool
 from toolfold.cli.app import run
-from toolfold.config import atomic, fingerprints, load, set_value
+from toolfold.config import atomic, fingerprints, load_config, set_value
 from toolfold.config.monitor import SettingsMonitor, WatchedPath
 from toolfold.config.record import PendingChange, SettingsRecord
 from toolfold.gateway.tokens import Tokens
-from toolfold.sources.mcp.lock import Lock
+from toolfold.sources.mcp.lock import LockFile
 
 PATIENCE_S = 60.0
 PYTHON = shlex.quote(sys.executable)
@@ -51,7 +51,7 @@ def run_command(runtime: Runtime, command: str) -> str:
 
 
 def pending(home: Path) -> dict[Path, PendingChange]:
-    return SettingsRecord(home / "state").pending()
+    return SettingsRecord(home / "state").list_pending()
 
 
 def read_log(home: Path) -> list[dict[str, Any]]:
@@ -199,9 +199,9 @@ def test_change_during_a_call_that_kills_its_runtime_is_reported_at_the_next_sta
 ) -> None:
     code = (
         "import os, toolfold\n"
-        "from toolfold.config import load\n"
+        "from toolfold.config import load_config\n"
         f"env = {{'TOOLFOLD_HOME': {str(home)!r}, 'HOME': {str(home)!r}, 'PATH': os.environ['PATH']}}\n"
-        "runtime = toolfold.open_runtime(load(env=env), approver=lambda request: True)\n"
+        "runtime = toolfold.open_runtime(load_config(env=env), approver=lambda request: True)\n"
         f"command = 'sed -i s/7/8/ {config_file}; kill -9 %d' % os.getpid()\n"
         "runtime.session().call_sync('terminal', {'command': command})\n"
     )
@@ -306,9 +306,9 @@ def test_token_written_by_something_else_lets_nobody_in(home: Path) -> None:
 
 def test_tools_accepted_by_something_else_than_toolfold_are_refused(home: Path) -> None:
     file, record = home / "toolfold.lock", SettingsRecord(home / "state")
-    lock = Lock(file, record)
+    lock = LockFile(file, record)
     assert lock.pins("some") is None
-    Lock(file, record).begin("some", [])
+    LockFile(file, record).pin_new_server("some", [])
     assert lock.pins("some") == {}
     file.write_bytes(file.read_bytes().replace(b'"some"', b'"other"'))
     with pytest.raises(ConfigError, match="not by Toolfold"):
@@ -321,7 +321,7 @@ def test_damaged_record_stops_the_start(home: Path, opened: Opened) -> None:
     (folder / "record.json").write_text("[1, 2")
     with pytest.raises(ConfigError, match="record of changed settings cannot be read"):
         opened()
-    assert load(env={"TOOLFOLD_HOME": str(home)}).approval.mode == "manual"
+    assert load_config(env={"TOOLFOLD_HOME": str(home)}).approval.mode == "manual"
 
 
 def test_deleting_the_token_file_lets_no_client_in_without_a_token(home: Path) -> None:
@@ -377,21 +377,21 @@ def test_steps_count_after_the_record_was_deleted(home: Path, config_file: Path)
 
 def test_deleted_lock_file_is_no_empty_one(home: Path) -> None:
     file, record = home / "toolfold.lock", SettingsRecord(home / "state")
-    lock = Lock(file, record)
-    lock.begin("some", [])
+    lock = LockFile(file, record)
+    lock.pin_new_server("some", [])
     file.unlink()
     with pytest.raises(ConfigError, match="not by Toolfold"):
         lock.pins("some")
     with pytest.raises(ConfigError, match="not by Toolfold"):
-        lock.begin("some", [])
+        lock.pin_new_server("some", [])
     assert not file.exists()
 
 
 def test_old_lock_file_put_back_is_refused(home: Path) -> None:
     file, record = home / "toolfold.lock", SettingsRecord(home / "state")
-    lock = Lock(file, record)
-    lock.begin("kept", [])
-    lock.begin("forgotten", [])
+    lock = LockFile(file, record)
+    lock.pin_new_server("kept", [])
+    lock.pin_new_server("forgotten", [])
     old = file.read_bytes()
     lock.forget("forgotten")
     file.write_bytes(old)
@@ -444,11 +444,11 @@ def test_target_of_a_link_counts_even_if_the_content_is_the_same(tmp_path: Path)
     for name in ("one", "two", "plugins"):
         (tmp_path / name).mkdir()
     (tmp_path / "plugins" / "some").symlink_to(tmp_path / "one")
-    before = fingerprints.fingerprint(tmp_path / "plugins")
-    assert fingerprints.fingerprint(tmp_path / "plugins") == before
+    before = fingerprints.fingerprint_path(tmp_path / "plugins")
+    assert fingerprints.fingerprint_path(tmp_path / "plugins") == before
     (tmp_path / "plugins" / "some").unlink()
     (tmp_path / "plugins" / "some").symlink_to(tmp_path / "two")
-    assert fingerprints.fingerprint(tmp_path / "plugins") != before
+    assert fingerprints.fingerprint_path(tmp_path / "plugins") != before
 
 
 def test_what_is_too_large_to_be_read_is_equal_to_nothing(
@@ -458,15 +458,15 @@ def test_what_is_too_large_to_be_read_is_equal_to_nothing(
     monkeypatch.setattr(fingerprints, "MAX_FILE_BYTES", 10)
     for name in "ab":
         (tmp_path / name).write_text("x" * 10)
-    assert fingerprints.fingerprint(tmp_path) == fingerprints.fingerprint(tmp_path)
-    assert fingerprints.signature(tmp_path) == fingerprints.signature(tmp_path)
+    assert fingerprints.fingerprint_path(tmp_path) == fingerprints.fingerprint_path(tmp_path)
+    assert fingerprints.stat_signature(tmp_path) == fingerprints.stat_signature(tmp_path)
     (tmp_path / "b").write_text("x" * 11)
-    assert fingerprints.fingerprint(tmp_path) != fingerprints.fingerprint(tmp_path)
-    assert fingerprints.fingerprint(tmp_path / "b") != fingerprints.fingerprint(tmp_path / "b")
+    assert fingerprints.fingerprint_path(tmp_path) != fingerprints.fingerprint_path(tmp_path)
+    assert fingerprints.fingerprint_path(tmp_path / "b") != fingerprints.fingerprint_path(tmp_path / "b")
     (tmp_path / "b").write_text("x")
     (tmp_path / "c").write_text("x")
-    assert fingerprints.fingerprint(tmp_path) != fingerprints.fingerprint(tmp_path)
-    assert fingerprints.signature(tmp_path) != fingerprints.signature(tmp_path)
+    assert fingerprints.fingerprint_path(tmp_path) != fingerprints.fingerprint_path(tmp_path)
+    assert fingerprints.stat_signature(tmp_path) != fingerprints.stat_signature(tmp_path)
 
 
 def test_lock_that_another_process_keeps_is_an_error_in_time(
@@ -475,8 +475,8 @@ def test_lock_that_another_process_keeps_is_an_error_in_time(
     monkeypatch.setattr(atomic, "LOCK_TIMEOUT_S", 0.1)
     record = SettingsRecord(home / "state")
     monitor = SettingsMonitor([WatchedPath(config_file)], record)
-    record.folder.mkdir(parents=True)
-    handle = os.open(record.folder, os.O_RDONLY)
+    record.directory.mkdir(parents=True)
+    handle = os.open(record.directory, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         with pytest.raises(ConfigError, match="kept the folder locked"):
@@ -519,7 +519,7 @@ def test_file_that_changed_after_it_was_shown_is_not_accepted(home: Path, config
     record = SettingsRecord(home / "state")
     with SettingsMonitor([WatchedPath(config_file)], record).watch_call("a call"):
         config_file.write_text("log_level: debug\n")
-    shown = fingerprints.fingerprint(config_file)
+    shown = fingerprints.fingerprint_path(config_file)
     config_file.write_text(LOOSE)
     with pytest.raises(ConfigError, match="changed again since it was shown"):
         record.accept(config_file, shown)

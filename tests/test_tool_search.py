@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import Opened
 from toolfold import CallContext, LocalAgent, Refused, Runtime, Session, ToolCall, ToolResult, open_runtime
-from toolfold.config import load
+from toolfold.config import load_config
 from toolfold.model import BRIDGE_NAMES, ApprovalRequest, Json, Tool
 
 BRIDGE = ["tool_search", "tool_describe", "tool_call"]
@@ -517,7 +517,7 @@ def test_across_threads_each_session_finds_and_calls_only_its_own(opened: Opened
 def bad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Session, list[Any]]]:
     home = tmp_path_factory.mktemp("home")
     ran: list[Any] = []
-    config = load(project=home, env={"TOOLFOLD_HOME": str(home)}, overrides=SETTINGS)
+    config = load_config(project=home, env={"TOOLFOLD_HOME": str(home)}, overrides=SETTINGS)
     with open_runtime(config) as runtime:
         add(runtime, "hub_list_folder", "mcp-hub", ran)
         add(runtime, "vault_open", "mcp-vault", ran)
@@ -711,7 +711,7 @@ def test_a_secret_in_the_reason_of_a_check_is_not_described_alone_or_among_other
         raise RuntimeError(f"login failed with {secret}")
 
     env = {"TOOLFOLD_HOME": str(home / "h"), "MY_API_KEY": secret}
-    with open_runtime(load(project=home, env=env, overrides=SETTINGS)) as runtime:
+    with open_runtime(load_config(project=home, env=env, overrides=SETTINGS)) as runtime:
         add(runtime, "locked", "mcp-hub", ran, check_fn=check)
         add(runtime, "open_one", "mcp-hub", ran)
         session = runtime.session()

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.conftest import Opened
 from toolfold.authoring import build_tool
 from toolfold.model import freeze
+from toolfold.providers import DIALECTS, DialectName
 from toolfold.registry import Registry
-from toolfold.turn.forms import FORMS, Form
 from toolfold.visible import visible, visible_schema
 
 HIDDEN = "\u200b\u202e\u2066\U000e0041\U000e0042\x1b[8m\x00\ufeff\u2063\U000e0101\u3164\x85"
@@ -125,8 +125,8 @@ def test_a_registry_holds_what_can_be_seen() -> None:
     assert registry.add(clean) is clean
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_no_array_and_no_note_holds_what_cannot_be_seen(opened: Opened, form: Form) -> None:
+@pytest.mark.parametrize("form", DIALECTS)
+def test_no_array_and_no_note_holds_what_cannot_be_seen(opened: Opened, form: DialectName) -> None:
     for placement in ("replace", "append", "tail"):
         runtime = opened(
             {

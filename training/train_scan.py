@@ -1,6 +1,6 @@
 """Trains the judge of sentences that a scanner of servers' texts asks beside its signs.
 
-    python train_scan.py --data ../../shared/bench --real ../../shared/mcp --out judge.npz
+    python train_scan.py --data ../../shared/bench --real ../../shared/mcp --out classifier.npz
     python train_scan.py ... --folds     # held-out figures: trained without a file, judged on it
 
 Two logistic regressions, whose outcomes are added: over what `toolfold.sources.mcp.scan` reads of a sentence,
@@ -27,11 +27,23 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
-from toolfold.sources.mcp.offers import read_offer
-from toolfold.sources.mcp.scan.addressed import _SIGNS, HEAVY, UNLIKELY, Setting, looks
-from toolfold.sources.mcp.scan.judged import BITS, FLATTENING, Look, meaning
-from toolfold.sources.mcp.scan.look import _neighbours, _setting, _texts, _words
-from toolfold.sources.mcp.scan.words import SAYINGS
+from toolfold.sources.mcp.scan.classifier import HASH_BITS, LENGTH_EXPONENT, Features, embed_sentence
+from toolfold.sources.mcp.scan.injection import (
+    _RULES,
+    MIN_SCORE_FOR_EMBEDDING,
+    WEIGHT_THRESHOLD,
+    EmbeddingBudget,
+    TextContext,
+    iter_features,
+)
+from toolfold.sources.mcp.scan.phrases import SAYINGS
+from toolfold.sources.mcp.scan.scanner import (
+    _build_context,
+    _collect_neighbours,
+    _iter_json_texts,
+    _iter_texts,
+)
+from toolfold.sources.mcp.tool_listing import parse_tool
 
 from data import OPEN_LICENCES
 
@@ -59,11 +71,11 @@ class Text:
 
     origin: str
     label: int
-    parts: tuple[tuple[str, Setting], ...]
+    parts: tuple[tuple[str, TextContext], ...]
 
     @property
     def is_result(self) -> bool:
-        return self.parts[0][1].result
+        return self.parts[0][1].is_result
 
 
 @dataclass(slots=True)
@@ -92,8 +104,10 @@ def attacks(name: str) -> Iterator[Text]:
     for line in (HERE / "attacks" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
         case = json.loads(line)
         where = case["where"]
-        setting = Setting(result=where == "result", value=where not in ("result", "description"))
-        yield Text(name, int(case["label"]), ((case["text"], setting),))
+        context = TextContext(
+            is_result=where == "result", is_parameter=where not in ("result", "description")
+        )
+        yield Text(name, int(case["label"]), ((case["text"], context),))
 
 
 def seen() -> Iterator[Text]:
@@ -103,7 +117,7 @@ def seen() -> Iterator[Text]:
             continue
         label = int(case["expect"] == "flag")
         if case["where"] == "result":
-            yield Text("seen", label, ((case["result"], Setting(result=True)),))
+            yield Text("seen", label, ((case["result"], TextContext(is_result=True)),))
         else:
             yield Text("seen", label, tuple(_parts(case["tool"])))
 
@@ -114,13 +128,13 @@ def real(folder: Path) -> Iterator[Text]:
             yield Text(f"{file.stem} {tool['name']}", 0, tuple(_parts(tool)))
 
 
-def _parts(tool: Any) -> Iterator[tuple[str, Setting]]:
-    offer = read_offer(tool)
-    setting = _setting(offer, _neighbours("server", {}))
-    on_values = Setting(value=True, topic=setting.topic, fields=setting.fields)
-    for where, text, is_value in _texts(offer):
+def _parts(tool: Any) -> Iterator[tuple[str, TextContext]]:
+    offer = parse_tool(tool)
+    context = _build_context(offer, _collect_neighbours("server", {}), EmbeddingBudget())
+    on_values = TextContext(is_parameter=True, topic_words=context.topic_words, parameters=context.parameters)
+    for where, text, is_value in _iter_texts(offer):
         if where != "name" and " " in text:
-            yield text, on_values if is_value else setting
+            yield text, on_values if is_value else context
 
 
 def catalogs(folder: Path, without: frozenset[str]) -> Iterator[Text]:
@@ -134,9 +148,9 @@ def catalogs(folder: Path, without: frozenset[str]) -> Iterator[Text]:
             if meta.get("licence", "MIT") not in OPEN_LICENCES:
                 continue
             said = tool["function"]
-            parts = [(said.get("description") or "", Setting())]
-            found = _words("", said.get("parameters") or {})
-            parts += [(text, Setting(value=True)) for _, text, _ in found if " " in text][:12]
+            parts = [(said.get("description") or "", TextContext())]
+            found = _iter_json_texts("", said.get("parameters") or {})
+            parts += [(text, TextContext(is_parameter=True)) for _, text, _ in found if " " in text][:12]
             kept = tuple(part for part in parts if part[0] and part[0] not in without)
             yield Text(origin, 0, kept)
 
@@ -153,7 +167,7 @@ def manuals(most: int = 3000) -> Iterator[Text]:
         body = file.read_text(encoding="utf-8", errors="replace").partition("\n\n")[2]
         texts += [part[:1500] for part in body.split("\n## ") if 80 < len(part) < 3000]
     for text in chance.sample(texts, min(len(texts), most)):
-        yield Text("manuals", 0, ((text, Setting()),))
+        yield Text("manuals", 0, ((text, TextContext()),))
 
 
 def _docstrings(file: Path) -> Iterator[str]:
@@ -172,27 +186,30 @@ def table(texts: Iterable[Text]) -> Table:
     kept = [text for text in texts if text.parts]
     owner: list[int] = []
     words: list[str] = []
-    found: list[Look] = []
+    found: list[Features] = []
     for place, text in enumerate(kept):
-        for part, setting in text.parts:
-            for said, look in looks(part[:20_000], setting):
+        for part, context in text.parts:
+            for said, features in iter_features(part[:20_000], context):
                 owner.append(place)
                 words.append(said)
-                found.append(look)
-    ruled = np.array([look.facts[0] >= HEAVY for look in found], bool)
+                found.append(features)
+    ruled = np.array([features.context_values[0] >= WEIGHT_THRESHOLD for features in found], bool)
     return Table(kept, _rows(found), np.array(owner), words, ruled)
 
 
 def meanings(of: Table, every: int = 1) -> Table:
     """The same windows, or every so many, as the encoder reads them."""
     places = np.arange(0, len(of.words), every)
-    rows = np.array([meaning(of.words[place]) for place in places], np.float32)
+    rows = np.array([embed_sentence(of.words[place]) for place in places], np.float32)
     return Table(of.texts, rows, of.owner[places], [of.words[place] for place in places], of.ruled[places])
 
 
-def _rows(found: Sequence[Look]) -> sp.csr_matrix:
-    pieces = _sparse([(look.places, len(look.places) ** -FLATTENING) for look in found], 1 << BITS)
-    groups = [np.array(sorted(_PLACE[group] for group in look.said), int) for look in found]
+def _rows(found: Sequence[Features]) -> sp.csr_matrix:
+    pieces = _sparse(
+        [(features.piece_indices, len(features.piece_indices) ** -LENGTH_EXPONENT) for features in found],
+        1 << HASH_BITS,
+    )
+    groups = [np.array(sorted(_PLACE[group] for group in features.groups), int) for features in found]
     pairs = [
         np.array([a * len(GROUPS) + b for at, a in enumerate(each) for b in each[at + 1 :]], int)
         for each in groups
@@ -202,8 +219,10 @@ def _rows(found: Sequence[Look]) -> sp.csr_matrix:
             pieces * SCALES["pieces"],
             _sparse([(each, 1.0) for each in groups], len(GROUPS)) * SCALES["alone"],
             _sparse([(each, 1.0) for each in pairs], len(GROUPS) ** 2) * SCALES["paired"],
-            sp.csr_matrix(np.array([look.signs for look in found], np.float32)) * SCALES["signs"],
-            sp.csr_matrix(np.array([look.facts for look in found], np.float32)) * SCALES["facts"],
+            sp.csr_matrix(np.array([features.rule_weights for features in found], np.float32))
+            * SCALES["signs"],
+            sp.csr_matrix(np.array([features.context_values for features in found], np.float32))
+            * SCALES["facts"],
         ]
     ).tocsr()
 
@@ -268,7 +287,7 @@ class Judges:
         """Of each window. A result is judged by its words alone, as it is by the scanner."""
         by_words = self.words.decision_function(on.words.rows)
         by_meaning = self.meaning.decision_function((on.meanings.rows - self.middle) / self.spread)
-        asked = (by_words > UNLIKELY) & ~np.array(
+        asked = (by_words > MIN_SCORE_FOR_EMBEDDING) & ~np.array(
             [on.words.texts[place].is_result for place in on.words.owner]
         )
         return by_words + by_meaning * asked
@@ -331,7 +350,7 @@ def written(by: Judges, file: Path) -> None:
     """The weights, a byte for each piece."""
     weights = by.words.coef_[0].astype(np.float64)
     meant = by.meaning.coef_[0] / by.spread
-    at, count = 1 << BITS, len(GROUPS)
+    at, count = 1 << HASH_BITS, len(GROUPS)
     pieces = weights[:at] * SCALES["pieces"]
     scale = np.abs(pieces).max() / 127
     paired = weights[at + count : at + count + count**2].reshape(count, count) * SCALES["paired"]
@@ -343,8 +362,8 @@ def written(by: Judges, file: Path) -> None:
         groups=np.array(GROUPS),
         alone=(weights[at : at + count] * SCALES["alone"]).astype(np.float32),
         paired=paired.astype(np.float16),
-        signs=(rest[: len(_SIGNS)] * SCALES["signs"]).astype(np.float32),
-        facts=(rest[len(_SIGNS) :] * SCALES["facts"]).astype(np.float32),
+        signs=(rest[: len(_RULES)] * SCALES["signs"]).astype(np.float32),
+        facts=(rest[len(_RULES) :] * SCALES["facts"]).astype(np.float32),
         bias=np.float64(by.words.intercept_[0]),
         meaning=meant.astype(np.float32),
         meaning_bias=np.float64(by.meaning.intercept_[0] - meant @ by.middle),

@@ -13,7 +13,7 @@ from measuring.peers import tell
 from measuring.quality import Quality, snapshot
 from measuring.scores import DEEPEST, Figures
 from measuring.sets import Sets, Task, sampled
-from toolfold.config.settings import USUAL_NEED
+from toolfold.config.settings import DEFAULT_NEED_THRESHOLD
 from toolfold.registry import Snapshot
 from toolfold.retrieval.judging import Query
 from toolfold.retrieval.search import SearchResult
@@ -65,7 +65,7 @@ class Need:
 def _told(verdicts: Sequence[SearchResult]) -> Figures:
     if not verdicts:
         return {}
-    share = sum(verdict.needed(USUAL_NEED) for verdict in verdicts) / len(verdicts)
+    share = sum(verdict.needed(DEFAULT_NEED_THRESHOLD) for verdict in verdicts) / len(verdicts)
     return {
         "messages": len(verdicts),
         "selected": round(share, 4),

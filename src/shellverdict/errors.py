@@ -1,4 +1,4 @@
-"""The one error of this package: a rule or a program entry that cannot be used."""
+"""Exception of this package: a rule or a program entry that is invalid."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["RuleError", "shorten", "suggest_name"]
 
 
 class RuleError(ValueError):
-    """A rule cannot be used. Names the rule and the key, and says what to write instead."""
+    """Invalid rule. The message names the rule and the key, and suggests a fix."""
 
     def __init__(self, problem: str, *, key: str = "", hint: str = "") -> None:
         self.problem, self.key, self.hint = problem, key, hint
@@ -23,5 +23,5 @@ def suggest_name(name: str, known: Iterable[str]) -> str:
 
 
 def shorten(text: str, limit: int = 60) -> str:
-    """Cut text so that it fits inside a message."""
+    """Truncate text for use in a message."""
     return text if len(text) <= limit else text[:limit] + "…"

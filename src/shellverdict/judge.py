@@ -1,6 +1,6 @@
-"""The verdict on a command: read it, see what it would do, let the rules speak.
+"""Judge a command: parse it, derive its effects, match them against the rules.
 
-A failure on the way is a verdict too: what could not be judged is asked about.
+An internal failure yields a verdict too: a command that could not be judged needs approval.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from shellverdict.effects import confidential, effects_of
-from shellverdict.effects.deleting import deletes_found, found_are_made
-from shellverdict.foreign import read_foreign
-from shellverdict.ground import Ground
+from shellverdict.effects import find_effects, prints_confidential
+from shellverdict.effects.deleting import deletes_only_generated_files, deletes_search_results
+from shellverdict.embedded_code import analyze_code
+from shellverdict.execution_site import ExecutionSite
 from shellverdict.interactive.process_input import ProcessInput
 from shellverdict.interactive.replay import read_input
 from shellverdict.names import names
-from shellverdict.places import Places
+from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 from shellverdict.shell.embedded import (
-    calls_indirectly,
-    embedded_commands,
-    language_of,
-    words_that_may_run,
+    detect_language,
+    find_embedded_commands,
+    has_indirect_call,
+    possible_code_words,
 )
 from shellverdict.shell.grammar import Budget
-from shellverdict.shell.inner import runs_others
-from shellverdict.shell.reader import Reading, read_command
-from shellverdict.shell.runs import HERE, Run
-from shellverdict.shell.words import GAP, NOTHING_KEPT, Word
-from shellverdict.spoof import spoofed_text, spoofed_words
-from shellverdict.verdict import Effect, Finding, Kind, Severity, Verdict
+from shellverdict.shell.inner import can_run_commands
+from shellverdict.shell.reader import CommandReading, read_command
+from shellverdict.shell.runs import CURRENT_DIRECTORY, ProgramRun
+from shellverdict.shell.words import GAP, NO_VARIABLES, Word
+from shellverdict.spoof import find_hidden_characters, find_lookalike_words
+from shellverdict.verdict import CommandEffect, EffectKind, Finding, Severity, Verdict
 
 log = logging.getLogger(__name__)
 
@@ -43,248 +43,286 @@ TOO_LONG = Finding(
     "too-long",
     "unreadable",
     Severity.HIGH,
-    "it is too long or too tangled to be read in full, so that nobody can say what it would do",
+    "it is too long or too complex to be analyzed completely, so its effects are unknown",
 )
 FAILED = "failed"
 INPUT_UNKNOWN = "input-unknown"
-LONGEST_SHAPE = 4_000
+MAX_SHAPE_CHARS = 4_000
 MAX_EMBEDDED_RUNS = 16
-GUESSES = frozenset({"unreadable", "spoof"})  # categories that say nothing of text that is no command
-MOST_RUNS = 250  # different ones; more would take too long to judge
-TOUCHING = frozenset({Kind.DELETE, Kind.OVERWRITE, Kind.WRITE, Kind.PERMISSIONS, Kind.DISCLOSE})
+IGNORED_EMBEDDED_CATEGORIES = frozenset(
+    {"unreadable", "spoof"}
+)  # meaningless for text that may not be a command
+MAX_RUNS = 250  # distinct ones; more would take too long to judge
+PATH_EFFECTS = frozenset(
+    {EffectKind.DELETE, EffectKind.OVERWRITE, EffectKind.WRITE, EffectKind.PERMISSIONS, EffectKind.DISCLOSE}
+)
 
 
 class Judge:
-    """Judges commands by one set of rules, on one machine, or for the ground that they run on."""
+    """Judges commands by one set of rules, for this machine or for the execution site they run on."""
 
-    def __init__(self, rules: Rules, places: Places, ground: Ground | None = None) -> None:
-        self._rules, self._places, self._ground = rules, places, ground
+    def __init__(self, rules: Rules, paths: PathClassifier, site: ExecutionSite | None = None) -> None:
+        self._rules, self._paths, self._site = rules, paths, site
 
     def __call__(
-        self, command: str, *, cwd: str | None = None, kept: Mapping[str, Word] = NOTHING_KEPT
+        self, command: str, *, cwd: str | None = None, variables: Mapping[str, Word] = NO_VARIABLES
     ) -> Verdict:
-        """What a person should know before this runs. Raises nothing.
+        """Judge a command before it runs. Raises nothing.
 
-        `kept` are variables that earlier commands have left to this one (`Verdict.leaves`).
+        `variables` are shell variables set by earlier commands (see `Verdict.leaves`).
         """
-        places, budget = self._places.again(), Budget()
-        reading = self._read(command, places, cwd or HERE, kept, budget)
+        paths, budget = self._paths.with_fresh_limits(), Budget()
+        reading = self._read_command(command, paths, cwd or CURRENT_DIRECTORY, variables, budget)
         if reading is None:
-            return Verdict(command, (_failed(command),), unread=True)
-        runs = _each_once(reading.runs)
+            return Verdict(command, (_failure_finding(command),), unread=True)
+        runs = _unique_runs(reading.runs)
         if any(_moves_files(run) for run in runs):
-            places = places.without_evidence()
-        findings = list(self._findings(command, reading.effects, runs[:MOST_RUNS], places))
-        unread = reading.unread or len(runs) > MOST_RUNS or any(f.rule == FAILED for f in findings)
+            paths = paths.without_disk_checks()
+        findings = list(self._collect_findings(command, reading.effects, runs[:MAX_RUNS], paths))
+        unread = reading.is_incomplete or len(runs) > MAX_RUNS or any(f.rule == FAILED for f in findings)
         if not findings and not unread:
-            findings += self._embedded(reading, runs, places, cwd or HERE, budget)
+            findings += self._judge_embedded(reading, runs, paths, cwd or CURRENT_DIRECTORY, budget)
             unread = any(f.rule in (FAILED, TOO_LONG.rule) for f in findings)
-        if reading.unread or len(runs) > MOST_RUNS:
+        if reading.is_incomplete or len(runs) > MAX_RUNS:
             findings.append(replace(TOO_LONG, span=(0, len(command))))
-        shape = "" if unread else _shape(reading.runs, cwd or HERE, {**kept, **reading.leaves})
-        return Verdict(command, tuple(dict.fromkeys(findings)), shape, unread, reading.leaves)
+        known = {**variables, **reading.exported_variables}
+        shape = "" if unread else _command_shape(reading.runs, cwd or CURRENT_DIRECTORY, known)
+        return Verdict(command, tuple(dict.fromkeys(findings)), shape, unread, reading.exported_variables)
 
-    def judge_input(self, given: ProcessInput) -> Verdict:
-        """Judge text for a running process together with all that it was given before. Raises nothing."""
-        # What was typed before may have moved files, and only the latest lines are told.
-        places, command = self._places.without_evidence(), given.description
+    def judge_input(self, process_input: ProcessInput) -> Verdict:
+        """Judge text written to a running process, together with all its earlier input. Raises nothing."""
+        # Earlier input may have moved files, and only the latest lines are analyzed.
+        paths, command = self._paths.without_disk_checks(), process_input.description
         try:
-            found = read_input(
-                given,
-                home=places.home,
-                cwd=given.workdir or HERE,
-                start=places.session,
-                confidential=lambda run: confidential(run, places),
+            input_reading = read_input(
+                process_input,
+                home=paths.home,
+                cwd=process_input.workdir or CURRENT_DIRECTORY,
+                initial_cwd=paths.session_directory,
+                is_confidential=lambda run: prints_confidential(run, paths),
             )
         except Exception:
-            log.exception("reading the input of a process failed; it is asked about")
-            return Verdict(command, (_failed(command),), unread=True)
-        span, runs = (0, len(command)), _each_once(found.reading.runs)
-        findings = list(self._findings(found.shown, found.reading.effects, runs[:MOST_RUNS], places))
-        possible = _each_once(found.possible.runs)[:MOST_RUNS]
-        guesses = self._findings("", found.possible.effects, possible, places)
+            log.exception("analysis of the input for a process failed; approval is required")
+            return Verdict(command, (_failure_finding(command),), unread=True)
+        span, runs = (0, len(command)), _unique_runs(input_reading.reading.runs)
+        findings = list(
+            self._collect_findings(input_reading.shown, input_reading.reading.effects, runs[:MAX_RUNS], paths)
+        )
+        possible = _unique_runs(input_reading.possible.runs)[:MAX_RUNS]
+        guesses = self._collect_findings("", input_reading.possible.effects, possible, paths)
+        findings += [replace(each, blocked=False) for each in guesses]  # a guess never blocks for good
         findings += [
-            replace(each, blocked=False) for each in guesses
-        ]  # nothing is refused for good by a guess
-        findings += [Finding(INPUT_UNKNOWN, "unreadable", Severity.HIGH, why) for why in found.unknown]
-        if found.reading.unread or len(runs) > MOST_RUNS:
+            Finding(INPUT_UNKNOWN, "unreadable", Severity.HIGH, why) for why in input_reading.unknown
+        ]
+        if input_reading.reading.is_incomplete or len(runs) > MAX_RUNS:
             findings.append(TOO_LONG)
-        unread = found.reading.unread or any(
+        unread = input_reading.reading.is_incomplete or any(
             f.rule in (FAILED, INPUT_UNKNOWN, TOO_LONG.rule) for f in findings
         )
         return Verdict(command, tuple(dict.fromkeys(replace(f, span=span) for f in findings)), unread=unread)
 
-    def _read(
-        self, command: str, places: Places, cwd: str, kept: Mapping[str, Word], budget: Budget
-    ) -> Reading | None:
+    def _read_command(
+        self, command: str, paths: PathClassifier, cwd: str, variables: Mapping[str, Word], budget: Budget
+    ) -> CommandReading | None:
         try:
             return read_command(
                 command,
-                home=places.home,
+                home=paths.home,
                 cwd=cwd,
-                start=places.session,
-                confidential=lambda run: confidential(run, places),
-                kept=kept,
+                initial_cwd=paths.session_directory,
+                is_confidential=lambda run: prints_confidential(run, paths),
+                variables=variables,
                 budget=budget,
             )
         except Exception:
-            log.exception("reading a command failed; it is asked about")
+            log.exception("parsing a command failed; approval is required")
             return None
 
-    def _findings(
-        self, command: str, effects: Iterable[Effect], runs: Sequence[Run], places: Places
+    def _collect_findings(
+        self,
+        command: str,
+        effects: Iterable[CommandEffect],
+        runs: Sequence[ProgramRun],
+        paths: PathClassifier,
     ) -> Iterator[Finding]:
         try:
-            for effect in spoofed_text(command):
-                yield from self._rules.about_effect(effect)
-            for effect in spoofed_words(runs):
-                yield from self._rules.about_effect(effect)
+            for effect in find_hidden_characters(command):
+                yield from self._rules.match_effect(effect)
+            for effect in find_lookalike_words(runs):
+                yield from self._rules.match_effect(effect)
             for effect in effects:
-                yield from self._rules.about_effect(_located(effect, places))
-            made = any(map(deletes_found, runs)) and found_are_made(runs, places)
-            ground = None if self._ground is None or self._ground.lets_out(runs) else self._ground
+                yield from self._rules.match_effect(_classify_effect(effect, paths))
+            only_generated = any(map(deletes_search_results, runs)) and deletes_only_generated_files(
+                runs, paths
+            )
+            site = None if self._site is None or self._site.can_escape(runs) else self._site
             for run in runs:
-                if made and deletes_found(run):
+                if only_generated and deletes_search_results(run):
                     continue
-                yield from self._about(run, places, ground)
-                if (shorter := _shortest(run)) is not None:  # a guess, for which nothing is refused for good
-                    yield from (replace(each, blocked=False) for each in self._about(shorter, places, ground))
+                yield from self._judge_run(run, paths, site)
+                shorter = _drop_unknown_text(run)
+                if shorter is not None:  # a guess never blocks for good
+                    guesses = self._judge_run(shorter, paths, site)
+                    yield from (replace(each, blocked=False) for each in guesses)
         except Exception:
-            log.exception("judging a command failed; it is asked about")
-            yield _failed(command)
+            log.exception("judging a command failed; approval is required")
+            yield _failure_finding(command)
 
-    def _embedded(
-        self, reading: Reading, runs: Sequence[Run], places: Places, cwd: str, budget: Budget
+    def _judge_embedded(
+        self,
+        reading: CommandReading,
+        runs: Sequence[ProgramRun],
+        paths: PathClassifier,
+        cwd: str,
+        budget: Budget,
     ) -> Iterator[Finding]:
-        """Judge commands inside text that a program may run: its words, its input, a file written before.
+        """Judge commands inside text that a program may run: arguments, input, a file written before.
 
-        Such a command is a guess: only what does real harm counts, and nothing is refused for good.
+        Such a command is a guess: only severe findings count, and none of them blocks for good.
         """
-        for holder, command, span in _candidates(reading, runs):
-            inside = self._read(command, places, cwd, NOTHING_KEPT, budget)
-            if inside is None or inside.unread:
+        for source, command, span in _embedded_candidates(reading, runs):
+            embedded = self._read_command(command, paths, cwd, NO_VARIABLES, budget)
+            if embedded is None or embedded.is_incomplete:
                 yield replace(TOO_LONG, span=span)
                 return
-            for finding in self._findings(command, inside.effects, inside.runs[:MAX_EMBEDDED_RUNS], places):
-                if finding.severity >= Severity.MEDIUM and finding.category not in GUESSES:
-                    reason = f"{holder} holds a command that may be run: {finding.reason}"
-                    yield replace(finding, reason=reason, span=span, blocked=False, kept_in="")
+            for finding in self._collect_findings(
+                command, embedded.effects, embedded.runs[:MAX_EMBEDDED_RUNS], paths
+            ):
+                if (
+                    finding.severity >= Severity.MEDIUM
+                    and finding.category not in IGNORED_EMBEDDED_CATEGORIES
+                ):
+                    reason = f"{source} contains a command that may be run: {finding.reason}"
+                    yield replace(finding, reason=reason, span=span, blocked=False, confined_to="")
 
-    def _about(self, run: Run, places: Places, ground: Ground | None) -> Iterator[Finding]:
-        yield from self._rules.about_run(run)
-        for effect in effects_of(run, places):
-            for finding in self._rules.about_effect(effect):
-                kept = ground is not None and ground.keeps(finding, effect, run)
-                yield replace(finding, kept_in=ground.name) if ground and kept else finding
+    def _judge_run(
+        self, run: ProgramRun, paths: PathClassifier, site: ExecutionSite | None
+    ) -> Iterator[Finding]:
+        yield from self._rules.match_run(run)
+        for effect in find_effects(run, paths):
+            for finding in self._rules.match_effect(effect):
+                is_confined = site is not None and site.confines(finding, effect, run)
+                yield replace(finding, confined_to=site.name) if site and is_confined else finding
 
 
-def _candidates(reading: Reading, runs: Iterable[Run]) -> Iterator[tuple[str, Word, tuple[int, int]]]:
-    """Embedded commands, each with what holds it and where that stands."""
-    for text, (path, span) in reading.planted.texts.items():
-        holder = f"a file that it writes ({path})" if path else "text that it may put into a script"
-        language = language_of(path, text)
-        for script in read_foreign(text, language).scripts:
-            yield holder, script, span
-        if not language or calls_indirectly(text, language):
-            for command in embedded_commands(text):
-                yield holder, command, span
+def _embedded_candidates(
+    reading: CommandReading, runs: Iterable[ProgramRun]
+) -> Iterator[tuple[str, Word, tuple[int, int]]]:
+    """Yield embedded commands with a description of their source and its span in the command."""
+    for text, (path, span) in reading.written_texts.texts.items():
+        source = f"a file that it writes ({path})" if path else "text that it may write into a script"
+        language = detect_language(path, text)
+        for script in analyze_code(text, language).scripts:
+            yield source, script, span
+        if not language or has_indirect_call(text, language):
+            for command in find_embedded_commands(text):
+                yield source, command, span
     for run in runs:
-        for text in (*run.assigned.values(), *words_that_may_run(run, known=runs_others(run))):
-            for command in embedded_commands(text):
-                yield f"what {run.name.shown} is given", command, run.span
+        for text in (*run.env_assignments.values(), *possible_code_words(run, known=can_run_commands(run))):
+            for command in find_embedded_commands(text):
+                yield f"an argument or the input of {run.name.display_text}", command, run.span
 
 
-_MOVERS = names("mv gmv rename prename mmv ln link mount rsync git-mv git-rm bindfs")
-_MOVING_GIT = names("mv rm update-index read-tree worktree submodule init clone")
+_MOVING_PROGRAMS = names("mv gmv rename prename mmv ln link mount rsync git-mv git-rm bindfs")
+_MOVING_GIT_COMMANDS = names("mv rm update-index read-tree worktree submodule init clone")
 
 
-def _moves_files(run: Run) -> bool:
-    """Whether a run could put tracked files where a look at the disk found none, or make them untracked."""
+def _moves_files(run: ProgramRun) -> bool:
+    """Return True if a run could move tracked files, or make files untracked, after the disk was checked."""
     return (
-        not run.name.known
-        or run.name in _MOVERS
-        or (run.name == "git" and not _MOVING_GIT.isdisjoint(run.argv[1:]))
+        not run.name.is_known
+        or run.name in _MOVING_PROGRAMS
+        or (run.name == "git" and not _MOVING_GIT_COMMANDS.isdisjoint(run.argv[1:]))
     )
 
 
-def _shortest(run: Run) -> Run | None:
-    """The run with nothing in the place of unknown text inside its words, where there is any."""
-    words = tuple(word.shortest for word in run.argv)
-    targets = tuple(replace(each, target=each.target.shortest) for each in run.redirects)
+def _drop_unknown_text(run: ProgramRun) -> ProgramRun | None:
+    """Return the run with unknown text inside its words removed; None if there is no such text."""
+    words = tuple(word.without_unknown_parts for word in run.argv)
+    targets = tuple(replace(each, target=each.target.without_unknown_parts) for each in run.redirects)
     if words == run.argv and targets == run.redirects:
         return None
     return replace(run, argv=words, redirects=targets)
 
 
 def detect_dangerous_command(command: str) -> Verdict:
-    """Judge a shell command by the shipped rules, for the person and the folder this process has.
+    """Judge a shell command by the built-in rules, for the current user and working directory.
 
-    A runtime judges by its own configuration instead; see `Judge`.
+    A runtime uses its own configuration instead; see `Judge`.
     """
-    return _shipped(os.path.expanduser("~"), os.getcwd())(command)  # noqa: PTH109, PTH111 - plain text
+    return _shipped_judge(os.path.expanduser("~"), os.getcwd())(command)  # noqa: PTH109, PTH111 - plain text
 
 
-@functools.lru_cache(maxsize=8)  # what is kept is read-only and as long-lived as the package's files
-def _shipped(home: str, cwd: str) -> Judge:
-    return Judge(Rules.shipped(), Places(home=home, cwd=cwd))
+@functools.lru_cache(maxsize=8)  # read-only; valid as long as the process
+def _shipped_judge(home: str, cwd: str) -> Judge:
+    return Judge(Rules.shipped(), PathClassifier(home=home, cwd=cwd))
 
 
-def _located(effect: Effect, places: Places) -> Effect:
-    """An effect seen in code, with the place it touches."""
-    if effect.kind not in TOUCHING or not effect.target:
+def _classify_effect(effect: CommandEffect, paths: PathClassifier) -> CommandEffect:
+    """Add the kinds of the target path to an effect found in embedded code."""
+    if effect.kind not in PATH_EFFECTS or not effect.target:
         return effect
-    where = places.of(effect.target, whole="recursive" in effect.traits)
-    everything = frozenset({"everything"} if where.everything else ())
-    return replace(effect, traits=effect.traits | where.worst_traits | everything)
+    info = paths.classify(effect.target, recursive="recursive" in effect.traits)
+    everything_trait = frozenset({"everything"} if info.covers_everything else ())
+    return replace(effect, traits=effect.traits | info.worst_case_traits | everything_trait)
 
 
-def _failed(command: str) -> Finding:
-    reason = "judging it failed, so that nobody can say what it would do; the log says why"
+def _failure_finding(command: str) -> Finding:
+    reason = "the analysis failed, so its effects are unknown; see the log for the error"
     return Finding(FAILED, "unreadable", Severity.HIGH, reason, (0, len(command)))
 
 
-def _each_once(runs: Iterable[Run]) -> list[Run]:
-    """The runs that differ in something a rule may look at."""
-    found: dict[object, Run] = {}
+def _unique_runs(runs: Iterable[ProgramRun]) -> list[ProgramRun]:
+    """Return the runs without duplicates, comparing everything a rule can match."""
+    unique: dict[object, ProgramRun] = {}
     for run in runs:
-        fed = None if run.stdin is None else (run.stdin.text, run.stdin.marks)
-        around = (run.cwd, run.through, run.more_operands, run.background, run.repeated, fed)
-        found.setdefault((run.argv, run.path, run.redirects, *run.assigned.items(), around), run)
-    return list(found.values())
+        stdin_key = None if run.stdin is None else (run.stdin.text, run.stdin.taints)
+        context_key = (
+            run.cwd,
+            run.wrappers,
+            run.has_unknown_operands,
+            run.background,
+            run.in_endless_loop,
+            stdin_key,
+        )
+        unique.setdefault((run.argv, run.path, run.redirects, *run.env_assignments.items(), context_key), run)
+    return list(unique.values())
 
 
-def _shape(runs: Iterable[Run], cwd: str, kept: Mapping[str, Word]) -> str:
-    """The command spelled one way; empty where something in it is not known or it is too long to show.
+def _command_shape(runs: Iterable[ProgramRun], cwd: str, variables: Mapping[str, Word]) -> str:
+    """Return the command in a canonical spelling; empty if part of it is unknown or it is too long.
 
-    What programs find in their environment belongs to it: `psql` means another database then.
+    Inherited variables are included: with other variables, `psql` connects to another database.
     """
-    if not all(value.known for value in kept.values()):
+    if not all(value.is_known for value in variables.values()):
         return ""
-    parts = [f"{name}={shlex.quote(value)}" for name, value in sorted(kept.items())]
+    parts = [f"{name}={shlex.quote(value)}" for name, value in sorted(variables.items())]
     for run in runs:
-        words = (*run.argv, *(redirect.target for redirect in run.redirects), *run.assigned.values())
+        words = (*run.argv, *(redirect.target for redirect in run.redirects), *run.env_assignments.values())
         if any(GAP in word for word in words):
             return ""
-        parts.append(_spelled(run, cwd))
+        parts.append(_format_run(run, cwd))
     shape = "; ".join(parts)
-    return shape if len(shape) <= LONGEST_SHAPE else ""
+    return shape if len(shape) <= MAX_SHAPE_CHARS else ""
 
 
-def _spelled(run: Run, cwd: str) -> str:
-    assigned = [f"{name}={shlex.quote(value.shown)}" for name, value in run.assigned.items()]
-    argv = [_quoted(word) for word in run.argv]
-    redirects = [f"{r.descriptor}{r.operator} {_quoted(r.target)}" for r in run.redirects]
-    fed = []
+def _format_run(run: ProgramRun, cwd: str) -> str:
+    assigned = [f"{name}={shlex.quote(value.display_text)}" for name, value in run.env_assignments.items()]
+    argv = [_quote_word(word) for word in run.argv]
+    redirects = [f"{r.descriptor}{r.operator} {_quote_word(r.target)}" for r in run.redirects]
+    stdin = []
     if run.stdin is not None and run.stdin.text:
-        fed = [f"<<< {shlex.quote(run.stdin.text.shown)}"]
+        stdin = [f"<<< {shlex.quote(run.stdin.text.display_text)}"]
     elif run.stdin is not None:
-        fed = ["< ..."]
-    folder = [] if run.cwd == cwd or not run.argv else [f"(in {shlex.quote(run.cwd.shown)})"]
-    return " ".join([*folder, *assigned, *argv, *redirects, *fed])
+        stdin = ["< ..."]
+    directory = [] if run.cwd == cwd or not run.argv else [f"(in {shlex.quote(run.cwd.display_text)})"]
+    return " ".join([*directory, *assigned, *argv, *redirects, *stdin])
 
 
-def _quoted(word: Word) -> str:
-    """The word as one would type it: what is a pattern bare, all else quoted where it must be."""
-    if word.known:
+def _quote_word(word: Word) -> str:
+    """Return the word as one would type it: wildcards unquoted, the rest quoted if necessary."""
+    if word.is_known:
         return shlex.quote(word)
-    return "".join(part if wild else shlex.quote(part) if part else "" for part, wild in word.pieces())
+    return "".join(
+        part if wild else shlex.quote(part) if part else "" for part, wild in word.split_wildcards()
+    )

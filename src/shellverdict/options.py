@@ -16,7 +16,7 @@ from shellverdict.shell.words import GAP, Word
 
 __all__ = ["Flag", "Options"]
 
-MOST_IN_A_CLUSTER = 64  # different letters in one word; no program has more
+MAX_CLUSTER_LETTERS = 64  # different letters in one word; no program has more
 
 _NONE: frozenset[str] = frozenset()
 
@@ -37,11 +37,11 @@ class Options:
 
     operands: tuple[Word, ...] = ()
     flags: tuple[Flag, ...] = ()
-    unclear: bool = False
+    has_unknown_option: bool = False
     abbreviated: bool = True
 
     @classmethod
-    def read(
+    def parse(
         cls,
         argv: Sequence[Word],
         takes_value: frozenset[str] = _NONE,
@@ -58,32 +58,32 @@ class Options:
         and in Go programs. `abbreviated` lets `--recurs` be `--recursive`. Without `permuted`, the first
         operand ends the options, as in wrappers.
         """
-        return _Reading(argv, takes_value, attached, clusters, abbreviated, permuted).done()
+        return _OptionParser(argv, takes_value, attached, clusters, abbreviated, permuted).parse()
 
     def has(self, *names: str) -> bool:
         """Whether any of these options is given, in full or cut short."""
-        return any(self._is(flag.name, names) for flag in self.flags)
+        return any(self._is_any_of(flag.name, names) for flag in self.flags)
 
     def value(self, *names: str) -> Word | None:
         """The last value given to any of these options."""
         return next((v for v in reversed(self.values(*names))), None)
 
     def values(self, *names: str) -> tuple[Word, ...]:
-        return tuple(f.value for f in self.flags if f.value is not None and self._is(f.name, names))
+        return tuple(f.value for f in self.flags if f.value is not None and self._is_any_of(f.name, names))
 
-    def starting(self, prefix: str) -> bool:
+    def has_prefix(self, prefix: str) -> bool:
         """Whether an option begins like this, as in rsync's `--delete`, `--delete-after`."""
         return any(flag.name.startswith(prefix) for flag in self.flags)
 
-    def _is(self, given: str, names: tuple[str, ...]) -> bool:
-        return given in names or (self.abbreviated and any(_cuts(given, name) for name in names))
+    def _is_any_of(self, given: str, names: tuple[str, ...]) -> bool:
+        return given in names or (self.abbreviated and any(_is_abbreviation(given, name) for name in names))
 
 
-def _cuts(given: str, name: str) -> bool:
+def _is_abbreviation(given: str, name: str) -> bool:
     return len(given) > 2 and given.startswith("--") and name.startswith(given)
 
 
-class _Reading:
+class _OptionParser:
     """One pass over the words."""
 
     def __init__(
@@ -100,9 +100,9 @@ class _Reading:
         self._clusters, self._abbreviated, self._permuted = clusters, abbreviated, permuted
         self._operands: list[Word] = []
         self._flags: list[Flag] = []
-        self._unclear = False
+        self._has_unknown_option = False
 
-    def done(self) -> Options:
+    def parse(self) -> Options:
         for word in self._words:
             if word == "--":
                 break
@@ -111,32 +111,32 @@ class _Reading:
                 if not self._permuted:
                     break
             else:
-                self._option(word)
+                self._parse_option(word)
         self._operands.extend(self._words)
-        return Options(tuple(self._operands), tuple(self._flags), self._unclear, self._abbreviated)
+        return Options(tuple(self._operands), tuple(self._flags), self._has_unknown_option, self._abbreviated)
 
-    def _option(self, word: Word) -> None:
+    def _parse_option(self, word: Word) -> None:
         if word.startswith("--") or not self._clusters:
-            self._whole(word)
+            self._parse_long_option(word)
         else:
-            self._cluster(word)
+            self._parse_cluster(word)
 
-    def _whole(self, word: Word) -> None:
+    def _parse_long_option(self, word: Word) -> None:
         name, equals, value = word.partition("=")
-        self._unclear |= GAP in name
+        self._has_unknown_option |= GAP in name
         if equals:
             self._flags.append(Flag(name, Word(value)))
-        elif self._takes(name):
+        elif self._takes_argument(name):
             self._flags.append(Flag(name, next(self._words, None)))
         else:
             self._flags.append(Flag(name))
 
-    def _takes(self, name: str) -> bool:
+    def _takes_argument(self, name: str) -> bool:
         if name in self._takes_value:
             return True
-        return self._abbreviated and any(_cuts(name, other) for other in self._takes_value)
+        return self._abbreviated and any(_is_abbreviation(name, other) for other in self._takes_value)
 
-    def _cluster(self, word: Word) -> None:
+    def _parse_cluster(self, word: Word) -> None:
         seen: set[str] = set()
         for at, letter in enumerate(word[1:], start=2):
             name = "-" + letter
@@ -146,7 +146,7 @@ class _Reading:
             if name in self._attached:
                 self._flags.append(Flag(name, Word(word[at:])))
                 return
-            self._unclear |= letter == GAP
-            if letter not in seen and len(seen) < MOST_IN_A_CLUSTER:
+            self._has_unknown_option |= letter == GAP
+            if letter not in seen and len(seen) < MAX_CLUSTER_LETTERS:
                 seen.add(letter)
                 self._flags.append(Flag(name))

@@ -1,4 +1,4 @@
-"""What the judges say about a command: the effects seen in it, and the verdict. Pure data."""
+"""The result of judging a command: its effects, the findings and the verdict. Data only."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from enum import IntEnum, StrEnum
 
 from shellverdict.shell.words import EMPTY, Word
 
-__all__ = ["Effect", "Finding", "Kind", "Severity", "Verdict"]
+__all__ = ["CommandEffect", "EffectKind", "Finding", "Severity", "Verdict"]
 
 
-class Kind(StrEnum):
-    """What a program does to the world, as far as its words tell."""
+class EffectKind(StrEnum):
+    """Kind of effect that a program has on its environment."""
 
     DELETE = "delete"
-    OVERWRITE = "overwrite"  # a file's content is replaced or lost; the target says which
-    WRITE = "write"  # something is created or added to; only some places make that dangerous
+    OVERWRITE = "overwrite"  # the content of the target file is replaced or lost
+    WRITE = "write"  # a file is created or appended to; dangerous for some paths only
     FORMAT = "format"  # a disk, a partition, a volume
     PERMISSIONS = "permissions"
     PRIVILEGE = "privilege"
     SERVICE = "service"
     PROCESS = "process"
     FORK_BOMB = "fork-bomb"
-    RUN_UNREAD = "run-unread"  # code nobody has read is run; the traits say where it came from
+    RUN_UNREAD = "run-unread"  # runs code that was not analyzed; the traits name its origin
     REVERSE_SHELL = "reverse-shell"
-    DISCLOSE = "disclose"  # a key, a token, a password is read
-    EXFILTRATE = "exfiltrate"  # and is sent away
+    DISCLOSE = "disclose"  # a key, token or password is read
+    EXFILTRATE = "exfiltrate"  # a key, token or password is sent to another machine
     DATABASE = "database"
     CLOUD = "cloud"
     HISTORY = "history"
     PUBLISH = "publish"
     PACKAGE = "package"
-    SPOOF = "spoof"  # characters that make a person see another command
-    UNREADABLE = "unreadable"  # the grammar, or what a word stands for, could not be settled
+    SPOOF = "spoof"  # characters that disguise the command
+    UNREADABLE = "unreadable"  # syntax or a word that could not be resolved
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
-    """One thing a command would do. `traits` are plain words the rules ask for (`recursive`, `network`…)."""
+class CommandEffect:
+    """One effect of a command. `traits` are keywords that rules match (`recursive`, `network`…)."""
 
-    kind: Kind
+    kind: EffectKind
     target: Word = EMPTY
     traits: frozenset[str] = frozenset()
     span: tuple[int, int] = (0, 0)
@@ -56,7 +56,7 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One rule that met the command."""
+    """One rule that matched the command."""
 
     rule: str
     category: str
@@ -64,17 +64,17 @@ class Finding:
     reason: str
     span: tuple[int, int] = (0, 0)
     blocked: bool = False
-    kept_in: str = ""
-    """The place that keeps it in, where all that it touches is that place's own."""
+    confined_to: str = ""
+    """Name of the execution site whose own files and processes are the only ones affected; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether somebody must see a command before it runs, and why.
+    """Findings about a command; if there are any, it needs approval before it runs.
 
-    `blocked` is the hard floor: no mode, grant or person lifts it. `shape` is the command as parsed, spelled
-    one way: two commands of one shape do the same; empty where it could not be settled. `unread` says that
-    the command was too long or too tangled to be read in full.
+    `blocked` cannot be overridden by any mode, grant or person. `shape` is a canonical spelling of the parsed
+    command: two commands of the same shape do the same; it is empty if it is not fully known. `unread` is
+    True if the command was too long or too complex to be analyzed completely.
     """
 
     command: str
@@ -82,7 +82,7 @@ class Verdict:
     shape: str = ""
     unread: bool = False
     leaves: Mapping[str, Word] = field(default_factory=dict, compare=False, repr=False)
-    """The variables that a shell would hand on to the next command."""
+    """Variables that the shell would pass on to the next command."""
 
     @property
     def dangerous(self) -> bool:
@@ -94,7 +94,7 @@ class Verdict:
 
     @property
     def worst(self) -> Finding | None:
-        """The finding a person is told first."""
+        """The most severe finding, shown to people first."""
         return max(self.findings, key=lambda f: (f.blocked, f.severity), default=None)
 
     @property
@@ -111,5 +111,5 @@ class Verdict:
 
     @property
     def part(self) -> str:
-        """The exact part of the command that the verdict is about."""
+        """The part of the command that the worst finding is about."""
         return self.command[slice(*self.worst.span)] if self.worst else ""

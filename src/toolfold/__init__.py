@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     )
     from toolfold.config import (
         Config,
+        load_config,
     )
-    from toolfold.config import load as load_config
     from toolfold.errors import (
         BridgeMisuse,
         CallError,
@@ -235,7 +235,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'toolfold' has no attribute {name!r}")
     home = next((home for home, names in _HOMES.items() if name in names), "toolfold.errors")
     module = importlib.import_module(home)
-    return getattr(module, "load" if name == "load_config" else name)
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

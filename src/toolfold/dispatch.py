@@ -14,13 +14,14 @@ import functools
 import inspect
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from toolfold.approval.station import Approval
-from toolfold.config.monitor import SettingsMonitor, Watch
+from toolfold.call_events import CallEvents
+from toolfold.config.monitor import CallWatch, SettingsMonitor
 from toolfold.errors import CallError, ToolFailed, error_message
 from toolfold.hooks import Hooks
 from toolfold.json_limits import is_large
@@ -63,6 +64,7 @@ class Dispatch:
     loops: Loops
     results: Results
     redact: Redaction
+    events: CallEvents
     timeout: float = 120.0
     max_parallel: int = 8
     monitor: SettingsMonitor | None = None
@@ -85,33 +87,49 @@ class Dispatch:
         except Exception as error:
             log.exception("dispatching %r failed", call.name)
             result = self._failed(call, f"Error executing {call.name}: {error_message(error)}")
-        return replace(result, milliseconds=(time.perf_counter() - started) * 1000)
+        result = replace(result, milliseconds=(time.perf_counter() - started) * 1000)
+        self.events.finish(call, result, context)
+        return result
 
     async def _line(self, turn: Turn, call: ToolCall, context: CallContext, place: Place) -> ToolResult:
         tool = turn.tool(call.name)  # the scope gate
         read = functools.partial(self.validate.read, tool)
         args = await self.hooks.before(tool, read(call.arguments), context, read)  # may refuse, may rewrite
         args = self.validate.check(tool, args)  # it was read, and read again after each that rewrote it
+        self.events.start(tool, args, context)
         await self.approval.require(tool, args, context)  # judges what will run
         async with place, self._watching_settings(tool, context) as watch:
+            context = replace(context, report_progress=self.events.reporter(tool, context))
             result = await self._run(turn, tool, call, args, context)
         result = _with_notice(result, watch.notice)
         return await self._after(turn, tool, args, result, context)
 
-    def _watching_settings(self, tool: Tool, context: CallContext) -> AbstractAsyncContextManager[Watch]:
+    def _watching_settings(self, tool: Tool, context: CallContext) -> AbstractAsyncContextManager[CallWatch]:
         """Notice settings that change while the tool runs, unless it can only read."""
         if self.monitor is None or _only_reads(tool):
-            return contextlib.nullcontext(Watch())
+            return contextlib.nullcontext(CallWatch())
         call = f"{tool.name} (call {context.call_id}, session {context.session_id})"
         return self.loops.entered(self.monitor.watch_call(call, executes=Effect.EXECUTE in tool.effects))
 
-    async def all(self, turn: Turn, calls: Sequence[ToolCall], context: CallContext) -> list[ToolResult]:
-        """Run the calls of one model reply: side by side where the tools allow it, results in order."""
+    async def all(
+        self,
+        turn: Turn,
+        calls: Sequence[ToolCall],
+        context: CallContext,
+        *,
+        on_result: Callable[[ToolResult], None] | None = None,
+    ) -> list[ToolResult]:
+        """Run the calls of one model reply, in parallel where the tools allow it; results in order.
+
+        `on_result` receives each result as soon as it is there.
+        """
         results: dict[int, ToolResult] = {}
         width = asyncio.Semaphore(self.max_parallel)
 
         async def one(place: int) -> None:
             results[place] = await self(turn, calls[place], _own_context(context), place=width)
+            if on_result is not None:
+                on_result(results[place])
 
         for group in self._groups(turn, calls):
             async with asyncio.TaskGroup() as tasks:

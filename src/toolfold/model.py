@@ -202,8 +202,18 @@ class CallContext:
     """Whose call it is, where several share a runtime: what keeps a state is kept apart for each."""
     caller: Caller = field(default_factory=Caller)
     """The client as approval knows it."""
+    report_progress: Progress = field(default=lambda *_, **__: None, repr=False, compare=False)
+    """Tells whoever follows the call how far it is."""
     surface: Any = field(default=None, repr=False, compare=False)
     """What the surface that took the call hands to the source that serves it, and nobody between reads."""
+
+
+class Progress(Protocol):
+    """Reports how far a running tool is."""
+
+    def __call__(
+        self, message: str = "", progress: float | None = None, total: float | None = None
+    ) -> None: ...
 
 
 Handler = Callable[[Json, CallContext], Any]

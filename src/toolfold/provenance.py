@@ -21,7 +21,7 @@ __all__ = ["SERVER_MARK_KB", "Beacon", "command_limit", "find_tool_call", "has_t
 
 ENVIRONMENT_MARKS = ("TOOLFOLD_RUN", "TOOLFOLD_SERVER")
 MIN_MARK_BYTES = 1 << 62
-"""Limits from here on are set by `environments/shell/limits.sh` and by `sources/mcp/child.py` alone."""
+"""Limits from here on are set by `environments/shell/limits.sh` and by `sources/mcp/server_process.py` alone."""
 _COMMAND_MARK_KB = 1 << 52
 SERVER_MARK_KB = _COMMAND_MARK_KB + (1 << 49)
 """The limit of MCP servers, above that of every command."""

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from toolfold.config.atomic import make_private_folder
+from toolfold.config.atomic import make_private_directory
 from toolfold.json_limits import find_excess
 from toolfold.model import Json, encodable, read_json
 
@@ -127,7 +127,7 @@ def _frame(characters: int, lines: int, stored: Path | None, problem: str, reade
 
 
 def _new_file(folder: Path, name: str, suffix: str, data: bytes) -> Path:
-    make_private_folder(folder)
+    make_private_directory(folder)
     path = folder / f"{name[:40]}-{os.urandom(6).hex()}.{suffix}"
     _write(path, data)
     return path

@@ -10,24 +10,26 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from shellverdict.ground import Ground
+from shellverdict.execution_site import ExecutionSite
 from shellverdict.rules import Rule
 from toolfold.approval.building import build_approval, build_audit, own_places
 from toolfold.approval.smart import Reviewer
 from toolfold.approval.station import Approval
 from toolfold.authoring import ToolFunction
 from toolfold.availability import Availability, Status
-from toolfold.config import Config, load, still_trusted, trust_state
+from toolfold.call_events import CallEvents
+from toolfold.config import Config, get_trust_state, is_still_trusted, load_config
 from toolfold.config.monitor import SettingsMonitor, require_accepted, watched_paths
 from toolfold.config.record import SettingsRecord
 from toolfold.dispatch import Dispatch
-from toolfold.environments import choosing
-from toolfold.environments.resident import Resident
+from toolfold.environments import factory
+from toolfold.environments.environment_thread import EnvironmentThread
 from toolfold.errors import ConfigError, UnknownToolset, did_you_mean, error_message, nearest, shorten
+from toolfold.events import EventBus
 from toolfold.files import Workspace
 from toolfold.hooks import PRE, Hooks
 from toolfold.loops import Loops
@@ -47,7 +49,7 @@ from toolfold.retrieval.synonyms import Synonyms
 from toolfold.scope import Scope, Toolset, Toolsets
 from toolfold.session import Grounds, Session
 from toolfold.sources import PluginFolder, SourceReport, load_builtin, load_plugins
-from toolfold.sources.mcp.people import Elicit, People, Sampler
+from toolfold.sources.mcp.elicitation import Elicit, InteractionCallbacks, Sampler
 from toolfold.sources.mcp.pool import McpServers
 from toolfold.sources.report import LOADED
 from toolfold.tools import Services
@@ -55,10 +57,13 @@ from toolfold.tools.terminal import SOURCE as TERMINAL
 from toolfold.tools.terminal import located
 from toolfold.turn import Answers, Bridge, Disclosure, Selector, assemble, definitions
 from toolfold.turn.deferral import Deferral
+from toolfold.turn.request_builder import RequestPolicy
 from toolfold.turn.weights import Weights
 from toolfold.validation import Validation
 
 log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
 
 _PATIENCE = 15.0
 """How many seconds a session's search waits for new tools to be embedded: enough for a thousand of them."""
@@ -82,13 +87,13 @@ def open_runtime(
     ask of a model; without them they are told no. `behind_gateway` is for a runtime whose tools are called by
     MCP clients, which name and ask for themselves.
     """
-    config = config or load()
+    config = config or load_config()
     record = SettingsRecord(config.paths.state_dir)
     require_accepted(config, record)
     loops = Loops()
     registry = Registry()
     hooks = Hooks(loops)
-    terminal = Resident(choosing.environment(config))
+    terminal = EnvironmentThread(factory.build_environment(config))
     hooks.add(PRE, located(terminal))
     services = Services(
         workspace=_workspace(config),
@@ -98,6 +103,7 @@ def open_runtime(
     reports = load_builtin(registry, services)
     rules: list[Rule] = []
     plugged, toolsets = _plugins(config, registry, hooks, rules)
+    redact = Redaction(config.secret_values())
     dispatch = Dispatch(
         hooks=hooks,
         validate=Validation(),
@@ -106,7 +112,8 @@ def open_runtime(
         ),
         loops=loops,
         results=Results(config.paths.state_dir / "results", max_chars=config.tools.result_max_chars),
-        redact=Redaction(config.secret_values()),
+        redact=redact,
+        events=CallEvents(redact),
         timeout=config.tools.timeout_seconds,
         max_parallel=config.tools.max_parallel,
         monitor=_monitor(config, record, terminal, lambda: _has_local_servers(config, mcp)),
@@ -115,8 +122,8 @@ def open_runtime(
     retriever = _retriever(config, progress)
     if find_tool_call():
         elicit = None  # whoever answers there is the tool call itself
-    people = People(elicit=elicit, sampler=sampler, loops=loops)
-    mcp = McpServers(config, registry, people=people, behind_gateway=behind_gateway)
+    people = InteractionCallbacks(elicit=elicit, sampler=sampler, loops=loops)
+    mcp = McpServers(config, registry, callbacks=people, behind_gateway=behind_gateway)
     mcp.open()
     mcp.settle()
     return Runtime(
@@ -144,7 +151,7 @@ class Runtime:
         toolsets: Iterable[Toolset],
         reports: Iterable[SourceReport],
         *,
-        terminal: Resident,
+        terminal: EnvironmentThread,
         mcp: McpServers,
         behind_gateway: bool = False,
     ) -> None:
@@ -153,6 +160,7 @@ class Runtime:
         self.terminal = terminal
         self.mcp = mcp
         self.hooks = dispatch.hooks
+        self.events: EventBus = dispatch.events.bus
         self.approval: Approval = dispatch.approval
         self.sources = tuple(reports)
         self.registry = RuntimeRegistry(self, registry)
@@ -169,6 +177,7 @@ class Runtime:
         self._scope = self._configured_scope()
         bridge = Bridge(Answers(retriever, config.tools))
         deferral, weights = Deferral(config.tools), Weights()
+        selector = Selector(config.tools, retriever, deferral=deferral, weights=weights)
         self._grounds = Grounds(
             config=config,
             availability=self._availability,
@@ -177,9 +186,10 @@ class Runtime:
             disclosure=Disclosure(
                 config.tools, bridge, deferral=deferral, weights=weights, behind_gateway=behind_gateway
             ),
-            selector=Selector(config.tools, retriever, deferral=deferral, weights=weights),
+            selector=selector,
+            requests=RequestPolicy(config.tools, selector, bridge),
             toolsets=self.toolsets,
-            awaiting=mcp.awaiting,
+            awaiting=mcp.held_tool_names,
         )
         dispatch.results.prune()
 
@@ -193,6 +203,7 @@ class Runtime:
         context_tokens: int | None = None,
         client: str = "",
         caller: Caller | None = None,
+        id: str | None = None,  # noqa: A002 - the word callers expect
     ) -> Session:
         """Open a session that may use these toolsets, of those the configuration allows.
 
@@ -208,6 +219,7 @@ class Runtime:
             context_tokens=context_tokens,
             client=client,
             caller=caller,
+            id=id,
         )
 
     def toolsets(self) -> Toolsets:
@@ -278,6 +290,10 @@ class Runtime:
         """Tools that exist but that the configuration grants to no session."""
         toolsets = self.toolsets()
         return frozenset(toolsets.snapshot) - self._scope.granted(toolsets)
+
+    def run_coroutine(self, coroutine: Coroutine[Any, Any, Value]) -> Value:
+        """Run a coroutine on the runtime's own event loop and wait for it, from any thread."""
+        return self._dispatch.loops.run(coroutine)
 
     def close(self) -> None:
         """End what this runtime started. Sessions opened from it must not be used afterwards."""
@@ -406,18 +422,20 @@ class _Nameless:
                 log.warning(said, name, did_you_mean(near))
 
 
-def _grounds(terminal: Resident) -> Mapping[tuple[Source, str], Ground]:
+def _grounds(terminal: EnvironmentThread) -> Mapping[tuple[Source, str], ExecutionSite]:
     """Where the terminal's commands run, for those who judge them; nothing where that is simply here."""
     backend = terminal.environment.backend
-    shared = None if backend.shared is None else tuple(backend.shared)
-    if not backend.apart and shared is None:
+    shared = None if backend.shared_directories is None else tuple(backend.shared_directories)
+    if not backend.has_own_files and shared is None:
         return {}
-    ground = Ground(name=backend.name, home=backend.home, apart=backend.apart, shared=shared)
-    return {(TERMINAL, "terminal"): ground, (TERMINAL, "process"): replace(ground, certain=False)}
+    ground = ExecutionSite(
+        name=backend.name, home=backend.home, has_own_files=backend.has_own_files, shared_directories=shared
+    )
+    return {(TERMINAL, "terminal"): ground, (TERMINAL, "process"): replace(ground, is_certain=False)}
 
 
 def _monitor(
-    config: Config, record: SettingsRecord, terminal: Resident, has_servers: Callable[[], bool]
+    config: Config, record: SettingsRecord, terminal: EnvironmentThread, has_servers: Callable[[], bool]
 ) -> SettingsMonitor | None:
     """What notices settings that change during a call; in a tool call, the runtime around it does."""
     if find_tool_call():
@@ -437,7 +455,7 @@ def _monitor(
         watched_paths(config),
         record,
         report=report,
-        has_tool_processes=lambda: has_tool_processes(terminal.environment.client),
+        has_tool_processes=lambda: has_tool_processes(terminal.environment.client_id),
         has_servers=has_servers,
     )
 
@@ -511,9 +529,9 @@ def _distrust(config: Config) -> str:
         "changed": "changed since you trusted it; look at it, then run `toolfold plugins trust`",
         "untrusted": "not trusted; look at it, then run `toolfold plugins trust`",
     }
-    if still_trusted(config):  # once more: it may have changed since the configuration was read
+    if is_still_trusted(config):  # once more: it may have changed since the configuration was read
         return ""
-    return reasons[trust_state(config.paths.project_dir, config.paths)]
+    return reasons[get_trust_state(config.paths.project_dir, config.paths)]
 
 
 def _own_toolsets(config: Config, toolsets: Toolsets) -> list[Toolset]:

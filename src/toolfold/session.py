@@ -16,7 +16,6 @@ from toolfold.config import Config
 from toolfold.dispatch import Dispatch
 from toolfold.errors import CallError
 from toolfold.model import (
-    BRIDGE_NAMES,
     AgentServices,
     Approver,
     CallContext,
@@ -27,6 +26,7 @@ from toolfold.model import (
     ToolCall,
     ToolResult,
 )
+from toolfold.providers import DialectName, get_dialect
 from toolfold.scope import Scope, Toolsets
 from toolfold.turn import (
     Bridge,
@@ -38,13 +38,10 @@ from toolfold.turn import (
     Selector,
     Turn,
     begin,
-    showable,
     unwrap,
 )
-from toolfold.turn.cost import Placement
-from toolfold.turn.forms import FORMS, Form
-from toolfold.turn.native import Natives
-from toolfold.turn.placement import Placements, Placing, Request, Wording
+from toolfold.turn.placement import Request
+from toolfold.turn.request_builder import RequestBuilder, RequestPolicy
 from toolfold.turn.selection import BRIDGE
 
 Message: TypeAlias = str | Sequence[Mapping[str, Any]]
@@ -61,14 +58,12 @@ class Grounds:
     bridge: Bridge
     disclosure: Disclosure
     selector: Selector
+    requests: RequestPolicy
     toolsets: Callable[[], Toolsets]
     """The toolsets as they are now."""
     awaiting: Callable[[], Mapping[str, frozenset[str]]] = dict
     """Toolset → the names of its tools that nobody may use before a person has looked at them."""
     grants: Grants = field(default_factory=Grants)
-    placements: Placements = field(default_factory=Placements)
-    natives: Natives = field(default_factory=Natives)
-    wording: Wording = field(default_factory=Wording)
 
 
 class Session:
@@ -97,7 +92,7 @@ class Session:
         self._client, self._caller = client, caller or Caller()
         self._dispatch = _with_approver(grounds.dispatch, approver)
         self._turn: Turn | None = None
-        self._placing = Placing(grounds.wording, most=grounds.config.tools.rag_append_max)
+        self._requests = RequestBuilder(grounds.requests)
 
     @property
     def scope(self) -> Scope:
@@ -129,7 +124,7 @@ class Session:
         messages: Sequence[Mapping[str, Any]],
         *,
         model: str = "",
-        form: Form = "openai",
+        form: DialectName = "openai",
         native: bool | None = None,
         cache: bool = False,
     ) -> Request:
@@ -138,33 +133,27 @@ class Session:
         The history is the caller's: what was put beside its messages before is put there again. Raises
         ValueError where a `native` form is asked for that the form or the model does not have.
         """
-        if form not in FORMS:
-            raise ValueError(f"{form!r} is no form of request: there are {', '.join(FORMS)}")
-        grounds, settings = self._grounds, self._grounds.config.tools
-        native = grounds.natives.settle(native, settings.rag_native, form=form, model=model)
-        history = self._placing.read(messages)
+        dialect = get_dialect(form)
+        history = self._requests.read(messages)
         grant = self._grant()
         turn = self._assembled(grant, history.meant())
-        placement: Placement = "replace"  # where nothing is chosen, there is nothing to place
-        if settings.selection != "eager":
-            # What stands beside a message is called through the bridge, which is not wanted here.
-            is_off = settings.rag_placement == "auto" and settings.tool_search.enabled == "off"
-            choice = "replace" if is_off else settings.rag_placement
-            placement = grounds.placements.settle(choice, model, form)
-        chosen = turn.selection.names if turn.selection else ()
-        placed = self._placing.place(
-            turn,
-            history,
-            fixed=self._fixed(grant, turn, "tail" if native else placement),
-            chosen=showable(grant, turn, history.recalled.chosen if history.recalled else chosen),
-            placement=placement,
-            form=form,
-            native=native,
+        request = self._requests.build(
+            grant, turn, history, dialect=dialect, model=model, native=native, cache=cache
         )
-        searchable = turn.searchable or any(tool.name in BRIDGE_NAMES for tool in placed.tools)
-        direct = turn.direct.intersection(tool.name for tool in placed.tools)
-        self._turn = turn = replace(turn, tools=placed.tools, searchable=searchable, direct=direct)
-        return Request.of(placed, turn, form, cache=cache)
+        self._turn = request.turn
+        return request
+
+    def set_context_tokens(self, tokens: int | None) -> None:
+        """Set the model's context window, which decides when tools are deferred."""
+        self._context_tokens = tokens
+
+    def export_state(self) -> Json:
+        """Return what keeps the prompt prefix of this session stable, as JSON data to store."""
+        return self._requests.export_state()
+
+    def restore_state(self, state: Json) -> None:
+        """Continue with a stored state: the next request starts like the last one of that session."""
+        self._requests.restore_state(state)
 
     async def prepare_request(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Request:
         """The same as `request`, without blocking the loop while tools are checked and chosen."""
@@ -194,14 +183,19 @@ class Session:
             turn = await self._recheck(turn, [call])
         return await _with_approver(self._dispatch, approver)(turn, call, context)
 
-    async def call_all(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        """Run all calls of one model reply; the results stand in the calls' order."""
+    async def call_all(
+        self, calls: Sequence[ToolCall], *, on_result: Callable[[ToolResult], None] | None = None
+    ) -> list[ToolResult]:
+        """Run all calls of one model reply and return the results in the order of the calls.
+
+        `on_result` receives each result as soon as it is there.
+        """
         turn = self._turn
         if turn is None:
             turn = await self._dispatch.loops.in_thread(lambda: self._whole_turn(self._grant()))
         else:
             turn = await self._recheck(turn, calls)
-        return await self._dispatch.all(turn, calls, self._context())
+        return await self._dispatch.all(turn, calls, self._context(), on_result=on_result)
 
     def call_sync(self, name: str, arguments: Json | str | None = None, **options: Any) -> ToolResult:
         """`call`, for callers that are not async: from any thread, also where a loop runs."""
@@ -297,21 +291,6 @@ class Session:
         if selection is None:
             return None
         return [*(tool.name for tool in self._grounds.selector.pinned(grant)), *selection.names]
-
-    def _fixed(self, grant: Grant, turn: Turn, placement: Placement) -> list[Tool]:
-        """What is shown whatever is chosen. Where it is to stay, it does not depend on the message."""
-        if self._grounds.config.tools.selection == "eager":
-            return list(turn.tools)
-        bridge = [tool for tool in turn.tools if tool.name in BRIDGE_NAMES]
-        chosen = turn.selection.names if turn.selection else ()
-        if placement == "replace":
-            fixed = [tool for tool in turn.tools if tool.name not in chosen]
-        else:
-            pinned = self._grounds.selector.pinned(grant)
-            fixed = [*showable(grant, turn, (tool.name for tool in pinned)), *bridge]
-        if not bridge and turn.offered and (placement == "tail" or not (fixed or chosen)):
-            fixed += self._grounds.bridge.tools  # no array is empty while there is a tool to call
-        return fixed
 
 
 def _real_name(call: ToolCall) -> str:

@@ -35,6 +35,6 @@ def subject_of(verdict: Verdict, tool: Tool = SHELL, args: Json | None = None) -
     """The subject as it is read: keys are those that the real reader gives."""
     from toolfold.approval.subject import Subjects
 
-    return Subjects(lambda command, *, cwd=None, kept=None: verdict).read(
+    return Subjects(lambda command, *, cwd=None, variables=None: verdict).read(
         tool, args or {"command": verdict.command}
     )

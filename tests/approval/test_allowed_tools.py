@@ -160,11 +160,11 @@ class TestCoverage:
     def test_a_server_of_a_project_needs_an_entry_for_that_project(
         self, open_notes: OpenNotes, project: Path, tmp_path: Path
     ) -> None:
-        from toolfold.config import trust
+        from toolfold.config import trust_project
 
         words = f"{{command: {sys.executable}, args: ['{NOTES}', '{tmp_path / 'record'}']}}"
         (project / "toolfold.yaml").write_text(f"mcp:\n  servers:\n    shared: {words}\n")
-        trust(project, open_notes().config.paths)
+        trust_project(project, open_notes().config.paths)
         shared = "mcp_shared_delete_note"
         for entry, runs in (("server:shared", False), (f"server:shared project={project}", True)):
             runtime = open_notes(entry)

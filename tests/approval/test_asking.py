@@ -30,7 +30,7 @@ async def loops() -> AsyncIterator[Loops]:
     made.close()
 
 
-def flagging(command: str, *, cwd: str | None = None, kept: object = None) -> Verdict:
+def flagging(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
     return verdict_on(command, finding())
 
 
@@ -139,7 +139,7 @@ async def test_a_session_with_somebody_else_to_ask_keeps_its_grants(loops: Loops
 
 
 async def test_a_judge_that_raises_means_asking(loops: Loops, caplog: pytest.LogCaptureFixture) -> None:
-    def broken(command: str, *, cwd: str | None = None, kept: object = None) -> Verdict:
+    def broken(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
         raise ZeroDivisionError
 
     person = Person(True)
@@ -189,7 +189,9 @@ class TestTogether:
 
     async def test_what_has_no_shape_is_never_taken_for_the_same(self, loops: Loops) -> None:
         queue = ApprovalQueue()
-        subjects = Subjects(lambda command, *, cwd=None, kept=None: verdict_on(command, finding(), shape=""))
+        subjects = Subjects(
+            lambda command, *, cwd=None, variables=None: verdict_on(command, finding(), shape="")
+        )
         station = Approval(queue, loops, subjects=subjects)
         calls = [asyncio.create_task(run(station)) for _ in range(3)]
         await eventually(lambda: len(queue.pending()) == 3)

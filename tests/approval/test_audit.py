@@ -128,7 +128,7 @@ class TestWhatIsRecorded:
         self, tmp_path: Path, verdict: Verdict, approver: Any = None, **options: Any
     ) -> dict[str, Any]:
         loops, log = Loops(), AuditLog(tmp_path)
-        subjects = Subjects(lambda command, *, cwd=None, kept=None: verdict)
+        subjects = Subjects(lambda command, *, cwd=None, variables=None: verdict)
         station = Approval(approver, loops, subjects=subjects, audit=log, timeout=60, **options)
         context = CallContext(session_id="session-1", call_id="call-1")
         try:
@@ -185,7 +185,7 @@ class TestWhatIsRecorded:
     ) -> None:
         loops = Loops()
         (tmp_path / "state").write_text("a file where the folder should be")
-        subjects = Subjects(lambda command, *, cwd=None, kept=None: verdict_on(command, finding()))
+        subjects = Subjects(lambda command, *, cwd=None, variables=None: verdict_on(command, finding()))
         station = Approval(lambda _: True, loops, subjects=subjects, audit=AuditLog(tmp_path / "state"))
         with pytest.raises(Refused, match="could not be recorded"):
             await station.require(SHELL, {"command": "rm a"}, CallContext(session_id="s"))

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shellverdict.judge import Judge
-from shellverdict.places import Places
+from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 from tests.conftest import Opened
 from toolfold.approval.allowlist import KEY, AllowList
 from toolfold.approval.grants import MOST_SESSIONS, Grants
 from toolfold.approval.subject import Subjects
 from toolfold.authoring import build_tool
-from toolfold.config import load, set_value, unset_value, written_value
-from toolfold.config.patch import render
+from toolfold.config import load_config, read_file_value, set_value, unset_value
+from toolfold.config.patch import render_value
 from toolfold.errors import ConfigError
 
 
@@ -113,10 +113,10 @@ class TestAllowList:
         entries.add("git push --force 'x y'")
         entries.add("rm -rf build")
         assert entries.covers("git push --force 'x y'")
-        assert written_value(file, KEY) == ["rm -rf build", "git push --force 'x y'"]
+        assert read_file_value(file, KEY) == ["rm -rf build", "git push --force 'x y'"]
         assert "# mine" in file.read_text()
         assert "# few" in file.read_text()
-        assert load(user_file=file, project=file.parent).command_allowlist == entries.entries
+        assert load_config(user_file=file, project=file.parent).command_allowlist == entries.entries
 
     def test_an_entry_taken_back_counts_at_once(self, file: Path) -> None:
         set_value(file, KEY, ["rm a", "rm b"])
@@ -126,14 +126,14 @@ class TestAllowList:
         touched(file)
         assert not entries.covers("rm a")
         assert entries.covers("rm b")
-        assert written_value(file, KEY) == ["rm b"]
+        assert read_file_value(file, KEY) == ["rm b"]
 
     def test_taking_the_last_one_back_leaves_no_setting(self, file: Path) -> None:
         entries = AllowList(file=file)
         entries.add("rm a")
         assert entries.remove("rm a")
         assert not entries.remove("rm a")
-        assert written_value(file, KEY) is None
+        assert read_file_value(file, KEY) is None
 
     def test_what_appears_in_the_file_meanwhile_counts_only_from_the_next_start(self, file: Path) -> None:
         set_value(file, KEY, ["rm a"])
@@ -193,7 +193,7 @@ class TestAllowList:
         for thread in threads:
             thread.join()
         wanted = {f"rm {n}-{number}" for n in range(4) for number in range(5)}
-        assert set(written_value(file, KEY)) == wanted
+        assert set(read_file_value(file, KEY)) == wanted
 
 
 class TestWhoMayLoosen:
@@ -231,7 +231,7 @@ class TestWhoMayLoosen:
 
 
 class TestEntriesByTheRealJudge:
-    PLACES = Places(home="/home/ann", cwd="/home/ann/shop", links=False)
+    PLACES = PathClassifier(home="/home/ann", cwd="/home/ann/shop", follow_links=False)
     SUBJECTS = Subjects(Judge(Rules.shipped(), PLACES), places=PLACES)
 
     @pytest.mark.parametrize(
@@ -335,8 +335,8 @@ class TestTheListInTheFile:
     def test_a_list_that_is_also_used_elsewhere_is_not_changed_there(self, file: Path) -> None:
         file.write_text("tools:\n  disabled: &a\n  - x\n  - y\ncommand_allowlist: *a\n")
         AllowList(file=file).remove("x")
-        assert written_value(file, "tools.disabled") == ["x", "y"]
-        assert written_value(file, KEY) == ["y"]
+        assert read_file_value(file, "tools.disabled") == ["x", "y"]
+        assert read_file_value(file, KEY) == ["y"]
 
     @settings(deadline=None, max_examples=50)
     @given(
@@ -355,9 +355,9 @@ class TestTheListInTheFile:
     ) -> None:
         file = tmp_path_factory.mktemp("list") / "config.yaml"
         old = data.draw(st.permutations([*before, *shared]))
-        quoted = "".join(f"  - {render(each)}  # {number}\n" for number, each in enumerate(old))
+        quoted = "".join(f"  - {render_value(each)}  # {number}\n" for number, each in enumerate(old))
         file.write_text(f"command_allowlist:\n{quoted}log_level: info\n")
         wanted = data.draw(st.permutations([*shared, *(each for each in after if each)]))
         set_value(file, KEY, wanted)
-        assert written_value(file, KEY) == wanted
-        assert written_value(file, "log_level") == "info"
+        assert read_file_value(file, KEY) == wanted
+        assert read_file_value(file, "log_level") == "info"

@@ -19,9 +19,9 @@ from toolfold.approval.allowlist import AllowList
 from toolfold.approval.chain import Chain, Station, may_be_listed
 from toolfold.approval.kinds import Kinds, in_words
 from toolfold.approval.queue import Question
-from toolfold.config import load
-from toolfold.gateway.asking import heard
-from toolfold.gateway.asking import question as asked_by_gateway
+from toolfold.config import load_config
+from toolfold.gateway.client_approval import build_question as asked_by_gateway
+from toolfold.gateway.client_approval import parse_answer
 
 from .cases import finding, subject_of, verdict_on
 
@@ -150,7 +150,7 @@ class TestForGood:
     def test_several_kinds_are_all_written(self, opened: Opened, home: Path) -> None:
         terminal = Terminal(opened, answer=Answer.ALWAYS_KIND)
         terminal.run("rm -rf build && git worktree remove -f x")
-        assert load(env={"TOOLFOLD_HOME": str(home)}).command_allowlist == (
+        assert load_config(env={"TOOLFOLD_HOME": str(home)}).command_allowlist == (
             "kind:recursive-delete",
             "rule:git-worktree-remove",
         )
@@ -258,7 +258,7 @@ class TestForGood:
         terminal.run(f"{name} --purge --force; git push --force")
         terminal.run(f"{name} --purge")
         terminal.run(name)
-        listed = load(env={"TOOLFOLD_HOME": str(home)}).command_allowlist
+        listed = load_config(env={"TOOLFOLD_HOME": str(home)}).command_allowlist
         assert not [entry for entry in listed if entry.startswith(("kind:", "rule:"))]
 
 
@@ -279,8 +279,8 @@ class TestAsking:
         offered = dict(zip(choice["enum"], choice["enumNames"], strict=True))
         assert offered["kind"] == "every recursive delete, until the client disconnects"
         assert not {"always", "always-kind"} & offered.keys()
-        assert heard("accept", {"answer": "kind"}, self.REQUEST) is Answer.KIND
-        assert heard("accept", {"answer": "always-kind"}, self.REQUEST) is Answer.DENY
+        assert parse_answer("accept", {"answer": "kind"}, self.REQUEST) is Answer.KIND
+        assert parse_answer("accept", {"answer": "always-kind"}, self.REQUEST) is Answer.DENY
 
     def test_a_queue_tells_a_page_the_kind(self) -> None:
         told = Question("1", self.REQUEST, 0.0).as_json()

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import toolfold
-from shellverdict.effects.mounts import MAX_MOUNTS
-from shellverdict.places.program import program_places
+from shellverdict.effects.container_mounts import MAX_MOUNTS
+from shellverdict.paths.own_program import runtime_program_paths
 from toolfold.approval.building import build_approval
 from toolfold.approval.station import Approval, Preview
-from toolfold.config import load
+from toolfold.config import load_config
 from toolfold.loops import Loops
 
 HOME = "/home/u"
@@ -63,7 +63,7 @@ echo config set approval.mode off | xargs toolfold
 env -i toolfold config set approval.mode off
 script -qc 'toolfold config set approval.mode off' /dev/null
 python -c 'from toolfold.cli import main; main()'
-python -c 'import toolfold.config as c; c.set_value(c.locate().user_file, "approval.mode", "off")'
+python -c 'import toolfold.config as c; c.set_value(c.locate_paths().user_file, "approval.mode", "off")'
 python -c 'from toolfold.config import trust'
 python -c 'import runpy; runpy.run_module("toolfold")'
 python -c 'import importlib; importlib.import_module("toolfold.cli").main()'
@@ -293,7 +293,7 @@ docker build -t app:$(git rev-parse HEAD) .
 
 
 def judged(command: str, tmp_path: Path, mode: str) -> Preview:
-    config = load(project=tmp_path, env={"HOME": HOME}, overrides={"approval.mode": mode})
+    config = load_config(project=tmp_path, env={"HOME": HOME}, overrides={"approval.mode": mode})
     approval: Approval = build_approval(config, Loops())
     return approval.preview(
         command.replace("\\n", "\n").replace("{package}", str(PACKAGE)).replace("{analyser}", str(ANALYSER))
@@ -333,8 +333,8 @@ def test_harmless_neighbours_run_unasked(command: str, tmp_path: Path) -> None:
 def test_the_program_is_not_guarded_in_the_checkout_it_runs_from(tmp_path: Path) -> None:
     package = tmp_path / "src" / "toolfold"
     package.mkdir(parents=True)
-    assert program_places(tmp_path, package, tmp_path / ".venv") == []
-    assert package in program_places(tmp_path / "other", package, tmp_path / ".venv")
+    assert runtime_program_paths(tmp_path, package, tmp_path / ".venv") == []
+    assert package in runtime_program_paths(tmp_path / "other", package, tmp_path / ".venv")
 
 
 def test_a_folder_named_like_the_checkout_does_not_switch_the_guard_off(tmp_path: Path) -> None:
@@ -345,4 +345,4 @@ def test_a_folder_named_like_the_checkout_does_not_switch_the_guard_off(tmp_path
 def test_an_environment_made_for_the_program_is_guarded_as_a_whole(tmp_path: Path) -> None:
     environment = tmp_path / "tools" / "toolfold"
     package = environment / "lib" / "toolfold"
-    assert environment in program_places(tmp_path / "project", package, environment)
+    assert environment in runtime_program_paths(tmp_path / "project", package, environment)

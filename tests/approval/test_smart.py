@@ -226,7 +226,7 @@ class TestInTheChain:
         station = Approval(
             ask,
             loops,
-            subjects=Subjects(lambda command, *, cwd=None, kept=None: verdict_on(command, *findings)),
+            subjects=Subjects(lambda command, *, cwd=None, variables=None: verdict_on(command, *findings)),
             chain=chain,
             smart=SmartApproval(review, loops),
             audit=AuditLog(folder),

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from shellverdict.places import Places
-from shellverdict.shell.words import LONGEST
+from shellverdict.paths import PathClassifier
+from shellverdict.shell.words import MAX_TEXT_CHARS
 from shellverdict.verdict import Verdict
 from tests.approval.cases import finding, verdict_on
 from tests.conftest import Opened
@@ -23,10 +23,12 @@ from toolfold.errors import InvalidTool
 from toolfold.model import Answer, ApprovalRequest, Json, Meaning, Source, Tool
 
 OWN = "/home/me/.config/toolfold"
-PLACES = Places(home="/home/me", cwd="/home/me/project", protected=[OWN, "/home/me/project/toolfold.yaml"])
+PLACES = PathClassifier(
+    home="/home/me", cwd="/home/me/project", protected=[OWN, "/home/me/project/toolfold.yaml"]
+)
 
 
-def flagging(command: str, *, cwd: str | None = None, kept: object = None) -> Verdict:
+def flagging(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
     """Finds something in whatever it is shown."""
     return verdict_on(command, finding()) if "ls" not in command else verdict_on(command)
 
@@ -80,11 +82,13 @@ class TestCommands:
     def test_a_command_that_is_too_long_is_asked_about_unread(self) -> None:
         asked: list[str] = []
 
-        def judge(command: str, *, cwd: str | None = None, kept: object = None) -> Verdict:
+        def judge(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
             asked.append(command)
             return verdict_on(command)
 
-        subject = Subjects(judge).read(a_tool(judged_as={"line": "command"}), {"line": "ls " * LONGEST})
+        subject = Subjects(judge).read(
+            a_tool(judged_as={"line": "command"}), {"line": "ls " * MAX_TEXT_CHARS}
+        )
         assert subject.verdict.unread
         assert subject.key == ""
         assert asked == []
@@ -98,7 +102,7 @@ class TestCommands:
     def test_the_judge_is_told_the_folder(self) -> None:
         told: list[str | None] = []
 
-        def judge(command: str, *, cwd: str | None = None, kept: object = None) -> Verdict:
+        def judge(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
             told.append(cwd)
             return verdict_on(command)
 
@@ -121,7 +125,7 @@ class TestCommands:
         assert fed.listed == ""
 
     def test_no_command_can_pass_for_a_tools_call_in_the_allow_list(self) -> None:
-        def judge(command: str, *, cwd: str | None = None, kept: object = None) -> Verdict:
+        def judge(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
             return verdict_on(command, finding())
 
         subjects = Subjects(judge)
@@ -130,7 +134,7 @@ class TestCommands:
         assert subjects.spell("tool:wipe {}") == ("tool:wipe {}", None)
 
     def test_what_else_is_found_in_the_same_words_belongs_to_the_key(self) -> None:
-        def judge(command: str, *, cwd: str | None = None, kept: object = None) -> Verdict:
+        def judge(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
             found = (finding(), finding("spoof")) if "#" in command else (finding(),)
             return verdict_on(command, *found, shape="rm a")
 
@@ -141,7 +145,7 @@ class TestCommands:
 
     def test_input_that_nobody_has_read_can_be_granted_to_a_session_and_not_for_good(self) -> None:
         subjects = Subjects(
-            lambda command, *, cwd=None, kept=None: verdict_on(command, finding(), shape="bash < ...")
+            lambda command, *, cwd=None, variables=None: verdict_on(command, finding(), shape="bash < ...")
         )
         subject = subjects.read(a_tool(judged_as={"line": "command"}), {"line": "x | bash"})
         assert subject.key
@@ -235,7 +239,7 @@ class TestWrites:
         (project / "innocent").symlink_to(own)
         (project / "later.yaml").symlink_to(own / "not-there-yet.yaml")
         (project / "rc").symlink_to(tmp_path / ".bashrc")
-        places = Places(home=str(tmp_path), cwd=str(project), protected=[str(own)])
+        places = PathClassifier(home=str(tmp_path), cwd=str(project), protected=[str(own)])
         subjects = Subjects(flagging, places=places)
         for path in ("innocent/config.yaml", "later.yaml", str(project / "innocent" / "new" / "x")):
             assert subjects.read(a_tool("write"), {"path": path}).verdict.blocked
@@ -321,7 +325,7 @@ def test_building_approval_loads_nothing_of_what_reads_commands() -> None:
     code = (
         "import sys, toolfold.approval.building as _\n"
         "print([name for name in sys.modules if name.startswith("
-        "('shellverdict.effects', 'shellverdict.foreign', 'shellverdict.shell.reader'))])"
+        "('shellverdict.effects', 'shellverdict.embedded_code', 'shellverdict.shell.reader'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

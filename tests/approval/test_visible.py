@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shellverdict.spoof import UNSEEN
+from shellverdict.spoof import INVISIBLE_CHARACTERS
 from toolfold.approval.visible import brief, visible
 from toolfold.visible import visible as without_the_unseen
 
@@ -79,7 +79,8 @@ def test_what_is_dropped_from_the_words_of_a_tool_or_warned_of_is_spelled_out_in
     unseen = [
         character
         for character in map(chr, (*range(0x10000), *range(0x1BC00, 0x1D200), *range(0xE0000, 0xE1000)))
-        if character != "\n" and (UNSEEN.match(character) or without_the_unseen(f"a{character}b") == "ab")
+        if character != "\n"
+        and (INVISIBLE_CHARACTERS.match(character) or without_the_unseen(f"a{character}b") == "ab")
     ]
     assert len(unseen) > 8_000
     assert [character for character in unseen if character in visible(character)] == []

@@ -18,8 +18,8 @@ import pytest
 
 from tests.cli.conftest import Toolfold
 from toolfold.authoring import build_tool
-from toolfold.cli.prompt import Prompt, question
-from toolfold.config import load, set_value, written_value
+from toolfold.cli.approval_prompt import ApprovalPrompt, format_question
+from toolfold.config import load_config, read_file_value, set_value
 from toolfold.model import Answer, ApprovalRequest
 
 PLUGIN = """
@@ -74,7 +74,7 @@ def answered(keyboard: BinaryIO) -> Answered:
 
     def answer(typed: str, asked: ApprovalRequest) -> Answer:
         keyboard.write(typed.encode())
-        return Prompt()(asked)
+        return ApprovalPrompt()(asked)
 
     return answer
 
@@ -103,7 +103,7 @@ class TestPrompt:
     def test_what_is_not_offered_cannot_be_answered(self, answered: Answered) -> None:
         asked = request(answers=(Answer.ONCE, Answer.DENY))
         assert answered("a\ns\nalways\n", asked) is Answer.DENY
-        assert "always" not in question(asked)
+        assert "always" not in format_question(asked)
 
     def test_what_was_typed_for_the_next_question_is_left_for_it(self, answered: Answered) -> None:
         assert answered("o\na\n", request()) is Answer.ONCE
@@ -113,17 +113,17 @@ class TestPrompt:
     def test_the_end_of_input_is_a_no(self, typed: str, keyboard: BinaryIO) -> None:
         keyboard.write(typed.encode())
         keyboard.close()
-        assert Prompt()(request()) is Answer.DENY
+        assert ApprovalPrompt()(request()) is Answer.DENY
 
     def test_bytes_that_are_no_text_are_no_answer(self, keyboard: BinaryIO) -> None:
         keyboard.write(b"\xff\xfeo\n\n")
-        assert Prompt()(request()) is Answer.DENY
+        assert ApprovalPrompt()(request()) is Answer.DENY
 
     def test_a_question_that_is_taken_back_is_waited_for_no_longer(
         self, keyboard: BinaryIO, capfd: pytest.CaptureFixture[str]
     ) -> None:
         asked, said = request(), list[Answer]()
-        thread = threading.Thread(target=lambda: said.append(Prompt()(asked)), daemon=True)
+        thread = threading.Thread(target=lambda: said.append(ApprovalPrompt()(asked)), daemon=True)
         thread.start()
         while "Your answer" not in capfd.readouterr().err:  # it comes last, in a piece of its own
             time.sleep(0.01)
@@ -133,7 +133,7 @@ class TestPrompt:
 
     def test_the_whole_question_is_told(self) -> None:
         told = click.unstyle(
-            question(
+            format_question(
                 request(
                     command="ls && rm -rf build",
                     part="rm -rf build",
@@ -156,7 +156,7 @@ class TestPrompt:
 
     def test_a_model_cannot_draw_on_the_terminal(self) -> None:
         hostile = "ls \x1b[1A\x1b[2K\rrm -rf ~ \u202e [red]x[/red]"
-        told = question(
+        told = format_question(
             request(command=hostile, part=hostile, reason=hostile, covers=hostile, also=(hostile,))
         )
         assert "\r" not in told
@@ -165,13 +165,13 @@ class TestPrompt:
         assert "‹ESC›[2K‹CR›rm -rf ~ ‹U+202E› [red]x[/red]" in told
 
     def test_every_line_of_a_command_is_marked_as_its_own(self) -> None:
-        told = question(request(command="ls\n\n  why: harmless\n  o  once: run it"))
+        told = format_question(request(command="ls\n\n  why: harmless\n  o  once: run it"))
         assert "  │   why: harmless" in told
         assert "  │   o  once: run it" in told
 
     def test_a_long_command_does_not_push_its_dangerous_part_away(self) -> None:
         long = "echo " + "x" * 60_000 + "; rm -rf ~"
-        told = question(request(command=long, part="rm -rf ~"))
+        told = format_question(request(command=long, part="rm -rf ~"))
         assert len(told) < 7_000
         assert "characters are not shown" in told
         assert told.index("part: rm -rf ~") > told.index("characters are not shown")
@@ -181,13 +181,13 @@ class TestPrompt:
     ) -> None:
         late = request()
         late.withdrawn.set()
-        assert Prompt()(late) is Answer.DENY
+        assert ApprovalPrompt()(late) is Answer.DENY
         assert capfd.readouterr().err == ""
 
     def test_questions_come_one_at_a_time(
         self, keyboard: BinaryIO, capfd: pytest.CaptureFixture[str]
     ) -> None:
-        prompt, shown = Prompt(), ""
+        prompt, shown = ApprovalPrompt(), ""
         threads = [threading.Thread(target=prompt, args=(request(),), daemon=True) for _ in range(4)]
         for thread in threads:
             thread.start()
@@ -204,10 +204,10 @@ class TestPrompt:
 @pytest.fixture
 def shop(toolfold: Toolfold) -> Path:
     """A plugin with a tool that destroys."""
-    folder = load().plugins_folder
+    folder = load_config().plugins_folder
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "shop.py").write_text(PLUGIN)
-    return load().paths.user_file
+    return load_config().paths.user_file
 
 
 class Called(NamedTuple):
@@ -280,7 +280,7 @@ class TestAtATerminal:
     def test_always_is_kept_listed_and_taken_back(self, shop: Path, toolfold: Toolfold) -> None:
         entry = 'tool:wipe {"what": "all"}'
         call_at_a_terminal(b"a\n")
-        assert written_value(shop, "command_allowlist") == [entry]
+        assert read_file_value(shop, "command_allowlist") == [entry]
         assert toolfold("call", "wipe", '{"what": "all"}').code == 0
         assert toolfold("call", "wipe", '{"what": "more"}').code == 1
         assert toolfold("approvals", "list", "--json").json["allowed"] == [entry]
@@ -303,7 +303,7 @@ class TestList:
         assert "the allow-list is empty" in done.out
 
     def test_entries_and_deny_rules_are_shown(self, toolfold: Toolfold) -> None:
-        file = load().paths.user_file
+        file = load_config().paths.user_file
         set_value(file, "command_allowlist", ["rm -rf build", "rm \u202e x"])
         set_value(file, "approval.deny", ["git push *"])
         done = toolfold("approvals", "list")
@@ -317,7 +317,7 @@ class TestList:
         }
 
     def test_patterns_are_listed_with_what_they_cover_and_taken_back(self, toolfold: Toolfold) -> None:
-        file = load().paths.user_file
+        file = load_config().paths.user_file
         entries = ["kind:recursive-delete", "rule:git-clean", "rm -rf build"]
         set_value(file, "command_allowlist", entries)
         listed = " ".join(toolfold("approvals", "list").out.split())
@@ -327,11 +327,11 @@ class TestList:
         assert toolfold("approvals", "test", "git clean -fdx").code == 0
         assert toolfold("approvals", "revoke", "kind:recursive-delete", "rule:git-clean").code == 0
         assert toolfold("approvals", "test", "git clean -fdx").code == 1
-        assert written_value(file, "command_allowlist") == ["rm -rf build"]
+        assert read_file_value(file, "command_allowlist") == ["rm -rf build"]
 
     def test_patterns_that_can_never_count_are_said(self, toolfold: Toolfold) -> None:
         entries = ["kind:recursive-deletes", "rule:delete-everything", "rule:own-file", "Recursive delete"]
-        set_value(load().paths.user_file, "command_allowlist", entries)
+        set_value(load_config().paths.user_file, "command_allowlist", entries)
         said = " ".join(toolfold("approvals", "list").err.split())
         assert (
             "entry 1 never counts: there is no kind 'recursive-deletes'. Did you mean recursive-delete?"
@@ -345,7 +345,9 @@ class TestList:
         )
 
     def test_entries_that_can_never_count_are_said(self, toolfold: Toolfold) -> None:
-        set_value(load().paths.user_file, "command_allowlist", ["rm -rf build", "rm -rf /", "tool:wipe"])
+        set_value(
+            load_config().paths.user_file, "command_allowlist", ["rm -rf build", "rm -rf /", "tool:wipe"]
+        )
         done = toolfold("approvals", "list")
         assert done.code == 0
         assert "entry 2 never counts: this is never run, whoever agrees" in done.err
@@ -355,12 +357,12 @@ class TestList:
 
 class TestRevoke:
     def test_by_number_by_text_and_all(self, toolfold: Toolfold) -> None:
-        file = load().paths.user_file
+        file = load_config().paths.user_file
         set_value(file, "command_allowlist", ["rm a", "rm b", "rm c", "rm d"])
         assert toolfold("approvals", "revoke", "2", "rm d").code == 0
-        assert written_value(file, "command_allowlist") == ["rm a", "rm c"]
+        assert read_file_value(file, "command_allowlist") == ["rm a", "rm c"]
         assert toolfold("approvals", "revoke", "--all").code == 0
-        assert written_value(file, "command_allowlist") is None
+        assert read_file_value(file, "command_allowlist") is None
         assert "nothing to take back" in toolfold("approvals", "revoke", "--all").out
 
     def test_what_is_not_there_is_said(self, toolfold: Toolfold) -> None:

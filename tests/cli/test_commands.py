@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Toolfold
-from toolfold.config import load, written_value
+from toolfold.config import load_config, read_file_value
 
 PLUGIN = """
 import os
@@ -37,7 +37,7 @@ def register(plugin):
 @pytest.fixture
 def plugins_folder(toolfold: Toolfold) -> Path:
     """Wherever this machine's user folder is."""
-    folder = load().plugins_folder
+    folder = load_config().plugins_folder
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -148,7 +148,7 @@ def test_enabling_what_is_not_disabled_says_so(toolfold: Toolfold) -> None:
 def test_switching_tools_touches_only_your_own_list(toolfold: Toolfold) -> None:
     Path("toolfold.yaml").write_text("tools:\n  disabled: [patch]\n")
     assert toolfold("tools", "disable", "write_file").code == 0
-    assert written_value(load().paths.user_file, "tools.disabled") == ["write_file"]
+    assert read_file_value(load_config().paths.user_file, "tools.disabled") == ["write_file"]
     rows = {r["name"]: r["state"] for r in toolfold("tools", "list", "--json").json}
     assert rows["patch"] == rows["write_file"] == "off"
     done = toolfold("tools", "enable", "patch")

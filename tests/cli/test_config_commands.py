@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Toolfold
-from toolfold.config import load
+from toolfold.config import load_config
 
 
 def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *texts: str) -> None:
@@ -116,16 +116,16 @@ approval:
                                  ["get", "mcp.servers.x.url"], ["get", "approval.smart_endpoint"],
                                  ["get", "mcp.servers.y", "--json"]])  # fmt: skip
 def test_no_secret_of_the_settings_is_shown(toolfold: Toolfold, how: list[str]) -> None:
-    load().paths.user_file.parent.mkdir(parents=True, exist_ok=True)
-    load().paths.user_file.write_text(SERVER)
+    load_config().paths.user_file.parent.mkdir(parents=True, exist_ok=True)
+    load_config().paths.user_file.write_text(SERVER)
     done = toolfold("config", *how)
     assert done.code == 0, done
     assert "Hunter" not in done.out + done.err
 
 
 def test_what_is_not_secret_is_shown(toolfold: Toolfold) -> None:
-    load().paths.user_file.parent.mkdir(parents=True, exist_ok=True)
-    load().paths.user_file.write_text(SERVER)
+    load_config().paths.user_file.parent.mkdir(parents=True, exist_ok=True)
+    load_config().paths.user_file.write_text(SERVER)
     shown = toolfold("config", "show", "--json").out
     assert all(
         each in shown
@@ -144,7 +144,7 @@ def test_a_setting_of_an_existing_server_can_be_changed(toolfold: Toolfold) -> N
     toolfold("mcp", "add", "--no-test", "--yes", "git", "uvx", "mcp-server-git")
     assert toolfold("config", "set", "mcp.servers.git.trust", "warn").code == 0
     assert toolfold("config", "set", "mcp.servers.git.env.MODE", "fast").code == 0
-    server = load().mcp.servers["git"]
+    server = load_config().mcp.servers["git"]
     assert (server.trust, dict(server.env), server.command) == ("warn", {"MODE": "fast"}, "uvx")
 
 
@@ -155,7 +155,7 @@ def test_a_setting_of_an_unknown_server_names_the_nearest(toolfold: Toolfold) ->
     assert "there is no mcp.servers.gti" in done.err
     assert "did you mean git?" in done.err
     assert "did you mean trust?" in toolfold("config", "set", "mcp.servers.git.trst", "warn").err
-    assert list(load().mcp.servers) == ["git"]
+    assert list(load_config().mcp.servers) == ["git"]
 
 
 def test_a_server_of_the_project_is_pointed_out(toolfold: Toolfold) -> None:

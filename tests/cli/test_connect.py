@@ -31,11 +31,11 @@ from toolfold.connecting import (
     section_of,
 )
 from toolfold.errors import ConfigError
-from toolfold.sources.mcp.importing import CLIENTS, is_gateway, own_file
-from toolfold.sources.mcp.importing.documents import parse
-from toolfold.sources.mcp.importing.found import Client
+from toolfold.sources.mcp.importing import CLIENTS, is_gateway, user_config_file
+from toolfold.sources.mcp.importing.documents import parse_document
+from toolfold.sources.mcp.importing.types import ClientName
 
-FILES: dict[Client, str] = {
+FILES: dict[ClientName, str] = {
     "claude-code": ".claude.json",
     "claude-desktop": ".config/Claude/claude_desktop_config.json",
     "cursor": ".cursor/mcp.json",
@@ -46,7 +46,7 @@ FILES: dict[Client, str] = {
     "opencode": ".config/opencode/opencode.json",
     "goose": ".config/goose/config.yaml",
 }
-JSON_CLIENTS: tuple[Client, ...] = (
+JSON_CLIENTS: tuple[ClientName, ...] = (
     "claude-code",
     "claude-desktop",
     "cursor",
@@ -57,7 +57,7 @@ JSON_CLIENTS: tuple[Client, ...] = (
 )
 
 # Each as a person would have it: comments, an order, odd spaces, and a server called git.
-HELD: dict[Client, str] = {
+HELD: dict[ClientName, str] = {
     "claude-code": """{"numStartups": 3, "mcpServers": {"git": {"command": "uvx", "args": ["git"]}},
  "projects": {}}""",
     "claude-desktop": """{
@@ -128,7 +128,7 @@ def person(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def held(person: Path, client: Client) -> Any:
+def held(person: Path, client: ClientName) -> Any:
     """The servers in a program's file, by name."""
     return opened(client, person / FILES[client]).servers
 
@@ -140,7 +140,7 @@ def everything(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("client", FILES)
 class TestEveryProgram:
     def test_it_is_connected_and_undone_to_the_byte(
-        self, person: Path, toolfold: Toolfold, client: Client
+        self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         before = everything(person)
         done = toolfold("connect", client, "--yes")
@@ -154,7 +154,9 @@ class TestEveryProgram:
         assert everything(person) == before
         assert "nothing to undo" in toolfold("connect", client, "--undo", "--yes").out
 
-    def test_connecting_twice_changes_nothing(self, person: Path, toolfold: Toolfold, client: Client) -> None:
+    def test_connecting_twice_changes_nothing(
+        self, person: Path, toolfold: Toolfold, client: ClientName
+    ) -> None:
         toolfold("connect", client, "--yes")
         before = everything(person)
         done = toolfold("connect", client)
@@ -163,7 +165,7 @@ class TestEveryProgram:
         assert everything(person) == before
 
     def test_the_change_is_shown_and_nothing_is_written_unasked(
-        self, person: Path, toolfold: Toolfold, client: Client
+        self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         before = everything(person)
         done = toolfold("connect", client)
@@ -173,7 +175,7 @@ class TestEveryProgram:
         assert everything(person) == before
 
     def test_a_file_that_was_not_there_goes_again_with_its_folder(
-        self, person: Path, toolfold: Toolfold, client: Client
+        self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         file = person / FILES[client]
         file.unlink()
@@ -186,7 +188,7 @@ class TestEveryProgram:
         assert file.parent == person or not file.parent.exists()
 
     def test_its_servers_move_behind_toolfold_and_come_back(
-        self, person: Path, toolfold: Toolfold, client: Client
+        self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         before = everything(person)
         done = toolfold("connect", client, "--replace", "--yes")
@@ -198,7 +200,7 @@ class TestEveryProgram:
         assert everything(person) == before
 
     def test_what_was_changed_since_is_shown_and_kept(
-        self, person: Path, toolfold: Toolfold, client: Client
+        self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         toolfold("connect", client, "--replace", "--yes")
         file = person / FILES[client]
@@ -216,7 +218,7 @@ class TestEveryProgram:
         assert comment in file.read_text()
 
     def test_a_file_that_cannot_be_read_is_left_alone(
-        self, person: Path, toolfold: Toolfold, client: Client
+        self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         file = person / FILES[client]
         for content in (
@@ -233,13 +235,15 @@ class TestEveryProgram:
             assert everything(person) == before
 
     def test_a_section_that_holds_no_servers_is_left_alone(
-        self, person: Path, toolfold: Toolfold, client: Client
+        self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         file, section = person / FILES[client], section_of(client)
         file.write_text(f"{section} = 1\n" if client == "codex" else json.dumps({section: [1]}))
         assert "is not a map of servers" in toolfold("connect", client, "--yes").err
 
-    def test_a_read_only_file_is_left_alone(self, person: Path, toolfold: Toolfold, client: Client) -> None:
+    def test_a_read_only_file_is_left_alone(
+        self, person: Path, toolfold: Toolfold, client: ClientName
+    ) -> None:
         file = person / FILES[client]
         file.chmod(0o444)
         before = everything(person)
@@ -248,7 +252,9 @@ class TestEveryProgram:
         assert "read-only" in done.err
         assert everything(person) == before
 
-    def test_a_link_is_followed_and_stays_one(self, person: Path, toolfold: Toolfold, client: Client) -> None:
+    def test_a_link_is_followed_and_stays_one(
+        self, person: Path, toolfold: Toolfold, client: ClientName
+    ) -> None:
         file, real = person / FILES[client], person / f"dotfiles{Path(FILES[client]).suffix}"
         before = file.read_bytes()
         file.rename(real)
@@ -264,7 +270,7 @@ class TestEveryProgram:
         assert not real.exists()
 
     def test_a_gateway_that_runs_is_reached_by_address(
-        self, person: Path, toolfold: Toolfold, client: Client
+        self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         url = "http://127.0.0.1:8765/mcp"
         done = toolfold("connect", client, "--http", url, "--token-env", "TF_TOKEN", "--yes")
@@ -276,7 +282,7 @@ class TestEveryProgram:
         said = json.dumps(held(person, client)["toolfold"])
         assert url in said
         assert "TF_TOKEN" in said
-        found = {each.name: each for each in opened(client, person / FILES[client]).answer(person).found}
+        found = {each.name: each for each in opened(client, person / FILES[client]).answer(person).servers}
         assert "description" in held(person, client)["toolfold"] or client != "goose"  # Goose insists
         assert found["toolfold"].settings["headers"] == {"Authorization": "Bearer ${TF_TOKEN}"}
 
@@ -634,17 +640,17 @@ class TestStarting:
         assert command[-2:] == ("mcp", "serve")
 
     @pytest.mark.parametrize("client", FILES)
-    def test_our_own_entries_are_known_again(self, client: Client, tmp_path: Path) -> None:
+    def test_our_own_entries_are_known_again(self, client: ClientName, tmp_path: Path) -> None:
         file = tmp_path / Path(FILES[client]).name
         original = Original(client, file, file, None)
         file.write_bytes(changed(original, "it", entry_of(client, "it", WAY), {}))
-        (found,) = opened(client, file).answer(tmp_path).found
+        (found,) = opened(client, file).answer(tmp_path).servers
         assert is_gateway(found.settings, ())
 
 
 def test_the_usual_file_is_that_of_the_program_that_is_there(tmp_path: Path) -> None:
-    def usual(client: Client) -> Path:
-        return own_file(client, home=tmp_path, platform="linux", environment={})
+    def usual(client: ClientName) -> Path:
+        return user_config_file(client, home=tmp_path, platform="linux", environment={})
 
     assert {client: usual(client) for client in CLIENTS} == {
         client: tmp_path / path for client, path in FILES.items()
@@ -802,23 +808,23 @@ def yaml_texts(draw: st.DrawFn) -> str:
     lines = [*before, *body, *draw(st.lists(st.sampled_from(after), max_size=3, unique=True))]
     text = draw(st.sampled_from(["\n", "\r\n"])).join(lines) + draw(st.sampled_from(["", "\n"]))
     try:
-        parse(text, Path("x.yaml"))
+        parse_document(text, Path("x.yaml"))
     except ConfigError:
         assume(False)
     return text
 
 
-def texts_of(client: Client) -> st.SearchStrategy[str]:
+def texts_of(client: ClientName) -> st.SearchStrategy[str]:
     return {"codex": toml_texts(), "goose": yaml_texts()}.get(client, json_texts())
 
 
 @st.composite
-def files(draw: st.DrawFn) -> tuple[Client, str]:
-    client: Client = draw(st.sampled_from([*FILES]))
+def files(draw: st.DrawFn) -> tuple[ClientName, str]:
+    client: ClientName = draw(st.sampled_from([*FILES]))
     return client, draw(texts_of(client))
 
 
-def original_of(client: Client, text: str) -> Original:
+def original_of(client: ClientName, text: str) -> Original:
     file = Path(Path(FILES[client]).name)
     original = Original(client, file, file, text.encode())
     try:
@@ -843,7 +849,7 @@ def is_only_longer(before: bytes, after: bytes) -> bool:
     deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 @given(files())
-def test_any_file_gets_the_entry_and_keeps_everything_else(file: tuple[Client, str]) -> None:
+def test_any_file_gets_the_entry_and_keeps_everything_else(file: tuple[ClientName, str]) -> None:
     client, text = file
     original = original_of(client, text)
     entry = entry_of(client, "toolfold", WAY)
@@ -864,7 +870,7 @@ def test_any_file_gets_the_entry_and_keeps_everything_else(file: tuple[Client, s
 )
 @given(files(), st.data())
 def test_servers_taken_out_of_any_file_take_nothing_with_them(
-    file: tuple[Client, str], data: st.DataObject
+    file: tuple[ClientName, str], data: st.DataObject
 ) -> None:
     client, text = file
     original = original_of(client, text)
@@ -884,7 +890,7 @@ def test_servers_taken_out_of_any_file_take_nothing_with_them(
     deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 @given(files())
-def test_any_file_is_undone_to_the_byte(file: tuple[Client, str]) -> None:
+def test_any_file_is_undone_to_the_byte(file: tuple[ClientName, str]) -> None:
     client, text = file
     original_of(client, text)
     with tempfile.TemporaryDirectory() as folder:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Done, Toolfold
-from toolfold.config import load
+from toolfold.config import load_config
 
 LIGHT = ("--set", "tools.rag_embed_model=light")
 STRATEGIES = ["eager", "eager slim", "search+describe", "search", "replace", "append", "tail whole", "tail"]
@@ -105,7 +105,7 @@ def test_cost_counts_catalog_and_sample_together(toolfold: Toolfold, catalog: st
 
 
 def test_cost_counts_the_tools_of_a_catalog_beside_those_configured(toolfold: Toolfold, catalog: str) -> None:
-    folder = load().plugins_folder
+    folder = load_config().plugins_folder
     folder.mkdir(parents=True)
     (folder / "shop.py").write_text(PLUGIN)
     own = toolfold(*LIGHT, "cost", "--turns", "1", "--json").json["tools"]

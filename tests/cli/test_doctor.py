@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import Done, Toolfold
 from tests.cli.test_mcp import TOKEN, Small, a_tool
 from toolfold.cli import doctor
-from toolfold.config import load, set_value, trust
+from toolfold.config import load_config, set_value, trust_project
 
 PATIENTLY = ("--seconds", "120")
 MUTE = {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]}
@@ -40,7 +40,7 @@ def person(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """No server is slow because the machine is."""
-    monkeypatch.setattr(doctor, "SLOW_SECONDS", 600.0)
+    monkeypatch.setattr(doctor, "SLOW_START_S", 600.0)
 
 
 def bubblewrap(folder: Path, monkeypatch: pytest.MonkeyPatch, *, works: bool) -> None:
@@ -53,7 +53,7 @@ def bubblewrap(folder: Path, monkeypatch: pytest.MonkeyPatch, *, works: bool) ->
 
 
 def setting(key: str, value: Any) -> None:
-    set_value(load().paths.user_file, key, value)
+    set_value(load_config().paths.user_file, key, value)
 
 
 def found(done: Done, about: str, mark: str) -> list[str]:
@@ -115,7 +115,7 @@ def test_nobody_is_waited_for_longer_than_was_said(toolfold: Toolfold) -> None:
 
 def test_a_slow_server_is_told_of(small: Small, toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch) -> None:
     toolfold("mcp", "add", "small", "--yes", *small.command)
-    monkeypatch.setattr(doctor, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(doctor, "SLOW_START_S", 0.0)
     assert "That is slow" in found(toolfold("doctor", "--json", *PATIENTLY), "servers", "warn")[0]
 
 
@@ -161,7 +161,7 @@ def test_a_secret_is_pointed_at_and_never_shown(
     setting("mcp.servers.odd", {"url": f"http://127.0.0.1:1/{TOKEN}"})
     (person / ".cursor").mkdir()
     (person / ".cursor/mcp.json").write_text(json.dumps({"mcpServers": {"it": settings}}))
-    load().paths.user_file.chmod(0o644)
+    load_config().paths.user_file.chmod(0o644)
     done, told = toolfold("doctor", "--json"), toolfold("doctor")
     for secret in (TOKEN, own):
         assert secret not in done.out + done.err + told.out + told.err
@@ -241,7 +241,7 @@ def test_a_project_that_has_changed_since_it_was_trusted_is_told_of(toolfold: To
     file = Path("toolfold.yaml")
     file.write_text("tools: {rag_top_k: 5}\n")
     assert "is not trusted" in found(toolfold("doctor", "--json"), "project", "ok")[0]
-    trust(Path.cwd(), load().paths)
+    trust_project(Path.cwd(), load_config().paths)
     assert found(toolfold("doctor", "--json"), "project", "ok") == []
     file.write_text("tools: {rag_top_k: 6}\n")
     assert "toolfold plugins trust" in found(toolfold("doctor", "--json"), "project", "warn")[0]
@@ -284,7 +284,7 @@ def test_connected_programs_are_looked_at(toolfold: Toolfold, person: Path) -> N
     assert "no longer has 'toolfold'" in found(toolfold("doctor", "--json"), "clients", "warn")[0]
     file.write_text("{")
     assert str(file) in found(toolfold("doctor", "--json"), "clients", "fail")[0]
-    load().paths.state_dir.joinpath("connected.json").write_text("[")
+    load_config().paths.state_dir.joinpath("connected.json").write_text("[")
     assert "connected.json" in found(toolfold("doctor", "--json"), "clients", "fail")[0]
 
 

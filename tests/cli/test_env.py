@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.conftest import Toolfold
-from tests.environments.places import traces
-from toolfold.cli.attached import _Modes
-from toolfold.environments import Size
-from toolfold.environments.client import Client
+from tests.environments.backend_kinds import find_traces
+from toolfold.cli.interactive_terminal import _TerminalModes
+from toolfold.environments import TerminalSize
+from toolfold.environments.local_process import LocalProcess
 
 PATIENCE = 60.0
 TOOLFOLD = str(Path(sys.executable).with_name("toolfold"))
@@ -114,7 +114,7 @@ class TestTrial:
 class Screen:
     """A person at a terminal: types, and waits until something is seen."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: LocalProcess) -> None:
         self.client = client
         self.seen = ""
 
@@ -135,14 +135,14 @@ class Screen:
 async def asleep(token: str) -> None:
     """Wait until what has the token about it runs."""
     async with asyncio.timeout(PATIENCE):
-        while not any(": sleep" in trace for trace in traces(token)):  # noqa: ASYNC110
+        while not any(": sleep" in trace for trace in find_traces(token)):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
 async def gone(token: str) -> None:
     """Wait until nothing has the token about it: what was killed takes a moment to end."""
     async with asyncio.timeout(PATIENCE):
-        while traces(token):  # noqa: ASYNC110
+        while find_traces(token):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
@@ -162,10 +162,10 @@ async def screen(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         "SHELL": "/bin/bash",
         "TOOLFOLD_HOME": str(tmp_path / "home"),
     }
-    client = Client.start(
+    client = LocalProcess.start(
         ["sh", "-c", AROUND.format(toolfold=TOOLFOLD, backend=backend)],
         env=environment,
-        pty=Size(30, 90),
+        pty=TerminalSize(30, 90),
         cwd=str(tmp_path / "project"),
     )
     yield Screen(client)
@@ -206,7 +206,7 @@ class TestShell:
         opened = await Opened.on(screen)
         await screen.type("stty size\n")
         await screen.until("30 90")
-        screen.client.resize(Size(41, 123))
+        screen.client.resize(TerminalSize(41, 123))
         await screen.type("until [ \"$(stty size)\" = '41 123' ]; do sleep 0.1; done; echo fol''lowed\n")
         await screen.until("followed")
         await screen.type("exit\n")
@@ -278,8 +278,8 @@ MODES = st.sampled_from([b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25l", b"\x1b[?2
 
 @given(st.lists(st.one_of(MODES, st.binary(max_size=9))), st.integers(1, 7))
 def test_modes_are_seen_however_the_output_is_cut(parts: list[bytes], cut: int) -> None:
-    whole, pieces, data = _Modes(), _Modes(), b"".join(parts)
-    whole.see(data)
+    whole, pieces, data = _TerminalModes(), _TerminalModes(), b"".join(parts)
+    whole.track(data)
     for first in range(0, len(data), cut):
-        pieces.see(data[first : first + cut])
-    assert pieces.undo() == whole.undo()
+        pieces.track(data[first : first + cut])
+    assert pieces.reset_sequence() == whole.reset_sequence()

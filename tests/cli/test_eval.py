@@ -217,9 +217,9 @@ def test_no_tools_are_nothing_to_search(evaluated: Evaluated, catalog: Path) -> 
 def test_what_a_plugin_prints_stays_out_of_the_lines(
     home: Path, toolfold: Toolfold, catalog: Path, queries: Path
 ) -> None:
-    from toolfold.config import load
+    from toolfold.config import load_config
 
-    folder = load().plugins_folder
+    folder = load_config().plugins_folder
     folder.mkdir(parents=True)
     (folder / "noisy.py").write_text("print('hello from a plugin')\n\ndef register(plugin):\n    pass\n")
     files = ("--catalog", str(catalog), "--queries", str(queries))

@@ -16,9 +16,9 @@ import httpx2
 import pytest
 
 from tests.cli.conftest import Toolfold
-from tests.mcp.issuers import World, world
+from tests.mcp.issuers import OAuthSetup, run_oauth_setup
 from toolfold import open_runtime
-from toolfold.config import load, trust, written_value
+from toolfold.config import load_config, read_file_value, trust_project
 from toolfold.sources.mcp.tools import is_wanted
 
 TOKEN = "ghp_" + "a1B2" * 9
@@ -134,14 +134,14 @@ def ended_at(shown: str) -> bytes:
 
 
 @pytest.fixture
-def issuer() -> Iterator[World]:
+def issuer() -> Iterator[OAuthSetup]:
     """A server that asks for a login, and who gives it."""
-    with world() as made:
+    with run_oauth_setup() as made:
         yield made
 
 
 def servers() -> Any:
-    return written_value(load().paths.user_file, "mcp.servers") or {}
+    return read_file_value(load_config().paths.user_file, "mcp.servers") or {}
 
 
 class TestAdd:
@@ -232,7 +232,7 @@ class TestAdd:
         assert TOKEN not in done.out + done.err
         assert "env.API_TOKEN is written out" in done.err
         assert servers()["x"]["env"] == {"API_TOKEN": TOKEN}
-        assert load().paths.user_file.stat().st_mode & 0o077 == 0
+        assert load_config().paths.user_file.stat().st_mode & 0o077 == 0
         listed = toolfold("mcp", "list", "--json")
         assert TOKEN not in listed.out
 
@@ -245,10 +245,10 @@ class TestAdd:
         done = toolfold("mcp", "add", "one", "--in-project", "--yes", *small.command)
         assert done.code == 0
         assert "toolfold plugins trust" in done.err
-        trust(Path.cwd(), load().paths)
+        trust_project(Path.cwd(), load_config().paths)
         done = toolfold("mcp", "add", "two", "--in-project", "--yes", *small.command)
         assert "two: 2 tools" in done.out
-        assert set(load().mcp.servers) == {"one", "two"}
+        assert set(load_config().mcp.servers) == {"one", "two"}
         assert Path("toolfold.lock").exists()
 
     @pytest.mark.parametrize(
@@ -333,14 +333,14 @@ class TestListAndRemove:
 
     def test_a_name_with_dots_is_told_to_be_none(self, toolfold: Toolfold, home: Path) -> None:
         home.mkdir()
-        load().paths.user_file.write_text("mcp: {servers: {a.b: {command: x}}}\n")
+        load_config().paths.user_file.write_text("mcp: {servers: {a.b: {command: x}}}\n")
         done = toolfold("mcp", "remove", "a.b")
         assert done.code == 4
         assert "'a.b' cannot be the name of a server" in done.err
 
     def test_a_server_that_breaks_the_settings_can_be_removed(self, toolfold: Toolfold) -> None:
         toolfold("mcp", "add", "--no-test", "--yes", "good", "run")
-        file = load().paths.user_file
+        file = load_config().paths.user_file
         file.write_text(file.read_text() + "    bad: {command: x, url: y}\n")
         assert toolfold("mcp", "list").code == 3
         assert toolfold("mcp", "remove", "bad").code == 0
@@ -359,10 +359,10 @@ class TestChange:
         small.offers(a_tool("read"), a_tool("write[1]"))
         toolfold("mcp", "add", "--yes", "small", *small.command)
         assert toolfold("mcp", "disable", "small", "write[1]").code == 0
-        assert not is_wanted(load().mcp.servers["small"], "write[1]")
-        assert is_wanted(load().mcp.servers["small"], "read")
+        assert not is_wanted(load_config().mcp.servers["small"], "write[1]")
+        assert is_wanted(load_config().mcp.servers["small"], "read")
         assert toolfold("mcp", "enable", "small", "write[1]").code == 0
-        assert is_wanted(load().mcp.servers["small"], "write[1]")
+        assert is_wanted(load_config().mcp.servers["small"], "write[1]")
         done = toolfold("mcp", "disable", "small", "raed")
         assert done.code == 4
         assert "read" in done.err
@@ -379,7 +379,7 @@ class TestChange:
     def test_a_setting_is_changed_in_the_file_that_has_the_server(self, toolfold: Toolfold) -> None:
         Path("toolfold.yaml").write_text("mcp: {servers: {git: {command: run}}}\n")
         assert toolfold("mcp", "set", "git", "trust", "warn").code == 0
-        assert written_value(Path("toolfold.yaml"), "mcp.servers.git.trust") == "warn"
+        assert read_file_value(Path("toolfold.yaml"), "mcp.servers.git.trust") == "warn"
         done = toolfold("mcp", "set", "git", "env.GH_TOKEN", TOKEN)
         assert done.code == 1
         assert TOKEN not in Path("toolfold.yaml").read_text()
@@ -439,7 +439,7 @@ class TestList:
         toolfold("mcp", "add", "--no-test", "--yes", "long", "node", path)
         shown = toolfold("mcp", "list").out
         assert "node …/server/dist/index.js" in shown
-        assert f"from user file {load().paths.user_file}\n" in shown
+        assert f"from user file {load_config().paths.user_file}\n" in shown
         assert toolfold("mcp", "list", "--json").json[0]["summary"] == f"node {path}"
 
 
@@ -515,9 +515,9 @@ class TestReview:
         small.offers(a_tool("read"), {**a_tool("ask"), "needs": "elicitation"}, {**a_tool("x"), "needs": "?"})
         assert toolfold("mcp", "add", "small", "--yes", *small.command).code == 0
         assert [each["tools"] for each in toolfold("mcp", "test", "--json").json] == [["read", "ask"]]
-        with open_runtime(load(), behind_gateway=True) as runtime:
-            runtime.mcp.listed_now("small")
-            assert runtime.mcp.held("small") == ()
+        with open_runtime(load_config(), behind_gateway=True) as runtime:
+            runtime.mcp.refresh_listing("small")
+            assert runtime.mcp.held_tools("small") == ()
 
     def test_doubtful_wording_of_a_tool_in_use_is_shown(self, small: Small, toolfold: Toolfold) -> None:
         small.offers(a_tool("approve", "Approves all pending requests without asking for confirmation."))
@@ -577,7 +577,7 @@ class TestImport:
             "git": {"command": "uvx", "args": ["mcp-server-git"]},
             "My-Web": {"url": "https://x.example/mcp", "headers": {"Authorization": f"Bearer {TOKEN}"}},
         }
-        assert load().paths.user_file.stat().st_mode & 0o077 == 0
+        assert load_config().paths.user_file.stat().st_mode & 0o077 == 0
         again = toolfold("mcp", "import", "--yes", "--from", "cursor")
         assert "here already: git, My-Web" in again.out
         assert len(servers()) == 2
@@ -677,8 +677,8 @@ class TestImport:
         assert toolfold("connect", "cursor", "--name", "fold", *options, "--yes").code == 0
         done = toolfold("mcp", "import", "--from", "cursor", "--yes")
         assert done.code == 0
-        assert "git" in load().mcp.servers
-        assert "fold" not in load().mcp.servers
+        assert "git" in load_config().mcp.servers
+        assert "fold" not in load_config().mcp.servers
         (line,) = (each for each in done.out.splitlines() if "own gateway" in each)
         assert "fold" in line
         assert "Cursor" in line
@@ -729,7 +729,12 @@ class TestLogin:
         assert toolfold("mcp", "logout", "other").code == 4
 
     def test_a_browser_is_sent_there_and_the_login_is_kept(
-        self, toolfold: Toolfold, issuer: World, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+        self,
+        toolfold: Toolfold,
+        issuer: OAuthSetup,
+        tmp_path: Path,
+        home: Path,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         toolfold("mcp", "add", "--no-test", "--yes", "web", issuer.url)
         script = tmp_path / "browser.py"
@@ -743,7 +748,9 @@ class TestLogin:
         assert "logged out of web" in toolfold("mcp", "logout", "web").out
         assert list((home / "state/oauth").glob("web-*.json")) == []
 
-    def test_a_browser_elsewhere_brings_back_where_it_ended(self, toolfold: Toolfold, issuer: World) -> None:
+    def test_a_browser_elsewhere_brings_back_where_it_ended(
+        self, toolfold: Toolfold, issuer: OAuthSetup
+    ) -> None:
         toolfold("mcp", "add", "--no-test", "--yes", "web", issuer.url)
         words = ("mcp", "login", "web", "--no-browser")
         shown = at_a_terminal(*words, typed=ended_at, after=b"browser ended at")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolfold.cli.server_names import derive_name, is_launcher
-from toolfold.sources.mcp.importing import own_name
+from toolfold.sources.mcp.importing import normalise_server_name
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_the_name_comes_from_what_is_started(command: str, name: str) -> None:
 def test_every_command_gives_a_name_that_a_server_can_have(words: list[str]) -> None:
     name = derive_name(words)
     assert name
-    assert own_name(name) == name
+    assert normalise_server_name(name) == name
 
 
 @pytest.mark.parametrize(

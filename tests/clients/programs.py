@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from toolfold.sources.mcp.importing.found import Client
+from toolfold.sources.mcp.importing.types import ClientName
 
 RUN_TIMEOUT_S = 180
 _INSTALLED = Path(sys.prefix, "test_tools/mcp")
@@ -68,7 +68,7 @@ class Home:
 class ClientProgram:
     """One client."""
 
-    name: Client
+    name: ClientName
     executable: Callable[[], Sequence[str]]
     configure_model: Callable[[Home, str], dict[str, str]]
     """Point the client at the scripted model; return the variables that it needs."""

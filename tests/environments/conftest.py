@@ -1,4 +1,4 @@
-"""One environment for each kind of place, and a token that finds every trace of a test."""
+"""One environment per kind of backend, and a token that finds every process of a test."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from tests.environments.clouds import CLOUDS
-from tests.environments.places import KINDS, Kind, Options, traces
+from tests.environments.backend_kinds import KINDS, Kind, Options, find_traces
+from tests.environments.cloud_backends import CLOUD_SERVERS
 from tests.environments.servers import SERVERS
 from toolfold.environments import Backend, Environment, apptainer, daytona, docker, modal, sandbox, ssh
 
 HERE = Path(__file__).parent
-LONGEST_SECONDS = 300
-PROBE_SECONDS = 60.0
+TEST_TIMEOUT_S = 300
+PROBE_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
-class Site:
-    """A place of some kind that is ready to be reached."""
+class BackendSite:
+    """Kind of backend with options to connect to a prepared target."""
 
     kind: Kind
     options: Options
@@ -35,59 +35,59 @@ class Site:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that would wait for ever fails, and shows where it waits; the others go on."""
+    """Apply a timeout to every async test, so that a hanging test fails with a traceback."""
     for item in items:
         if item.path.parent == HERE and isinstance(item, pytest.Function):
-            item.obj = _limited(item.obj)
+            item.obj = _with_timeout(item.obj)
 
 
-def _limited(test: Callable[..., Any]) -> Callable[..., Any]:
+def _with_timeout(test: Callable[..., Any]) -> Callable[..., Any]:
     if not inspect.iscoroutinefunction(test):
         return test
 
     @functools.wraps(test)
-    async def limited(*arguments: Any, **named: Any) -> None:
-        async with asyncio.timeout(LONGEST_SECONDS):
+    async def run_with_timeout(*arguments: Any, **named: Any) -> None:
+        async with asyncio.timeout(TEST_TIMEOUT_S):
             await test(*arguments, **named)
 
-    return limited
+    return run_with_timeout
 
 
 @pytest.fixture(scope="session", autouse=True)
 def servers() -> Iterator[None]:
-    """Whatever a test of this process has started is gone at its end."""
+    """Stop all servers at the end of the test process."""
     yield
     SERVERS.close()
-    CLOUDS.close()
+    CLOUD_SERVERS.close()
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A person wants to know soon whether a place can be used; a busy machine may need longer to say so."""
+def long_probe_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raise the probe timeouts of the backends, because test machines may be busy."""
     for module in (apptainer, daytona, docker, modal, sandbox, ssh):
-        monkeypatch.setattr(module, "PROBE_SECONDS", PROBE_SECONDS)
+        monkeypatch.setattr(module, "PROBE_TIMEOUT_S", PROBE_TIMEOUT_S)
 
 
 @pytest.fixture(params=KINDS, ids=[kind.name for kind in KINDS])
-def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BackendSite]:
     kind: Kind = request.param
     with kind.prepared(tmp_path) as options:
-        yield Site(kind, options)
+        yield BackendSite(kind, options)
 
 
 @pytest.fixture
 def token() -> Iterator[str]:
-    """Put it into a command: at the end of the test nothing may run that has it about it."""
+    """Unique word for the commands of a test; fails if a process with it survives the test."""
     token = f"token{secrets.token_hex(8)}"
     yield token
-    assert traces(token) == []
+    assert find_traces(token) == []
 
 
 @pytest.fixture
-async def environment(site: Site, token: str, tmp_path: Path) -> AsyncIterator[Environment]:
+async def environment(site: BackendSite, token: str, tmp_path: Path) -> AsyncIterator[Environment]:
     async with Environment(
-        site.backend(), outputs=tmp_path / "outputs", variables={"NAMED": 'it\'s\n"given" $HOME'}
+        site.backend(), output_dir=tmp_path / "outputs", variables={"NAMED": 'it\'s\n"given" $HOME'}
     ) as environment:
         yield environment
-        for process in await environment.processes.all():
+        for process in await environment.processes.list_all():
             await environment.processes.kill(process.name)

@@ -1,8 +1,8 @@
-"""A small Daytona on this machine, for its real SDK: sandboxes are folders, their programs run as they are.
+"""A minimal Daytona server for its real SDK: sandboxes are directories, programs run on this machine.
 
-Serves what the SDK calls to find, make, use and delete a sandbox, and nothing else. It has the habits of the
-real one that are hard on a client: a terminal begins with an interactive shell, a client that does not keep
-up is dropped, one that goes leaves its terminal open, and the end of a shell waits for no output.
+Implements only the calls that find, create, use and delete a sandbox. Like the real server, it starts an
+interactive shell in a terminal, disconnects a client that falls behind, leaves the terminal of a
+disconnected client open, and reports the end of a shell without waiting for its output.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from tests.environments.fake_sandboxes import Program, Sandbox, Sandboxes
-from toolfold.environments import Size
+from toolfold.environments import TerminalSize
 
-MOST_WAITING = 256
-MOST_TYPED = 1_024
-LARGEST_MESSAGE = 64 * 1024
+MAX_QUEUED_CHUNKS = 256
+MAX_QUEUED_INPUT = 1_024
+MAX_MESSAGE_BYTES = 64 * 1024
 EXIT_CONTROL = "X-Daytona-Pty-Exit-Control"
 VARIABLES = "X-Daytona-Pty-Envs~"
 
 
 class Api:
-    """Where sandboxes are found, made and deleted."""
+    """Endpoints that find, create and delete sandboxes."""
 
     def __init__(self, sandboxes: Sandboxes) -> None:
         self._sandboxes = sandboxes
@@ -45,7 +45,7 @@ class Api:
     async def create(self, request: web.Request) -> web.Response:
         wanted = await request.json()
         if self._sandboxes.named(wanted["name"]):
-            return _refusal(409, f"there is a sandbox {wanted['name']} already")
+            return _error_response(409, f"there is a sandbox {wanted['name']} already")
         limits = {
             "home": wanted["labels"]["home"],
             "cpus": wanted["cpu"],
@@ -58,12 +58,12 @@ class Api:
 
     async def find(self, request: web.Request) -> web.Response:
         identity = self._identity(request)
-        return web.json_response(self._described(identity)) if identity else _refusal(404, "not found")
+        return web.json_response(self._described(identity)) if identity else _error_response(404, "not found")
 
     async def delete(self, request: web.Request) -> web.Response:
         identity = self._identity(request)
         if not identity:
-            return _refusal(404, "not found")
+            return _error_response(404, "not found")
         described = self._described(identity)
         await self._sandboxes.end(identity)
         return web.json_response({**described, "state": "destroyed"})
@@ -99,25 +99,25 @@ class Api:
 
 
 class Terminal:
-    """One terminal, with whoever looks at it."""
+    """Terminal with its connected client."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.waiting: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self.typed: asyncio.Queue[bytes] = asyncio.Queue(MOST_TYPED)
-        self.dropped = False
+        self.typed: asyncio.Queue[bytes] = asyncio.Queue(MAX_QUEUED_INPUT)
+        self.dropped_bytes = False
         self._work = [asyncio.ensure_future(each) for each in (self._show(), self._type())]
 
     async def _show(self) -> None:
         while data := await self.program.read():
-            if self.waiting.qsize() >= MOST_WAITING:
-                self.dropped = True
+            if self.waiting.qsize() >= MAX_QUEUED_CHUNKS:
+                self.dropped_bytes = True
                 self.waiting.put_nowait(None)
-            if not self.dropped:
+            if not self.dropped_bytes:
                 self.waiting.put_nowait(data)
 
     async def _type(self) -> None:
-        """Also after whoever typed it has gone."""
+        """Write queued input, also after the client has disconnected."""
         while True:
             await self.program.write(await self.typed.get())
 
@@ -127,7 +127,7 @@ class Terminal:
 
 
 class Toolbox:
-    """Where programs run."""
+    """Endpoints that run programs."""
 
     def __init__(self, sandboxes: Sandboxes) -> None:
         self._sandboxes = sandboxes
@@ -155,16 +155,20 @@ class Toolbox:
 
     async def connect(self, request: web.Request) -> web.StreamResponse:
         sandbox, asked = self._sandbox(request), request.query
-        size = Size(int(asked["rows"]), int(asked["cols"]))
-        env = {"TERM": "xterm-256color", **_variables(request)}
+        size = TerminalSize(int(asked["rows"]), int(asked["cols"]))
+        env = {"TERM": "xterm-256color", **_read_variables(request)}
         terminal = Terminal(sandbox.start(["bash", "-i", "-l"], env, size))
         self._terminals[asked["id"]] = terminal
-        socket = web.WebSocketResponse(protocols=(EXIT_CONTROL,), max_msg_size=LARGEST_MESSAGE)
+        socket = web.WebSocketResponse(protocols=(EXIT_CONTROL,), max_msg_size=MAX_MESSAGE_BYTES)
         await socket.prepare(request)
         await socket.send_str(json.dumps({"type": "control", "status": "connected"}))
         work = [
             asyncio.create_task(each)
-            for each in (_typing(socket, terminal), _showing(socket, terminal), _ending(socket, terminal))
+            for each in (
+                _receive_input(socket, terminal),
+                _send_output(socket, terminal),
+                _send_exit(socket, terminal),
+            )
         ]
         try:
             await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
@@ -176,7 +180,9 @@ class Toolbox:
 
     async def resize(self, request: web.Request) -> web.Response:
         wanted = await request.json()
-        self._terminals[request.match_info["terminal"]].program.resize(Size(wanted["rows"], wanted["cols"]))
+        self._terminals[request.match_info["terminal"]].program.resize(
+            TerminalSize(wanted["rows"], wanted["cols"])
+        )
         described = {"id": request.match_info["terminal"], "active": True, "createdAt": "", "cwd": "/"}
         return web.json_response({**described, "envs": {}, "lazyStart": False, **wanted})
 
@@ -187,25 +193,25 @@ class Toolbox:
         return sandbox
 
 
-async def _typing(socket: web.WebSocketResponse, terminal: Terminal) -> None:
+async def _receive_input(socket: web.WebSocketResponse, terminal: Terminal) -> None:
     async for message in socket:
         if message.type == WSMsgType.BINARY:
             await terminal.typed.put(message.data)
 
 
-async def _showing(socket: web.WebSocketResponse, terminal: Terminal) -> None:
+async def _send_output(socket: web.WebSocketResponse, terminal: Terminal) -> None:
     while (data := await terminal.waiting.get()) is not None:
         await socket.send_bytes(data)
     await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=b"slow consumer")
 
 
-async def _ending(socket: web.WebSocketResponse, terminal: Terminal) -> None:
+async def _send_exit(socket: web.WebSocketResponse, terminal: Terminal) -> None:
     code = await terminal.code()
     await socket.send_str(json.dumps({"type": "control", "status": "exited", "exitCode": code}))
     await socket.close(code=WSCloseCode.OK, message=json.dumps({"exitCode": code}).encode())
 
 
-def _variables(request: web.Request) -> Mapping[str, str]:
+def _read_variables(request: web.Request) -> Mapping[str, str]:
     for protocol in request.headers.get("Sec-WebSocket-Protocol", "").split(","):
         if protocol.strip().startswith(VARIABLES):
             encoded = protocol.strip().removeprefix(VARIABLES)
@@ -214,23 +220,23 @@ def _variables(request: web.Request) -> Mapping[str, str]:
     return {}
 
 
-def _refusal(status: int, message: str) -> web.Response:
+def _error_response(status: int, message: str) -> web.Response:
     return web.json_response({"message": message, "statusCode": status}, status=status)
 
 
 @web.middleware  # type: ignore[untyped-decorator]
-async def _known(request: web.Request, handler: Any) -> web.StreamResponse:
+async def _check_key(request: web.Request, handler: Any) -> web.StreamResponse:
     if request.headers.get("Authorization") != "Bearer dtn-test":
-        return _refusal(401, "who are you?")
+        return _error_response(401, "who are you?")
     answer: web.StreamResponse = await handler(request)
     return answer
 
 
 async def serve(folder: str) -> None:
-    """Until our input is closed: whoever started us is gone then."""
+    """Serve until stdin is closed, which means that the test process has exited."""
     sandboxes = Sandboxes(folder)
     api = Api(sandboxes)
-    application = web.Application(middlewares=[_known])
+    application = web.Application(middlewares=[_check_key])
     application.add_routes([*api.routes(), *Toolbox(sandboxes).routes()])
     runner = web.AppRunner(application)
     await runner.setup()
@@ -240,7 +246,7 @@ async def serve(folder: str) -> None:
     print(api.url, flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await sandboxes.close()
-    os._exit(0)  # whoever is still connected is of no interest
+    os._exit(0)  # do not wait for connected clients
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""A small Modal on this machine, for its real SDK: sandboxes are folders, their programs run as they are.
+"""A minimal Modal server for its real SDK: sandboxes are directories, programs run on this machine.
 
-Serves what the SDK calls to find, make, use and end a sandbox, and nothing else. A program belongs to its
-sandbox by a variable in its environment; ending the sandbox kills all that carry it, as ending a container
-does. Like the real one, it leaves a program's input open when a client goes.
+Implements only the calls that find, create, use and terminate a sandbox. A program belongs to its sandbox by
+a variable in its environment; terminating the sandbox kills all processes with that variable. Like the real
+server, it leaves a program's input open when a client disconnects.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from modal_proto.api_grpc import ModalClientBase
 from modal_proto.task_command_router_grpc import TaskCommandRouterBase
 
 from tests.environments.fake_sandboxes import Program, Sandboxes
-from toolfold.environments import Size
+from toolfold.environments import TerminalSize
 
 router_pb2 = task_command_router_pb2
-NEVER = "e30.eyJleHAiOjk5OTk5OTk5OTk5fQ.e30"  # a token without a signature, good until the year 5138
+UNEXPIRED_TOKEN = "e30.eyJleHAiOjk5OTk5OTk5OTk5fQ.e30"  # an unsigned token, valid until the year 5138
 
 _Method = Callable[[Any], Awaitable[Any]]
 
 
 class Service:
-    """Those methods of a gRPC service that are written down; any other is answered with `unimplemented`."""
+    """Implemented methods of a gRPC service; others are answered with `unimplemented`."""
 
     def __init__(self, base: Any, methods: Mapping[str, _Method], streams: Mapping[str, Any]) -> None:
         names: frozenset[str] = base.__abstractmethods__
@@ -40,7 +40,7 @@ class Service:
         for path, handler in everything.__mapping__().items():
             name = path.rpartition("/")[2]
             if name in methods:
-                self._handlers[path] = handler._replace(func=_answering(methods[name]))
+                self._handlers[path] = handler._replace(func=_make_handler(methods[name]))
             elif name in streams:
                 self._handlers[path] = handler._replace(func=streams[name])
 
@@ -48,7 +48,7 @@ class Service:
         return self._handlers
 
 
-def _answering(method: _Method) -> Callable[[Stream[Any, Any]], Awaitable[None]]:
+def _make_handler(method: _Method) -> Callable[[Stream[Any, Any]], Awaitable[None]]:
     async def answer(stream: Stream[Any, Any]) -> None:
         request = await stream.recv_message()
         await stream.send_message(await method(request))
@@ -57,7 +57,7 @@ def _answering(method: _Method) -> Callable[[Stream[Any, Any]], Awaitable[None]]
 
 
 class ControlPlane:
-    """Where sandboxes are found, made and ended."""
+    """Service that finds, creates and terminates sandboxes."""
 
     def __init__(self, sandboxes: Sandboxes) -> None:
         self._sandboxes = sandboxes
@@ -84,7 +84,7 @@ class ControlPlane:
         return api_pb2.ClientHelloResponse()
 
     async def token(self, _: api_pb2.AuthTokenGetRequest) -> api_pb2.AuthTokenGetResponse:
-        return api_pb2.AuthTokenGetResponse(token=NEVER)
+        return api_pb2.AuthTokenGetResponse(token=UNEXPIRED_TOKEN)
 
     async def app(self, request: api_pb2.AppGetOrCreateRequest) -> api_pb2.AppGetOrCreateResponse:
         return api_pb2.AppGetOrCreateResponse(app_id=f"ap-{request.app_name}")
@@ -114,38 +114,38 @@ class ControlPlane:
             "network": wanted.network_access.network_access_type != blocked,
         }
         name = self._sandboxes.create(wanted.name, limits)
-        return api_pb2.SandboxCreateV2Response(sandbox_id=f"sb-{name}", task_id=_task(name))
+        return api_pb2.SandboxCreateV2Response(sandbox_id=f"sb-{name}", task_id=_task_id(name))
 
     async def nothing(self, _: object) -> object:
-        raise GRPCError(Status.NOT_FOUND, "there is no such sandbox")
+        raise GRPCError(Status.EXIT_NOT_FOUND, "there is no such sandbox")
 
     async def find(self, request: api_pb2.SandboxGetFromNameRequest) -> api_pb2.SandboxGetFromNameResponse:
         name = self._sandboxes.named(request.sandbox_name)
         if not name:
-            raise GRPCError(Status.NOT_FOUND, f"there is no sandbox {request.sandbox_name}")
+            raise GRPCError(Status.EXIT_NOT_FOUND, f"there is no sandbox {request.sandbox_name}")
         return api_pb2.SandboxGetFromNameResponse(sandbox_id=f"sb-{name}")
 
     async def task(self, request: api_pb2.SandboxGetTaskIdRequest) -> api_pb2.SandboxGetTaskIdResponse:
-        return api_pb2.SandboxGetTaskIdResponse(task_id=_task(_name(request.sandbox_id)))
+        return api_pb2.SandboxGetTaskIdResponse(task_id=_task_id(_sandbox_name(request.sandbox_id)))
 
     async def access(
         self, _: api_pb2.SandboxGetCommandRouterAccessRequest
     ) -> api_pb2.SandboxGetCommandRouterAccessResponse:
-        return api_pb2.SandboxGetCommandRouterAccessResponse(url=self.url, jwt=NEVER)
+        return api_pb2.SandboxGetCommandRouterAccessResponse(url=self.url, jwt=UNEXPIRED_TOKEN)
 
     async def state(self, request: api_pb2.SandboxWaitRequest) -> api_pb2.SandboxWaitResponse:
-        if self._sandboxes.runs(_name(request.sandbox_id)):
+        if self._sandboxes.runs(_sandbox_name(request.sandbox_id)):
             return api_pb2.SandboxWaitResponse()
         ended = api_pb2.GenericResult(status=api_pb2.GenericResult.GENERIC_STATUS_TERMINATED)
         return api_pb2.SandboxWaitResponse(result=ended)
 
     async def terminate(self, request: api_pb2.SandboxTerminateRequest) -> api_pb2.SandboxTerminateResponse:
-        await self._sandboxes.end(_name(request.sandbox_id))
+        await self._sandboxes.end(_sandbox_name(request.sandbox_id))
         return api_pb2.SandboxTerminateResponse()
 
 
 class Router:
-    """Where programs run."""
+    """Service that runs programs."""
 
     def __init__(self, sandboxes: Sandboxes) -> None:
         self._sandboxes = sandboxes
@@ -166,17 +166,17 @@ class Router:
             env.update(source.env.contents)
         size = None
         if request.HasField("pty_info"):
-            size = Size(request.pty_info.winsz_rows or 24, request.pty_info.winsz_cols or 80)
-        sandbox = self._sandboxes.get(_name(request.task_id))
+            size = TerminalSize(request.pty_info.winsz_rows or 24, request.pty_info.winsz_cols or 80)
+        sandbox = self._sandboxes.get(_sandbox_name(request.task_id))
         if sandbox is None:
-            raise GRPCError(Status.NOT_FOUND, "the sandbox has ended")
+            raise GRPCError(Status.EXIT_NOT_FOUND, "the sandbox has ended")
         self._programs[request.exec_id] = sandbox.start(request.command_args, env, size)
         return router_pb2.TaskExecStartResponse()
 
     async def write(
         self, request: router_pb2.TaskExecStdinWriteRequest
     ) -> router_pb2.TaskExecStdinWriteResponse:
-        """Once, however often it is sent: each time it says where it belongs."""
+        """Write input once even if it is sent repeatedly, by its offset."""
         program = self._program(request)
         taken = self._taken.get(request.exec_id, 0)
         self._taken[request.exec_id] = max(taken, request.offset + len(request.data))
@@ -204,21 +204,21 @@ class Router:
         self._program(request)
 
     def _program(self, request: Any) -> Program:
-        if request.exec_id not in self._programs or not self._sandboxes.runs(_name(request.task_id)):
-            raise GRPCError(Status.NOT_FOUND, "the sandbox has ended")
+        if request.exec_id not in self._programs or not self._sandboxes.runs(_sandbox_name(request.task_id)):
+            raise GRPCError(Status.EXIT_NOT_FOUND, "the sandbox has ended")
         return self._programs[request.exec_id]
 
 
-def _task(name: str) -> str:
+def _task_id(name: str) -> str:
     return f"ta-{name}-V"
 
 
-def _name(identity: str) -> str:
+def _sandbox_name(identity: str) -> str:
     return identity.split("-")[1]
 
 
 async def serve(folder: str) -> None:
-    """Until our input is closed: whoever started us is gone then."""
+    """Serve until stdin is closed, which means that the test process has exited."""
     sandboxes = Sandboxes(folder)
     control = ControlPlane(sandboxes)
     server = Server([control.service(), Router(sandboxes).service()])
@@ -229,7 +229,7 @@ async def serve(folder: str) -> None:
     await asyncio.to_thread(sys.stdin.read)
     await sandboxes.close()
     server.close()
-    os._exit(0)  # whoever is still connected is of no interest
+    os._exit(0)  # do not wait for connected clients
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What the small clouds of the tests are made of: sandboxes that are a name, and programs that really run.
+"""Shared parts of the fake clouds: sandboxes as directories, and programs that really run.
 
-A program carries the name of its sandbox in its environment, by which all that it starts is found when the
-sandbox ends.
+A program has the name of its sandbox in its environment, by which its descendants are found when the sandbox
+ends.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from toolfold.environments import Size
-from toolfold.environments.client import on_terminal
+from toolfold.environments import TerminalSize
+from toolfold.environments.local_process import terminal_wrapper
 
 MARK = "FAKE_SANDBOX"
-PIECE = 1 << 16
+CHUNK_BYTES = 1 << 16
 
 
 class Program:
-    """A program in a sandbox. Each of its streams has one reader, and is read as fast as that takes it."""
+    """Program in a sandbox. Each stream has one reader and is read only on demand."""
 
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str], size: Size | None) -> None:
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], size: TerminalSize | None) -> None:
         self._terminal = size is not None
         self._out, self._err, self._in = -1, -1, -1
         theirs: tuple[int, int, int]
         if size:
             self._out, terminal = os.openpty()
             self._in, theirs = self._out, (terminal, terminal, terminal)
-            _resize(terminal, size)
-            argv = [*on_terminal(os.ttyname(terminal)), *argv]
+            _set_terminal_size(terminal, size)
+            argv = [*terminal_wrapper(os.ttyname(terminal)), *argv]
         else:
             (stdin, self._in), (self._out, stdout), (self._err, stderr) = os.pipe(), os.pipe(), os.pipe()
             theirs = (stdin, stdout, stderr)
@@ -48,7 +48,7 @@ class Program:
         )
         for descriptor in set(theirs):
             os.close(descriptor)
-        self._ended = asyncio.ensure_future(_ended(self._process))
+        self._ended = asyncio.ensure_future(_wait_for_exit(self._process))
         for descriptor in {self._out, self._err, self._in} - {-1}:
             os.set_blocking(descriptor, False)
 
@@ -57,13 +57,13 @@ class Program:
         return self._process.pid
 
     async def read(self, *, errors: bool = False) -> bytes:
-        """The next bytes; none at the end."""
+        """Return the next bytes; empty at the end."""
         descriptor = self._err if errors else self._out
         while descriptor >= 0:
             try:
-                return os.read(descriptor, PIECE)
+                return os.read(descriptor, CHUNK_BYTES)
             except BlockingIOError:
-                await _ready(descriptor, asyncio.get_running_loop().add_reader)
+                await _wait_ready(descriptor, asyncio.get_running_loop().add_reader)
             except OSError as error:
                 if error.errno == errno.EIO:
                     return b""
@@ -74,9 +74,9 @@ class Program:
         left = memoryview(data)
         while left and self._in >= 0:
             try:
-                left = left[os.write(self._in, left[:PIECE]) :]
+                left = left[os.write(self._in, left[:CHUNK_BYTES]) :]
             except BlockingIOError:
-                await _ready(self._in, asyncio.get_running_loop().add_writer)
+                await _wait_ready(self._in, asyncio.get_running_loop().add_writer)
             except OSError:
                 return
 
@@ -85,17 +85,17 @@ class Program:
             os.close(self._in)
             self._in = -1
 
-    def resize(self, size: Size) -> None:
-        _resize(self._out, size)
+    def resize(self, size: TerminalSize) -> None:
+        _set_terminal_size(self._out, size)
 
     async def wait(self) -> int:
-        """Its exit code, or minus the signal that ended it."""
+        """Return its exit code, or minus the signal that ended it."""
         return await asyncio.shield(self._ended)
 
 
 @dataclass
 class Sandbox:
-    """One sandbox."""
+    """One sandbox with its programs."""
 
     identity: str
     name: str
@@ -103,7 +103,7 @@ class Sandbox:
     folder: Path
     programs: list[Program] = field(default_factory=list)
 
-    def start(self, argv: Sequence[str], env: Mapping[str, str], size: Size | None) -> Program:
+    def start(self, argv: Sequence[str], env: Mapping[str, str], size: TerminalSize | None) -> Program:
         given = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
         own = {**given, "HOME": str(self.folder), MARK: self.identity, **env}
         program = Program(argv, own, size)
@@ -112,7 +112,7 @@ class Sandbox:
 
 
 class Sandboxes:
-    """All sandboxes of one cloud, each with a note of its limits in the folder."""
+    """All sandboxes of one cloud; the limits of each are stored as a JSON file."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
@@ -133,7 +133,7 @@ class Sandboxes:
         return identity in self._running
 
     def named(self, name: str) -> str:
-        """The sandbox of this name; empty where there is none."""
+        """Return the ID of the sandbox with this name; empty if there is none."""
         return next((each.identity for each in self._running.values() if each.name == name), "")
 
     def all(self) -> list[Sandbox]:
@@ -143,7 +143,7 @@ class Sandboxes:
         if self._running.pop(identity, None) is None:
             return
         (self._folder / f"{identity}.json").unlink(missing_ok=True)
-        while found := _carriers(f"{MARK}={identity}"):
+        while found := _find_processes(f"{MARK}={identity}"):
             for pid in found:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -154,7 +154,7 @@ class Sandboxes:
             await self.end(identity)
 
 
-def _carriers(mark: str) -> list[int]:
+def _find_processes(mark: str) -> list[int]:
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal() and int(folder.name) != os.getpid():
@@ -164,12 +164,15 @@ def _carriers(mark: str) -> list[int]:
     return found
 
 
-async def _ready(descriptor: int, add: Callable[..., object]) -> None:
-    """Wait on a copy: a reader that was cancelled must not take a number from one that comes after it."""
+async def _wait_ready(descriptor: int, add: Callable[..., object]) -> None:
+    """Wait on a duplicate of the descriptor.
+
+    So a cancelled reader cannot remove the callback of a later one.
+    """
     loop = asyncio.get_running_loop()
     copy = os.dup(descriptor)
     ready: asyncio.Future[None] = loop.create_future()
-    add(copy, _settle, ready)
+    add(copy, _resolve_future, ready)
     try:
         await ready
     finally:
@@ -178,19 +181,19 @@ async def _ready(descriptor: int, add: Callable[..., object]) -> None:
         os.close(copy)
 
 
-async def _ended(process: subprocess.Popen[bytes]) -> int:
+async def _wait_for_exit(process: subprocess.Popen[bytes]) -> int:
     descriptor = os.pidfd_open(process.pid)
     try:
-        await _ready(descriptor, asyncio.get_running_loop().add_reader)
+        await _wait_ready(descriptor, asyncio.get_running_loop().add_reader)
     finally:
         os.close(descriptor)
     return process.wait()
 
 
-def _settle(ready: asyncio.Future[None]) -> None:
+def _resolve_future(ready: asyncio.Future[None]) -> None:
     if not ready.done():
         ready.set_result(None)
 
 
-def _resize(descriptor: int, size: Size) -> None:
+def _set_terminal_size(descriptor: int, size: TerminalSize) -> None:
     fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", size.rows, size.columns, 0, 0))

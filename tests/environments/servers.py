@@ -1,8 +1,7 @@
-"""Real servers for the tests: a dockerd, podman, an sshd and apptainer, private to one test process.
+"""Real servers for the tests: dockerd, podman, sshd and apptainer, private to one test process.
 
-Each is started when it is first wanted and keeps everything below one temporary folder. `close` stops them
-and leaves nothing: no process, no mount, no file. Where one cannot be had, the tests that want it skip and
-say why.
+Each is started on first use and keeps its files below one temporary directory. `close` stops them and
+removes all processes, mounts and files. If one is unavailable, its tests are skipped with the reason.
 """
 
 from __future__ import annotations
@@ -21,46 +20,46 @@ from pathlib import Path
 
 import pytest
 
-PATIENCE = 120.0
+WAIT_TIMEOUT_S = 120.0
 IMAGE = "toolfold-test"
 ROOT = Path(__file__).parents[2]
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 Options = dict[str, str]
 
 
-class Missing(Exception):
-    """This server cannot be had here."""
+class ServerUnavailable(Exception):
+    """This server cannot run on this machine."""
 
 
 class Servers:
-    """All of them. One for each test process."""
+    """All servers of one test process."""
 
     def __init__(self) -> None:
-        self._ready: dict[str, Options | Missing] = {}
+        self._ready: dict[str, Options | ServerUnavailable] = {}
         self._stopping: list[Callable[[], object]] = []
         self._folder: Path | None = None
 
     @property
     def folder(self) -> Path:
-        """Directly below the usual place for temporary files: the path of a socket must be short."""
+        """Directory directly below the system's temporary directory: socket paths must be short."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="toolfold-"))
         return self._folder
 
     def docker(self) -> Options:
-        """A dockerd, and how to reach it."""
+        """Return options to connect to a dockerd."""
         return self._once("docker", self._start_docker)
 
     def podman(self) -> Options:
-        """podman, with a store of its own."""
+        """Return options for podman with a private store."""
         return self._once("podman", self._start_podman)
 
     def ssh(self) -> Options:
-        """An sshd on this machine, and how to log in to it."""
+        """Return options to log in to an sshd on this machine."""
         return self._once("ssh", self._start_ssh)
 
     def apptainer(self) -> Options:
-        """apptainer, with a root to begin from."""
+        """Return options for apptainer with a root file system."""
         return self._once("apptainer", self._start_apptainer)
 
     def close(self) -> None:
@@ -76,33 +75,33 @@ class Servers:
         if name not in self._ready:
             try:
                 self._ready[name] = start()
-            except Missing as missing:
+            except ServerUnavailable as missing:
                 self._ready[name] = missing
         found = self._ready[name]
-        if isinstance(found, Missing):
+        if isinstance(found, ServerUnavailable):
             pytest.skip(f"{name}: {found}")
         return found
 
     def _start_docker(self) -> Options:
-        _needs_root()
-        daemon, client = _program("dockerd", "docker.io"), _docker_client()
+        _require_root()
+        daemon, client = _require_program("dockerd", "docker.io"), _docker_client()
         folder = self.folder / "docker"
         folder.mkdir()
         host = f"unix://{folder}/socket"
         command = [daemon, "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec"]
         command += ["--pidfile", f"{folder}/pid", "-H", host]
         command += ["--bridge=none", "--iptables=false", "--ip-forward=false"]
-        running = _started(command, folder / "log")
+        running = _start_process(command, folder / "log")
         self._stopping.append(lambda: _stop(running))
         environment = {**os.environ, "DOCKER_HOST": host}
-        _until(lambda: _works([client, "version"], environment), running, folder / "log")
+        _wait_until(lambda: _succeeds([client, "version"], environment), running, folder / "log")
         self._import(client, environment)
         return {"program": client, "DOCKER_HOST": host, "image": IMAGE}
 
     def _start_podman(self) -> Options:
-        _needs_root()
-        program = _program("podman", "podman")
-        _program("runc", "runc")
+        _require_root()
+        program = _require_program("podman", "podman")
+        _require_program("runc", "runc")
         folder = self.folder / "podman"
         folder.mkdir()
         (folder / "containers.conf").write_text(
@@ -125,14 +124,14 @@ class Servers:
         return {"program": program, "image": f"localhost/{IMAGE}", **reach}
 
     def _start_ssh(self) -> Options:
-        _needs_root()
-        daemon, _ = _program("sshd", "openssh-server"), _program("ssh", "openssh-client")
+        _require_root()
+        daemon, _ = _require_program("sshd", "openssh-server"), _require_program("ssh", "openssh-client")
         folder = self.folder / "ssh"
         folder.mkdir(mode=0o700)
         for name in ("host_key", "key"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
         shutil.copy(folder / "key.pub", folder / "authorized_keys")
-        (folder / "home").mkdir()  # without what this machine's user has a shell do at its start
+        (folder / "home").mkdir()  # without the user's shell startup files
         port = _free_port()
         Path("/run/sshd").mkdir(exist_ok=True)
         (folder / "config").write_text(
@@ -141,9 +140,9 @@ class Servers:
             "PasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\nStrictModes no\n"
             f"UseDNS no\nPrintMotd no\nSetEnv HOME={folder}/home\n"
         )
-        running = _started([daemon, "-D", "-e", "-f", f"{folder}/config"], folder / "log")
+        running = _start_process([daemon, "-D", "-e", "-f", f"{folder}/config"], folder / "log")
         self._stopping.append(lambda: _stop(running))
-        _until(lambda: _listens(port), running, folder / "log")
+        _wait_until(lambda: _is_listening(port), running, folder / "log")
         public = (folder / "host_key.pub").read_text().split()
         known = folder / "known_hosts"
         known.write_text(f"[127.0.0.1]:{port} {public[0]} {public[1]}\n")
@@ -156,11 +155,11 @@ class Servers:
         }
 
     def _start_apptainer(self) -> Options:
-        _needs_root()
+        _require_root()
         ours = Path(sys.prefix, "test_tools/apptainer/usr/bin/apptainer")
         program = shutil.which("apptainer", path=_PATH) or (str(ours) if ours.exists() else None)
         if program is None:
-            raise Missing("apptainer is not installed: `sh scripts/prepare_tests.sh`")
+            raise ServerUnavailable("apptainer is not installed: `sh scripts/prepare_tests.sh`")
         folder = self.folder / "apptainer"
         folder.mkdir()
         _make_root(folder / "made")
@@ -172,7 +171,9 @@ class Servers:
         ):
             tried = subprocess.run([program, *words], env=environment, capture_output=True)
             if tried.returncode:
-                raise Missing(f"it does not run: {tried.stderr.decode(errors='replace').strip()[-300:]}")
+                raise ServerUnavailable(
+                    f"it does not run: {tried.stderr.decode(errors='replace').strip()[-300:]}"
+                )
         self._stopping.append(
             lambda: subprocess.run(
                 [program, "instance", "stop", "--all", "--force"], env=environment, capture_output=True
@@ -189,39 +190,41 @@ class Servers:
             [client, "import", "-", IMAGE], input=packed, env=environment, capture_output=True
         )
         if done.returncode:
-            raise Missing(f"no image can be made: {done.stderr.decode(errors='replace').strip()[-300:]}")
+            raise ServerUnavailable(
+                f"no image can be made: {done.stderr.decode(errors='replace').strip()[-300:]}"
+            )
 
 
 SERVERS = Servers()
 
 
-def _needs_root() -> None:
+def _require_root() -> None:
     if os.geteuid() != 0:
-        raise Missing("starting it needs root")
+        raise ServerUnavailable("starting it needs root")
 
 
-def _program(name: str, package: str) -> str:
+def _require_program(name: str, package: str) -> str:
     found = shutil.which(name, path=_PATH)
     if found is None:
-        raise Missing(f"{name} is not installed: `apt-get install {package}`")
+        raise ServerUnavailable(f"{name} is not installed: `apt-get install {package}`")
     return found
 
 
 def _docker_client() -> str:
-    """The one that came with the daemon, where there is more than one."""
+    """Return the docker client that belongs to the daemon, if there are several."""
     beside = Path("/usr/bin/docker")
-    return str(beside) if beside.exists() else _program("docker", "docker.io")
+    return str(beside) if beside.exists() else _require_program("docker", "docker.io")
 
 
 def _make_root(folder: Path) -> None:
-    _program("busybox", "busybox-static")
-    _program("bash-static", "bash-static")
+    _require_program("busybox", "busybox-static")
+    _require_program("bash-static", "bash-static")
     subprocess.run(["sh", ROOT / "scripts/test_servers/image.sh", folder], check=True)
 
 
-def _started(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start a server that ends when we do, however that comes."""
-    with_us = [_program("setpriv", "util-linux"), "--pdeathsig", "TERM"]
+def _start_process(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a server that ends with this process, however it ends."""
+    with_us = [_require_program("setpriv", "util-linux"), "--pdeathsig", "TERM"]
     with log.open("wb") as output:
         return subprocess.Popen(
             [*with_us, *command],
@@ -234,11 +237,11 @@ def _started(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End a server and all that it started and has not let go of."""
+    """Terminate a server and its descendants."""
     below = descendants(process.pid)
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(PATIENCE)
+        process.wait(WAIT_TIMEOUT_S)
     for number in (process.pid, *below):
         with contextlib.suppress(ProcessLookupError):
             os.kill(number, signal.SIGKILL)
@@ -246,7 +249,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def descendants(number: int) -> list[int]:
-    """The processes that a process has started, and those have."""
+    """Return the PIDs of all descendants of a process."""
     found: list[int] = []
     for task in Path("/proc").glob(f"{number}/task/*/children"):
         with contextlib.suppress(OSError):
@@ -255,16 +258,16 @@ def descendants(number: int) -> list[int]:
     return found
 
 
-def _until(ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + PATIENCE
+def _wait_until(ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + WAIT_TIMEOUT_S
     while not ready():
         if process.poll() is not None or time.monotonic() > end:
             last = log.read_text(errors="replace").strip().splitlines()[-3:]
-            raise Missing(f"it does not start: {' / '.join(last)}")
+            raise ServerUnavailable(f"it does not start: {' / '.join(last)}")
         time.sleep(0.05)
 
 
-def _works(command: Sequence[str], environment: dict[str, str]) -> bool:
+def _succeeds(command: Sequence[str], environment: dict[str, str]) -> bool:
     return subprocess.run(command, env=environment, capture_output=True).returncode == 0
 
 
@@ -274,7 +277,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _listens(port: int) -> bool:
+def _is_listening(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 

@@ -1,4 +1,4 @@
-"""The benchmark of places runs, beside a bare client."""
+"""The environments benchmark runs and compares with the bare client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from tests.environments.servers import ROOT
 
 
-def test_a_place_is_measured_beside_its_bare_client() -> None:
+def test_environment_is_measured_against_its_bare_client() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "benchmarks/environments.py", "--places", "local", "--runs", "2", "--json"],
         capture_output=True,
@@ -22,7 +22,7 @@ def test_a_place_is_measured_beside_its_bare_client() -> None:
     )
 
 
-def test_a_place_that_there_is_not_is_said() -> None:
+def test_unknown_environment_is_reported() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "benchmarks/environments.py", "--places", "moon"], capture_output=True
     )

@@ -1,4 +1,4 @@
-"""What is remembered of the input of a background process, and that nothing is dropped silently."""
+"""Logging of a background process's input: nothing is dropped silently."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def test_writes_and_signals_are_kept_in_order() -> None:
     log.add_signal("INT")
     log.add_write("für\n".encode())
     assert log.entries == [("write", "sleep 9\n"), ("signal", "INT"), ("write", "für\n")]
-    assert (log.size, log.revision, log.unknown) == (13, 3, "")
+    assert (log.size, log.revision, log.incomplete_reason) == (13, 3, "")
 
 
 def test_too_many_bytes_make_the_log_incomplete() -> None:
     log = InputLog("bash")
     log.add_write(b"x" * MAX_LOGGED_BYTES)
-    assert log.unknown == ""
+    assert log.incomplete_reason == ""
     log.add_write(b"y")
-    assert "more than is remembered" in log.unknown
+    assert "more than is remembered" in log.incomplete_reason
     assert log.size == MAX_LOGGED_BYTES + 1
 
 
@@ -33,20 +33,20 @@ def test_too_many_writes_make_the_log_incomplete() -> None:
     log = InputLog("bash")
     for _ in range(MAX_LOGGED_ENTRIES + 1):
         log.add_write(b"\n")
-    assert "more than is remembered" in log.unknown
+    assert "more than is remembered" in log.incomplete_reason
     assert len(log.entries) == MAX_LOGGED_ENTRIES
 
 
 def test_the_first_reason_for_an_incomplete_log_stays() -> None:
     log = InputLog("bash")
-    log.mark_unknown("first")
-    log.mark_unknown("second")
-    assert (log.unknown, log.revision) == ("first", 2)
+    log.mark_incomplete("first")
+    log.mark_incomplete("second")
+    assert (log.incomplete_reason, log.revision) == ("first", 2)
 
 
-def test_a_process_that_was_forgotten_is_a_strangers() -> None:
+def test_dropped_log_is_replaced_by_an_incomplete_one() -> None:
     logs = InputLogs()
     for number in range(MAX_LOGS + 1):
         logs.start(f"p{number}", InputLog("bash"))
-    assert logs.of("p1", "bash").unknown == ""
-    assert "another runtime" in logs.of("p0", "bash").unknown
+    assert logs.get("p1", "bash").incomplete_reason == ""
+    assert "another runtime" in logs.get("p0", "bash").incomplete_reason

@@ -1,5 +1,5 @@
 # ruff: noqa: ASYNC221, ASYNC230, ASYNC240  (nothing else runs in these loops)
-"""Which files, kernel interfaces and sockets of this machine a sandbox shows, and what it can change."""
+"""Files, kernel interfaces and sockets of this machine that a sandbox shows, and what it can change."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.environments.planted import CREDENTIALS, MARKER, plant
-from tests.environments.test_sandbox import skip_where_it_cannot_run
+from tests.environments.planted_credentials import CREDENTIALS, MARKER, plant
+from tests.environments.test_sandbox import skip_if_unavailable
 from toolfold.environments import Environment
 from toolfold.environments.sandbox import Sandbox
 
@@ -29,30 +29,30 @@ done | sort -u
 
 
 @pytest.fixture
-def land() -> Iterator[Path]:
-    """A folder outside /tmp, of which a sandbox has its own."""
+def workspace_root() -> Iterator[Path]:
+    """Directory outside /tmp, because a sandbox has its own /tmp."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder).resolve()
 
 
 @pytest.fixture
-def home(land: Path) -> Path:
-    (land / "home").mkdir()
-    return land / "home"
+def home(workspace_root: Path) -> Path:
+    (workspace_root / "home").mkdir()
+    return workspace_root / "home"
 
 
 async def open_sandbox(project: Path, home: Path, **options: object) -> Environment:
     project.mkdir(parents=True, exist_ok=True)
     backend = make_backend(project, home, **options)
-    await skip_where_it_cannot_run(backend)
+    await skip_if_unavailable(backend)
     return Environment(backend)
 
 
 def make_backend(project: Path, home: Path, **options: object) -> Sandbox:
     return Sandbox(
         home=project,
-        notes=home.parent / "state" / "notes",
+        state_dir=home.parent / "state" / "notes",
         environment={**os.environ, "HOME": str(home)},
         **options,  # type: ignore[arg-type]
     )
@@ -73,7 +73,7 @@ def is_root() -> bool:
     return os.geteuid() == 0
 
 
-async def test_no_planted_credential_can_be_read(land: Path, home: Path) -> None:
+async def test_no_planted_credential_can_be_read(workspace_root: Path, home: Path) -> None:
     planted = plant(home)
     assert len(planted) > 150
     for tool in (
@@ -84,20 +84,20 @@ async def test_no_planted_credential_can_be_read(land: Path, home: Path) -> None
         ".local/share/uv/a",
     ):
         write(home / tool, "cached")
-    names = write(land / "project" / "names", "\n".join(map(str, planted)))
+    names = write(workspace_root / "project" / "names", "\n".join(map(str, planted)))
     output = await run_in(
-        land / "project",
+        workspace_root / "project",
         home,
-        f'while read -r f; do cat "$f" 2>/dev/null; done <{names}; grep -rs {MARKER} ~ {land}'
+        f'while read -r f; do cat "$f" 2>/dev/null; done <{names}; grep -rs {MARKER} ~ {workspace_root}'
         " /tmp /run /dev/shm; echo finished",
     )
     assert output == "finished\n"
 
 
-async def test_only_the_chosen_part_of_the_home_is_listed(land: Path, home: Path) -> None:
+async def test_only_visible_parts_of_home_are_listed(workspace_root: Path, home: Path) -> None:
     plant(home)
     write(home / ".cargo/registry/a.crate")
-    shown = set((await run_in(land / "project", home, "ls -A ~ ~/.cargo")).split())
+    shown = set((await run_in(workspace_root / "project", home, "ls -A ~ ~/.cargo")).split())
     assert shown <= {
         f"{home}:",
         f"{home}/.cargo:",
@@ -115,7 +115,9 @@ async def test_only_the_chosen_part_of_the_home_is_listed(land: Path, home: Path
     }
 
 
-async def test_package_stores_and_version_managers_are_shown_read_only(land: Path, home: Path) -> None:
+async def test_package_stores_and_version_managers_are_shown_read_only(
+    workspace_root: Path, home: Path
+) -> None:
     stores = [
         ".cargo/registry/cache/a.crate", ".rustup/toolchains/stable/bin/rustc",
         "go/pkg/mod/a/go.mod", ".m2/repository/a.jar", ".gradle/caches/a.jar",
@@ -127,30 +129,34 @@ async def test_package_stores_and_version_managers_are_shown_read_only(land: Pat
     for name in stores:
         write(home / name, f"<{name}>")
     command = "; ".join(f"cat ~/{name}; (echo x >~/{name}) 2>/dev/null && echo changed" for name in stores)
-    assert (await run_in(land / "project", home, command)) == "".join(f"<{name}>" for name in stores)
+    assert (await run_in(workspace_root / "project", home, command)) == "".join(
+        f"<{name}>" for name in stores
+    )
     assert all((home / name).read_text() == f"<{name}>" for name in stores)
 
 
-async def test_the_interpreter_of_a_virtual_environment_runs(land: Path) -> None:
-    """The real one of this machine, wherever below the real home folder its base lies."""
+async def test_the_interpreter_of_a_virtual_environment_runs(workspace_root: Path) -> None:
+    """Uses this machine's real interpreter, wherever in the real home directory its base is."""
     if not Path(sys.base_prefix).is_relative_to(Path.home()) and not sys.base_prefix.startswith("/usr"):
         pytest.skip(
             f"the interpreter is at {sys.base_prefix}, neither in the home folder nor part of the system"
         )
-    project = land / "project"
+    project = workspace_root / "project"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", project / ".venv"], check=True)
-    output = await _run_with_state(project, land, ".venv/bin/python -c 'import ssl, sys; print(sys.prefix)'")
+    output = await _run_with_state(
+        project, workspace_root, ".venv/bin/python -c 'import ssl, sys; print(sys.prefix)'"
+    )
     assert output == f"{project}/.venv\n"
 
 
-async def _run_with_state(project: Path, land: Path, command: str) -> str:
-    backend = Sandbox(home=project, notes=land / "notes", environment=os.environ)
-    await skip_where_it_cannot_run(backend)
+async def _run_with_state(project: Path, workspace_root: Path, command: str) -> str:
+    backend = Sandbox(home=project, state_dir=workspace_root / "notes", environment=os.environ)
+    await skip_if_unavailable(backend)
     async with Environment(backend) as environment:
         return (await environment.run(command)).output
 
 
-async def test_a_workspace_below_the_home_is_writable_and_its_neighbours_are_hidden(home: Path) -> None:
+async def test_workspace_in_home_is_writable_and_siblings_are_hidden(home: Path) -> None:
     write(home / "projects/other/.env")
     project = home / "projects" / "mine"
     write(project / ".env", "own settings ")
@@ -160,7 +166,7 @@ async def test_a_workspace_below_the_home_is_writable_and_its_neighbours_are_hid
     assert (project / "made").exists()
 
 
-async def test_a_workspace_that_is_the_home_shows_no_hidden_files_but_tools(home: Path) -> None:
+async def test_home_as_workspace_hides_dot_files_except_tools(home: Path) -> None:
     planted = plant(home)
     write(home / "thesis.tex", "chapter")
     write(home / ".cargo/registry/a.crate", "crate")
@@ -179,14 +185,12 @@ async def test_a_workspace_that_is_the_home_shows_no_hidden_files_but_tools(home
     }
 
 
-async def test_added_paths_are_shown_read_only_and_credentials_below_them_are_not(
-    land: Path, home: Path
-) -> None:
+async def test_added_paths_are_read_only_and_hide_credentials(workspace_root: Path, home: Path) -> None:
     write(home / ".config/tool/settings", "wanted ")
     write(home / ".config/gcloud/credentials.db", "secret")
-    data = write(land / "data" / "model", "model ")
+    data = write(workspace_root / "data" / "model", "model ")
     output = await run_in(
-        land / "project",
+        workspace_root / "project",
         home,
         f"cat ~/.config/tool/settings {data}; cat ~/.config/gcloud/credentials.db; echo x >{data};"
         " echo x >~/.config/tool/settings",
@@ -197,24 +201,27 @@ async def test_added_paths_are_shown_read_only_and_credentials_below_them_are_no
     assert output.count("Read-only file system") == 2
 
 
-async def test_a_credential_that_is_named_itself_is_shown(land: Path, home: Path) -> None:
+async def test_explicitly_added_credential_is_visible(workspace_root: Path, home: Path) -> None:
     write(home / ".aws/config", "region")
     write(home / ".aws/credentials", "secret")
     output = await run_in(
-        land / "project", home, "cat ~/.aws/config ~/.aws/credentials", visible=[home / ".aws/config"]
+        workspace_root / "project",
+        home,
+        "cat ~/.aws/config ~/.aws/credentials",
+        visible=[home / ".aws/config"],
     )
     assert output.startswith("region")
     assert "secret" not in output
 
 
-async def test_the_runtime_s_files_stay_hidden_below_an_added_path(land: Path, home: Path) -> None:
-    own = write(land / "data" / "toolfold" / "tokens", "secret")
-    write(land / "data" / "other", "shown")
+async def test_runtime_files_stay_hidden_in_an_added_path(workspace_root: Path, home: Path) -> None:
+    own = write(workspace_root / "data" / "toolfold" / "tokens", "secret")
+    write(workspace_root / "data" / "other", "shown")
     output = await run_in(
-        land / "project",
+        workspace_root / "project",
         home,
-        f"cat {land}/data/other {own}",
-        visible=[land / "data", own],
+        f"cat {workspace_root}/data/other {own}",
+        visible=[workspace_root / "data", own],
         hidden=[own.parent],
     )
     assert output.startswith("shown")
@@ -222,7 +229,9 @@ async def test_the_runtime_s_files_stay_hidden_below_an_added_path(land: Path, h
 
 
 @pytest.mark.parametrize("link", [".cargo/registry", ".cargo", ".nvm", ".local/share", ".cache/huggingface"])
-async def test_a_link_among_the_shown_folders_opens_nothing_else(link: str, land: Path, home: Path) -> None:
+async def test_symlink_in_visible_directory_exposes_nothing_else(
+    link: str, workspace_root: Path, home: Path
+) -> None:
     write(home / "private/secret", "secret")
     write(home / "private/registry/secret", "secret")
     write(home / "private/uv/secret", "secret")
@@ -230,25 +239,27 @@ async def test_a_link_among_the_shown_folders_opens_nothing_else(link: str, land
     (home / link).parent.mkdir(parents=True, exist_ok=True)
     (home / link).symlink_to(home / "private")
     output = await run_in(
-        land / "project",
+        workspace_root / "project",
         home,
         "grep -rs secret ~/ ~/.cargo/registry ~/.nvm ~/.local/share ~/.cache/*; echo finished",
     )
     assert output == "finished\n"
 
 
-async def test_a_shown_folder_that_links_to_a_shown_place_works(land: Path, home: Path) -> None:
+async def test_symlink_between_visible_directories_works(workspace_root: Path, home: Path) -> None:
     (home / ".nvm").symlink_to("/usr/bin")
-    assert (await run_in(land / "project", home, "test -x ~/.nvm/env && echo works")) == "works\n"
+    assert (await run_in(workspace_root / "project", home, "test -x ~/.nvm/env && echo works")) == "works\n"
 
 
-async def test_a_home_behind_a_link_is_the_same_home(land: Path, home: Path) -> None:
+async def test_home_behind_a_symlink_works(workspace_root: Path, home: Path) -> None:
     write(home / ".cargo/bin/tool", "tool")
     write(home / ".netrc", "secret")
-    (land / "way").symlink_to("home")
-    project = land / "way" / "project"
+    (workspace_root / "way").symlink_to("home")
+    project = workspace_root / "way" / "project"
     output = await run_in(
-        project, land / "way", f"pwd; cat ~/.cargo/bin/tool {home}/.cargo/bin/tool; cat ~/.netrc; touch made"
+        project,
+        workspace_root / "way",
+        f"pwd; cat ~/.cargo/bin/tool {home}/.cargo/bin/tool; cat ~/.netrc; touch made",
     )
     assert output.startswith(f"{project}\ntooltool")
     assert "secret" not in output
@@ -256,24 +267,26 @@ async def test_a_home_behind_a_link_is_the_same_home(land: Path, home: Path) -> 
 
 
 @pytest.mark.parametrize("value", ["/", "/usr", "/nonexistent/home", "relative", ""])
-async def test_an_unusual_home_does_not_break_the_sandbox(value: str, land: Path) -> None:
-    (land / "project").mkdir()
+async def test_an_unusual_home_does_not_break_the_sandbox(value: str, workspace_root: Path) -> None:
+    (workspace_root / "project").mkdir()
     backend = Sandbox(
-        home=land / "project", notes=land / "notes", environment={"PATH": os.environ["PATH"], "HOME": value}
+        home=workspace_root / "project",
+        state_dir=workspace_root / "notes",
+        environment={"PATH": os.environ["PATH"], "HOME": value},
     )
-    await skip_where_it_cannot_run(backend)
+    await skip_if_unavailable(backend)
     async with Environment(backend) as environment:
         assert (await environment.run("touch made && ls /usr/bin | wc -l")).output.strip() != "0"
 
 
-async def test_a_written_home_is_empty_again_for_the_next_command(land: Path, home: Path) -> None:
-    async with await open_sandbox(land / "project", home) as environment:
+async def test_home_is_empty_again_for_the_next_command(workspace_root: Path, home: Path) -> None:
+    async with await open_sandbox(workspace_root / "project", home) as environment:
         assert (await environment.run("echo x >~/.profile && cat ~/.profile")).output == "x\n"
-        assert (await environment.run("ls ~/.profile")).code != 0
+        assert (await environment.run("ls ~/.profile")).exit_code != 0
     assert not list(home.iterdir())
 
 
-async def test_git_knows_the_user_s_name_and_no_secret_of_its_settings(land: Path, home: Path) -> None:
+async def test_git_sees_user_name_but_no_secret_settings(workspace_root: Path, home: Path) -> None:
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
     write(
@@ -283,16 +296,16 @@ async def test_git_knows_the_user_s_name_and_no_secret_of_its_settings(land: Pat
         "[credential]\n helper = store\n",
     )
     output = await run_in(
-        land / "project", home, "git config user.name; git config user.email; git config --list"
+        workspace_root / "project", home, "git config user.name; git config user.email; git config --list"
     )
     assert output.startswith("Ann A \\ Example\nann@example.org\n")
     assert "token" not in output
     assert "helper=store" not in output
 
 
-async def test_kernel_settings_can_be_read_and_not_opened_for_writing(land: Path, home: Path) -> None:
+async def test_kernel_settings_are_read_only(workspace_root: Path, home: Path) -> None:
     output = await run_in(
-        land / "project",
+        workspace_root / "project",
         home,
         "cat /proc/sys/kernel/core_pattern >/dev/null && echo readable;"
         " for f in /proc/sys/kernel/core_pattern /proc/sys/kernel/hostname /proc/sys/vm/drop_caches"
@@ -302,9 +315,9 @@ async def test_kernel_settings_can_be_read_and_not_opened_for_writing(land: Path
     assert output == "readable\nfinished\n"
 
 
-async def test_what_can_be_written_is_a_short_list(land: Path, home: Path) -> None:
+async def test_writable_paths_are_a_short_list(workspace_root: Path, home: Path) -> None:
     plant(home)
-    project = land / "project"
+    project = workspace_root / "project"
     output = await run_in(project, home, FIND_WRITABLE)
     assert unexpectedly_writable(output, project, home) == []
 
@@ -322,7 +335,7 @@ def unexpectedly_writable(output: str, project: Path, home: Path) -> list[str]:
         str(home),
     }
     exact |= {f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "console")}
-    # Folders of its own, on the way to a mount.
+    # Directories that the sandbox creates on the way to a mount.
     exact |= {
         str(each) for each in (home.parent / "state" / "notes").parents if each.is_relative_to("/var/tmp")
     }
@@ -332,34 +345,35 @@ def unexpectedly_writable(output: str, project: Path, home: Path) -> list[str]:
     return sorted(line for line in shown if not line.startswith(f"{home}/"))
 
 
-async def test_nothing_written_reaches_this_machine_but_by_the_project(land: Path, home: Path) -> None:
-    """Whatever can be written is tried; only the project has changed afterwards."""
+async def test_writes_reach_this_machine_only_through_the_project(workspace_root: Path, home: Path) -> None:
+    """Tries to write everywhere; only the project has changed afterwards."""
     plant(home)
     before = {path: path.stat().st_mtime_ns for path in home.rglob("*")}
     await run_in(
-        land / "project",
+        workspace_root / "project",
         home,
         f"({FIND_WRITABLE}) | while read -r d; do [ -d $d ] && touch $d/tried; done; true",
     )
     assert {path: path.stat().st_mtime_ns for path in home.rglob("*")} == before
     assert not any(
-        (Path(folder) / "tried").exists() for folder in ("/run", "/tmp", "/var/tmp", "/dev", "/dev/shm", land)
+        (Path(folder) / "tried").exists()
+        for folder in ("/run", "/tmp", "/var/tmp", "/dev", "/dev/shm", workspace_root)
     )
-    assert (land / "project" / "tried").exists()
+    assert (workspace_root / "project" / "tried").exists()
 
 
-async def test_an_unprivileged_user_s_sandbox_is_as_tight(land: Path, home: Path) -> None:
+async def test_sandbox_of_unprivileged_user_is_equally_restricted(workspace_root: Path, home: Path) -> None:
     if not is_root():
         pytest.skip("only root can become another user to try it; the other tests ran unprivileged")
     plant(home)
-    project = land / "project"
+    project = workspace_root / "project"
     async with await open_sandbox(project, home) as environment:
         await environment.run("true")
-        tasks = land / "tasks" / "own"
+        tasks = workspace_root / "tasks" / "own"
         tasks.mkdir(parents=True)
-        argv = environment.backend.entry(str(tasks), lasting=False, terminal=False)
+        argv = environment.backend.entry_argv(str(tasks), persistent=False, terminal=False)
         command = f"grep -rs {MARKER} {home}; cat /etc/shadow; touch {project}/made; {FIND_WRITABLE}"
-        for path in (land, *land.rglob("*")):
+        for path in (workspace_root, *workspace_root.rglob("*")):
             os.chown(path, 65_534, 65_534, follow_symlinks=False)
         done = await asyncio.to_thread(
             subprocess.run,
@@ -377,9 +391,9 @@ async def test_an_unprivileged_user_s_sandbox_is_as_tight(land: Path, home: Path
     ] == []
 
 
-async def test_system_files_that_not_everybody_may_read_are_hidden(land: Path, home: Path) -> None:
+async def test_private_system_files_are_hidden(workspace_root: Path, home: Path) -> None:
     output = await run_in(
-        land / "project",
+        workspace_root / "project",
         home,
         "cat /etc/passwd >/dev/null && echo public;"
         " cat /etc/shadow /etc/gshadow /etc/ssh/ssh_host_*_key 2>/dev/null;"
@@ -388,10 +402,10 @@ async def test_system_files_that_not_everybody_may_read_are_hidden(land: Path, h
     assert output == "public\nfinished\n"
 
 
-async def test_other_places_of_the_machine_are_not_there(land: Path, home: Path) -> None:
-    secret = write(land / "elsewhere" / "file")
+async def test_other_system_directories_are_absent(workspace_root: Path, home: Path) -> None:
+    secret = write(workspace_root / "elsewhere" / "file")
     output = await run_in(
-        land / "project",
+        workspace_root / "project",
         home,
         f"for f in /root/.profile /root/.bashrc /home /mnt /media /boot /srv /sys/firmware /sys/kernel/debug"
         f" /sys/kernel/tracing /var/log /var/lib/docker /var/spool {secret} {Path(__file__).resolve()};"
@@ -400,9 +414,9 @@ async def test_other_places_of_the_machine_are_not_there(land: Path, home: Path)
     assert output == "finished\n"
 
 
-async def test_the_kernel_tells_root_no_secrets(land: Path, home: Path) -> None:
+async def test_kernel_interfaces_reveal_no_secrets_to_root(workspace_root: Path, home: Path) -> None:
     output = await run_in(
-        land / "project",
+        workspace_root / "project",
         home,
         "for f in /proc/kcore /proc/kmsg /proc/keys /proc/timer_list /proc/1/mem /dev/mem; do"
         " [ -n \"$(head -c 10 $f 2>/dev/null | tr '\\0' x)\" ] && echo $f; done; echo finished",
@@ -410,7 +424,7 @@ async def test_the_kernel_tells_root_no_secrets(land: Path, home: Path) -> None:
     assert output == "finished\n"
 
 
-async def test_sockets_of_this_machine_cannot_be_connected_to(land: Path, home: Path) -> None:
+async def test_sockets_of_this_machine_cannot_be_connected_to(workspace_root: Path, home: Path) -> None:
     python = shutil.which("python3", path="/usr/bin:/bin")
     if python is None:
         pytest.skip("there is no python3 of the system to connect with")
@@ -425,8 +439,8 @@ async def test_sockets_of_this_machine_cannot_be_connected_to(land: Path, home: 
         listeners = [listen(address) for address in addresses]
         connect = "socket.socket(socket.AF_UNIX).connect(a); print(repr(a))"
         tries = f"import socket\nfor a in {addresses!r}:\n try: {connect}\n except OSError: pass\n"
-        write(land / "project" / "tries.py", tries)
-        output = await run_in(land / "project", home, f"{python} tries.py; echo finished")
+        write(workspace_root / "project" / "tries.py", tries)
+        output = await run_in(workspace_root / "project", home, f"{python} tries.py; echo finished")
         for listener, address in zip(listeners, addresses, strict=True):
             listener.close()
             if address.startswith("/run"):
@@ -441,18 +455,18 @@ def listen(address: str) -> socket.socket:
     return listener
 
 
-async def test_no_descriptor_leads_out(land: Path, home: Path) -> None:
+async def test_no_inherited_file_descriptor_escapes(workspace_root: Path, home: Path) -> None:
     with Path("/etc/hostname").open() as file:
         os.set_inheritable(file.fileno(), True)
         output = await run_in(
-            land / "project",
+            workspace_root / "project",
             home,
             "for f in /proc/[0-9]*/fd/*; do readlink $f; done | grep -v '^/proc\\|^/dev\\|^anon_' | sort -u",
         )
     assert all(line.startswith(("pipe:", "/dev/shm/toolfold.")) for line in output.splitlines()), output
 
 
-async def test_the_user_s_kernel_keys_cannot_be_read(land: Path, home: Path) -> None:
+async def test_kernel_keyring_of_the_user_is_unreadable(workspace_root: Path, home: Path) -> None:
     python = shutil.which("python3", path="/usr/bin:/bin")
     numbers = {"x86_64": (248, 250), "aarch64": (217, 219)}.get(os.uname().machine)
     if python is None or numbers is None:
@@ -467,14 +481,14 @@ async def test_the_user_s_kernel_keys_cannot_be_read(land: Path, home: Path) -> 
             f"import ctypes\nl = ctypes.CDLL(None); b = ctypes.create_string_buffer(20)\n"
             f"print(l.syscall({keyctl}, 11, {key}, b, 20), b.value)\n"
         )
-        write(land / "project" / "probe.py", probe)
-        output = await run_in(land / "project", home, f"{python} probe.py")
+        write(workspace_root / "project" / "probe.py", probe)
+        output = await run_in(workspace_root / "project", home, f"{python} probe.py")
     finally:
         libc.syscall(keyctl, 9, key, -4)
     assert "secret" not in output
 
 
-async def test_a_link_left_in_the_temporary_folder_is_not_followed_by_the_next_command(home: Path) -> None:
+async def test_symlink_left_in_tmp_is_not_followed_by_the_next_command(home: Path) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as outer:
         project = Path(outer) / "project"
         target = home.parent / "target"
@@ -485,7 +499,7 @@ async def test_a_link_left_in_the_temporary_folder_is_not_followed_by_the_next_c
                 f"(cd /tmp; mv -T {name} away; rm -r {name}; ln -sT /oldroot{target} {name})"
             )
             done = await environment.run("touch made; echo kept >/tmp/kept")
-            assert done.code == 0
+            assert done.exit_code == 0
             assert (await environment.run("cat /tmp/kept")).output == "kept\n"
         assert (project / "made").exists()
         assert list(target.iterdir()) == []

@@ -20,8 +20,8 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from toolfold import load_config
+from toolfold.gateway.http_app import make_access_policy, make_app, make_server_config
 from toolfold.gateway.tokens import Tokens
-from toolfold.gateway.web import app, door, server_config
 from toolfold.runtime import Runtime, open_runtime
 
 FAULTY = str(Path(__file__).parents[1] / "mcp" / "fault_server.py")
@@ -67,8 +67,10 @@ def serving(home: Path, servers: dict[str, Any], **overrides: Any) -> Iterator[S
     config = load_config(overrides=settings, env={"TOOLFOLD_HOME": str(home), "PATH": "/usr/bin:/bin"})
     tokens = Tokens(home / "tokens.json")
     with open_runtime(config, behind_gateway=True) as runtime, _listening() as listening:
-        guard = door("127.0.0.1", tokens, toolsets=None, hosts=(), origins=(), allow_anonymous=True)
-        server = uvicorn.Server(server_config(app(runtime, guard), log_level="error"))
+        guard = make_access_policy(
+            "127.0.0.1", tokens, toolsets=None, hosts=(), origins=(), allow_anonymous=True
+        )
+        server = uvicorn.Server(make_server_config(make_app(runtime, guard), log_level="error"))
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
         _until(lambda: server.started)

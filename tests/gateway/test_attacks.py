@@ -19,10 +19,10 @@ from mcp import Client, MCPError
 
 from tests.gateway.harness import ERAS, PATIENCE, Served, serving, until, words
 from toolfold.gateway import server as gateway_server
-from toolfold.gateway.bodies import MAX_REQUEST_BYTES
+from toolfold.gateway.request_bodies import MAX_REQUEST_BYTES
 from toolfold.sources.mcp import item_lists
-from toolfold.sources.mcp.courier import MOST_ASKED
-from toolfold.sources.mcp.sieve import MOST_NOTICES
+from toolfold.sources.mcp.call_relay import MAX_PENDING_REQUESTS
+from toolfold.sources.mcp.notification_limiter import MAX_NOTIFICATIONS_PER_SECOND
 
 ATTACKER = str(Path(__file__).parents[1] / "mcp" / "attack_server.py")
 NEWEST = "2026-07-28"
@@ -240,10 +240,10 @@ async def test_nobody_ends_what_another_client_follows(tmp_path: Path) -> None:
 
 
 async def test_nobody_takes_the_seats_of_others(pair: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway_server, "MAX_SEATS_PER_CLIENT", 3)
-    monkeypatch.setattr(gateway_server, "MAX_SEATS", 8)
+    monkeypatch.setattr(gateway_server, "MAX_SESSIONS_PER_CLIENT", 3)
+    monkeypatch.setattr(gateway_server, "MAX_SESSIONS", 8)
     ends: list[str] = []
-    leave = pair.runtime.mcp.leave
+    leave = pair.runtime.mcp.close_client
 
     def left(key: str) -> None:
         ends.append(key)
@@ -264,13 +264,13 @@ async def test_nobody_takes_the_seats_of_others(pair: Served, monkeypatch: pytes
 async def test_nobody_has_more_calls_under_way_than_a_gateway_bears(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway_server, "MOST_CALLS_EACH", 4)
+    monkeypatch.setattr(gateway_server, "MAX_CALLS_PER_CLIENT", 4)
     with serving(tmp_path, {"one": attacker("one")}) as served:
         async with served.client() as client, served.client(token=served.tokens.add("b")) as other:
             waiting = [asyncio.create_task(said(client, "one_echo", {"text": "wait"})) for _ in range(6)]
             await _came_to_pass(lambda: sum(task.done() for task in waiting) == 2)
             assert all("under way" in task.result() for task in waiting if task.done())
-            await _came_to_pass(lambda: len(served.runtime.mcp.servers["one"].couriers) == 4)
+            await _came_to_pass(lambda: len(served.runtime.mcp.servers["one"].call_relays) == 4)
             assert words(await other.call_tool("one_echo", {"text": "release"})) == "done"
             answers = await asyncio.gather(*waiting)
     assert sorted(answers)[:4] == ["released"] * 4
@@ -348,7 +348,7 @@ async def test_what_a_server_writes_to_the_log_of_one_call_reaches_no_other_clie
             served.client(era, token=served.tokens.add("b"), logging_callback=hears("b")) as b,
         ):
             waiting = asyncio.create_task(a.call_tool("one_echo", {"text": "wait"}))
-            await _came_to_pass(lambda: served.runtime.mcp.servers["one"].couriers)
+            await _came_to_pass(lambda: served.runtime.mcp.servers["one"].call_relays)
             await b.call_tool("one_echo", {"text": "log the balance of b"})
             await b.call_tool("one_echo", {"text": "release"})
             assert words(await waiting) == "released"
@@ -362,14 +362,14 @@ async def test_a_server_asks_in_its_own_name_and_not_without_end(tmp_path: Path)
 
     async def elicit(context: Any, params: Any) -> mcp_types.ElicitResult:
         asked.append(params.message)
-        await _came_to_pass(lambda: _logged(log).count("at once: decline") >= 100 - MOST_ASKED)
+        await _came_to_pass(lambda: _logged(log).count("at once: decline") >= 100 - MAX_PENDING_REQUESTS)
         return mcp_types.ElicitResult(action="accept", content={"answer": "once"})
 
     with serving(tmp_path, {"one": attacker("one")}) as served:
         log = served.runtime.config.paths.state_dir / "mcp" / "logs" / "one.log"
         async with served.client("legacy", elicitation_callback=elicit) as client:
             answered = words(await client.call_tool("one_echo", {"text": "ask 100"}))
-    assert 1 <= int(answered) == len(asked) <= MOST_ASKED
+    assert 1 <= int(answered) == len(asked) <= MAX_PENDING_REQUESTS
     assert all(each.startswith("The server 'one' asks: ") for each in asked)
 
 
@@ -390,7 +390,7 @@ async def test_a_server_that_asks_outside_of_a_call_or_between_clients_is_declin
             (tmp_path / "now").touch()
             await _came_to_pass(lambda: "later: decline" in _logged(log))
             waiting = asyncio.create_task(a.call_tool("one_echo", {"text": "wait"}))
-            await _came_to_pass(lambda: served.runtime.mcp.servers["one"].couriers)
+            await _came_to_pass(lambda: served.runtime.mcp.servers["one"].call_relays)
             assert words(await b.call_tool("one_echo", {"text": "ask 1"})) == "0"
             await b.call_tool("one_echo", {"text": "release"})
             await waiting
@@ -438,7 +438,7 @@ async def test_a_flood_that_looks_like_requests_is_dropped_like_any_other(tmp_pa
             assert words(await client.call_tool("one_echo", {"text": "flood 20000"})) == "flooded"
             assert words(await client.call_tool("one_echo", {"text": "still here"})) == "still here"
         seconds = time.monotonic() - began
-    assert len(heard) <= MOST_NOTICES * (seconds + 1)
+    assert len(heard) <= MAX_NOTIFICATIONS_PER_SECOND * (seconds + 1)
 
 
 async def test_what_a_client_agrees_to_is_settled_for_nobody_else(tmp_path: Path) -> None:
@@ -538,8 +538,8 @@ async def test_a_name_of_any_size_takes_no_room(pair: Served) -> None:
         await client.call_tool("one_echo", {"text": "x"})
         courier_keys: list[str] = []
         waiting = asyncio.create_task(client.call_tool("one_echo", {"text": "wait"}))
-        await _came_to_pass(lambda: pair.runtime.mcp.servers["one"].couriers)
-        courier_keys += [each.client for each in pair.runtime.mcp.servers["one"].couriers]
+        await _came_to_pass(lambda: pair.runtime.mcp.servers["one"].call_relays)
+        courier_keys += [each.client for each in pair.runtime.mcp.servers["one"].call_relays]
         await client.call_tool("one_echo", {"text": "release"})
         await waiting
     assert all(len(key) < 300 for key in courier_keys)
@@ -550,7 +550,7 @@ async def test_a_list_without_end_is_cut_and_keeps_no_other_away(
     tmp_path: Path, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(item_lists, "MAX_LIST_CHARS", 200_000)  # to look through all of it takes a while
-    monkeypatch.setattr(gateway_server, "LARGEST_PAGE", 100_000)
+    monkeypatch.setattr(gateway_server, "MAX_PAGE_CHARS", 100_000)
     with serving(tmp_path, {"one": attacker("endless"), "two": attacker("two")}) as served:
         async with served.client(era) as client:
             found: list[mcp_types.Resource] = []

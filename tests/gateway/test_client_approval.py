@@ -10,8 +10,8 @@ import mcp_types
 import pytest
 
 from tests.gateway.harness import ERAS, serving, words
-from toolfold.gateway.tokens import Client, Tokens
-from toolfold.gateway.web import Door, door
+from toolfold.gateway.http_app import AccessPolicy, make_access_policy
+from toolfold.gateway.tokens import GatewayClient, Tokens
 
 NOTES = str(Path(__file__).parents[1] / "clients" / "notes_server.py")
 NAME = "notes_delete_note"
@@ -100,14 +100,16 @@ def test_only_loopback_without_another_name_is_local(
 ) -> None:
     tokens = Tokens(tmp_path / "tokens.json")
     tokens.add("somebody")
-    assert door(host, tokens, toolsets=None, hosts=hosts, origins=()).is_local is is_local
+    assert make_access_policy(host, tokens, toolsets=None, hosts=hosts, origins=()).is_local is is_local
 
 
 async def test_the_setting_does_not_count_beyond_loopback(tmp_path: Path, monkeypatch: Any) -> None:
     import tests.gateway.harness as harness
 
-    def beyond(_host: str, tokens: Tokens, **_: Any) -> Door:
-        return Door(tokens=tokens, everybody=Client("(local)", None), hosts=frozenset({"box.example"}))
+    def beyond(_host: str, tokens: Tokens, **_: Any) -> AccessPolicy:
+        return AccessPolicy(
+            tokens=tokens, anonymous_client=GatewayClient("(local)", None), hosts=frozenset({"box.example"})
+        )
 
     monkeypatch.setattr(harness, "door", beyond)
     setting = {"gateway.trust_client_approval": True}

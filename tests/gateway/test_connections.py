@@ -164,7 +164,9 @@ async def uvicorn_server() -> AsyncIterator[tuple[uvicorn.Server, int]]:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    config = uvicorn.Config(answer, http=http_connections.bounded_protocol(), lifespan="off", log_config=None)
+    config = uvicorn.Config(
+        answer, http=http_connections.make_bounded_protocol(), lifespan="off", log_config=None
+    )
     server = uvicorn.Server(config)
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))

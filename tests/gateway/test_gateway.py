@@ -265,7 +265,7 @@ async def test_a_changed_tool_is_held_behind_the_gateway_too(tmp_path: Path) -> 
     with serving(tmp_path, {"late": faulty("--fault", "changing-list", trust="pin")}) as served:
         async with served.client("legacy") as client:
             await client.call_tool("late_echo", {"text": "now"})
-            until(lambda: bool(served.runtime.mcp.held("late")))
+            until(lambda: bool(served.runtime.mcp.held_tools("late")))
             assert "late_arrived_late" not in await listed(client)
             assert (await client.call_tool("late_arrived_late", {"text": "x"})).is_error
 
@@ -430,7 +430,7 @@ async def test_a_search_that_finds_nothing_names_what_waits_for_review_and_only_
         query = {"query": "arrived late"}
         async with served.client("legacy", token=allowed) as client:
             await client.call_tool("late_echo", {"text": "now"})
-            until(lambda: bool(served.runtime.mcp.held("late")))
+            until(lambda: bool(served.runtime.mcp.held_tools("late")))
             for _ in range(200):  # the next turn knows of it, whichever that is
                 said = words(await client.call_tool("tool_search", query))
                 if "awaiting_review" in said:

@@ -16,9 +16,9 @@ import pytest
 
 from tests.gateway.harness import PATIENCE, Served, serving, until, words
 from tests.mcp.load_server import chunk
-from toolfold.gateway import bodies, http_protocol
-from toolfold.gateway.bodies import MAX_REQUEST_BYTES, MAX_REQUEST_ITEMS
+from toolfold.gateway import http_protocol, request_bodies
 from toolfold.gateway.http_protocol import MAX_SMALL_CHUNKS, MIN_CHUNK_BYTES
+from toolfold.gateway.request_bodies import MAX_REQUEST_BYTES, MAX_REQUEST_ITEMS
 
 ATTACKER = str(Path(__file__).parents[1] / "mcp" / "attack_server.py")
 KINDS = ("Accept: application/json, text/event-stream", "Content-Type: application/json")
@@ -191,7 +191,7 @@ def test_the_reason_of_a_refusal_reaches_a_client_that_sends_on(served: Served) 
 def test_a_body_that_does_not_arrive_in_time_is_refused(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bodies, "BODY_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(request_bodies, "BODY_TIMEOUT_S", 0.2)
     with RawClient(served) as raw:
         raw.start(*KINDS, "Content-Length: 100")
         raw.send(b"{")
@@ -201,7 +201,7 @@ def test_a_body_that_does_not_arrive_in_time_is_refused(
 def test_the_bodies_of_one_client_share_a_limit_of_memory(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bodies, "MAX_BUFFERED_PER_CLIENT_BYTES", 1_000_000)
+    monkeypatch.setattr(request_bodies, "MAX_BUFFERED_PER_CLIENT_BYTES", 1_000_000)
     half = b"[" + b" " * 700_000
     with RawClient(served) as one, RawClient(served) as two:
         for raw in (one, two):
@@ -227,7 +227,7 @@ def test_the_bodies_of_one_client_share_a_limit_of_memory(
 def test_the_number_of_bodies_that_one_client_sends_at_once_is_limited(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bodies, "MAX_BODIES_PER_CLIENT", 2)
+    monkeypatch.setattr(request_bodies, "MAX_BODIES_PER_CLIENT", 2)
     opened = [RawClient(served) for _ in range(2)]
     try:
         for raw in opened:

@@ -22,7 +22,7 @@ import pytest
 from tests.gateway.gateway_process import GatewayProcess, environment, gateway_process, write_settings
 from tests.gateway.harness import ERAS, PATIENCE, until
 from tests.test_provenance import DETACH, read_log
-from toolfold.gateway.peers import Connection, Origin, Peers, find_origin, find_socket
+from toolfold.gateway.peers import PeerConnection, PeerOrigin, PeerProcesses, find_origin, find_socket
 from toolfold.provenance import find_tool_call
 
 CLIENT = str(Path(__file__).with_name("approving_client.py"))
@@ -166,7 +166,7 @@ def test_a_processs_own_environment_marks_it() -> None:
 
 
 @contextmanager
-def connected(host: str, listening_on: str) -> Iterator[tuple[socket.socket, Connection]]:
+def connected(host: str, listening_on: str) -> Iterator[tuple[socket.socket, PeerConnection]]:
     family = socket.AF_INET6 if ":" in listening_on else socket.AF_INET
     try:
         server = socket.create_server((listening_on, 0), family=family, dualstack_ipv6=listening_on == "::")
@@ -175,7 +175,7 @@ def connected(host: str, listening_on: str) -> Iterator[tuple[socket.socket, Con
     with server, socket.create_connection((host, server.getsockname()[1])) as client:
         accepted, address = server.accept()
         with accepted:
-            yield client, Connection(address[:2], accepted.getsockname()[:2])
+            yield client, PeerConnection(address[:2], accepted.getsockname()[:2])
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_the_clients_socket_is_found(host: str, listening_on: str) -> None:
     with connected(host, listening_on) as (client, connection):
         inode = find_socket(connection)
         assert str(Path(f"/proc/self/fd/{client.fileno()}").readlink()) == f"socket:[{inode}]"
-        assert find_origin(inode) is Origin.USER
+        assert find_origin(inode) is PeerOrigin.USER
 
 
 async def test_a_client_that_has_closed_its_connection_is_not_trusted() -> None:
@@ -193,16 +193,16 @@ async def test_a_client_that_has_closed_its_connection_is_not_trusted() -> None:
         client.close()
         for has_token in (False, True):
             with pytest.raises(Exception, match="closed the connection"):
-                await Peers().require_user(connection.client, connection.server, has_token=has_token)
+                await PeerProcesses().require_user(connection.client, connection.server, has_token=has_token)
 
 
 async def test_another_machine_is_trusted_as_its_token_says() -> None:
-    await Peers().require_user(("192.0.2.7", 40_000), ("192.0.2.8", 443), has_token=True)
+    await PeerProcesses().require_user(("192.0.2.7", 40_000), ("192.0.2.8", 443), has_token=True)
 
 
 @pytest.mark.parametrize("address", [None, ("testclient", 50_000), ("", 0)])
 async def test_a_client_without_an_address_needs_a_token(address: Any) -> None:
-    peers, server = Peers(), ("127.0.0.1", 80)
+    peers, server = PeerProcesses(), ("127.0.0.1", 80)
     with pytest.raises(Exception, match="make a token"):
         await peers.require_user(address, server, has_token=False)
     await peers.require_user(address, server, has_token=True)
@@ -228,7 +228,7 @@ def test_process_of_another_user_is_suspected_while_one_of_a_tool_call_runs() ->
             marked.kill()
 
 
-def find_as_nobody(connection: Connection, client: socket.socket) -> str:
+def find_as_nobody(connection: PeerConnection, client: socket.socket) -> str:
     """What another user finds out about a socket that only this process holds."""
     inode = find_socket(connection)
     reading, writing = os.pipe()

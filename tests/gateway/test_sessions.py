@@ -22,8 +22,8 @@ from toolfold.errors import SourceError
 from toolfold.gateway import http_sessions
 from toolfold.gateway import server as gateway_server
 from toolfold.gateway.http_sessions import quota_key
-from toolfold.gateway.tokens import ANYBODY
-from toolfold.gateway.tokens import Client as TokenClient
+from toolfold.gateway.tokens import ANONYMOUS
+from toolfold.gateway.tokens import GatewayClient as TokenClient
 
 LIMIT = 5
 LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
@@ -37,7 +37,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_sessions, "MAX_SESSIONS_PER_CLIENT", LIMIT)
+    monkeypatch.setattr(http_sessions, "MAX_HTTP_SESSIONS_PER_CLIENT", LIMIT)
 
 
 def http(token: str = "") -> httpx2.AsyncClient:
@@ -102,7 +102,7 @@ async def test_a_session_with_a_call_in_progress_is_never_ended_to_make_room(ser
     token = served.tokens.add("calling")
     async with served.client(token=token) as client, http(token) as abandoning:
         waiting = asyncio.create_task(client.call_tool("one_echo", {"text": "wait"}))
-        await asyncio.to_thread(until, lambda: served.runtime.mcp.servers["one"].couriers)
+        await asyncio.to_thread(until, lambda: served.runtime.mcp.servers["one"].call_relays)
         for _ in range(2 * LIMIT):
             await opened(abandoning, served)
         assert words(await client.call_tool("one_echo", {"text": "release"})) == "done"
@@ -112,7 +112,7 @@ async def test_a_session_with_a_call_in_progress_is_never_ended_to_make_room(ser
 async def test_when_all_sessions_are_taken_the_client_with_most_of_them_loses_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_sessions, "MAX_SESSIONS", LIMIT)
+    monkeypatch.setattr(http_sessions, "MAX_HTTP_SESSIONS", LIMIT)
     with serving(tmp_path, {}) as own:
         async with http(own.tokens.add("greedy")) as greedy, http(own.tokens.add("modest")) as modest:
             mine = await opened(modest, own)
@@ -132,7 +132,7 @@ async def test_many_openings_at_once_do_not_exceed_the_limit(served: Served) -> 
 
 
 def test_anonymous_clients_are_counted_by_their_peer_address() -> None:
-    anonymous, named = TokenClient(ANYBODY), TokenClient("a", created=1.0)
+    anonymous, named = TokenClient(ANONYMOUS), TokenClient("a", created=1.0)
     one, two = {"client": ("127.0.0.1", 5)}, {"client": ("127.0.0.2", 5)}
     assert quota_key(anonymous, one) == quota_key(anonymous, {"client": ("127.0.0.1", 6)})
     assert quota_key(anonymous, one) != quota_key(anonymous, two)
@@ -142,7 +142,7 @@ def test_anonymous_clients_are_counted_by_their_peer_address() -> None:
 async def test_a_seat_with_a_call_in_progress_is_never_closed_to_make_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway_server, "MAX_SEATS_PER_CLIENT", 2)
+    monkeypatch.setattr(gateway_server, "MAX_SESSIONS_PER_CLIENT", 2)
     until_file = tmp_path / "go"
     server = faulty("--fault", "slow", "--until", str(until_file), isolation="per-client")
     with serving(tmp_path / "home", {"own": server}) as own:
@@ -159,7 +159,8 @@ async def test_a_seat_with_a_call_in_progress_is_never_closed_to_make_room(
             calls = [asyncio.create_task(each.call_tool("own_echo", {"text": "now"})) for each in busy]
             pool = own.runtime.mcp
             await asyncio.to_thread(
-                until, lambda: sum(bool(each.couriers) for each in tuple(pool._own.values())) == 2
+                until,
+                lambda: sum(bool(each.call_relays) for each in tuple(pool._client_servers.values())) == 2,
             )
             third = await stack.enter_async_context(named("third"))
             with pytest.raises(MCPError, match="are busy"):
@@ -177,19 +178,19 @@ def never_busy(_session: str) -> bool:
 def test_a_session_manager_without_a_replaced_method_is_refused(method: str) -> None:
     reduced = type("Manager", (StreamableHTTPSessionManager,), {method: None})
     with pytest.raises(SourceError, match=f"Manager has no {method}"):
-        http_sessions.limited_manager(reduced, lambda _: TokenClient(ANYBODY), never_busy)
+        http_sessions.make_limited_manager(reduced, lambda _: TokenClient(ANONYMOUS), never_busy)
 
 
 def limited(is_busy: Callable[[str], bool]) -> Any:
     """A session manager of the gateway whose sessions are all of one client."""
-    base = http_sessions.limited_manager(
-        StreamableHTTPSessionManager, lambda _: TokenClient(ANYBODY), is_busy
+    base = http_sessions.make_limited_manager(
+        StreamableHTTPSessionManager, lambda _: TokenClient(ANONYMOUS), is_busy
     )
     return base(Server("empty"))
 
 
 def test_the_session_manager_of_the_sdk_has_a_limit_of_its_own() -> None:
-    assert limited(never_busy).max_sessions == http_sessions.MAX_SESSIONS
+    assert limited(never_busy).max_sessions == http_sessions.MAX_HTTP_SESSIONS
 
 
 async def test_making_room_asks_about_the_least_recently_used_sessions_only() -> None:

@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolfold.gateway.early_answers import _Conversation
-from toolfold.gateway.listing_record import FORMAT, ListingRecord, digest_of
+from toolfold.gateway.early_answers import _EarlyConversation
+from toolfold.gateway.listing_record import FORMAT, ListingRecord, digest_json
 
 from .harness import PATIENCE, faulty, until
 
@@ -482,8 +482,8 @@ def test_slow_servers_that_nobody_has_listed_are_announced_when_they_come(tmp_pa
     )
 )
 def test_arbitrary_lines_never_stop_the_early_answers(lines: list[bytes]) -> None:
-    record = ListingRecord(Path("unused"), {digest_of(HELLO): {"initialize": "{}", "tools/list": "{}"}})
-    conversation = _Conversation(record)
+    record = ListingRecord(Path("unused"), {digest_json(HELLO): {"initialize": "{}", "tools/list": "{}"}})
+    conversation = _EarlyConversation(record)
     for line in lines:
         conversation.answer(line)
     hello = json.dumps({"jsonrpc": "2.0", "id": "hello", "method": "initialize", "params": HELLO})

@@ -25,7 +25,7 @@ from tests.mcp import servers
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/conformance.md"
-DOOR = Path(__file__).with_name("conformance_door.py")
+DOOR = Path(__file__).with_name("conformance_launcher.py")
 HEADING = "## As a client"
 PATIENCE = 120.0
 

@@ -28,12 +28,12 @@ from pathlib import Path
 from typing import Any
 
 from toolfold import Runtime, open_runtime
-from toolfold.config import load
+from toolfold.config import load_config
 from toolfold.model import Json, ToolResult
+from toolfold.sources.mcp.elicitation_requests import ElicitationRequest
 from toolfold.sources.mcp.faults import ServerFailed
 from toolfold.sources.mcp.oauth import log_in
-from toolfold.sources.mcp.offers import Offer
-from toolfold.sources.mcp.questions import Question
+from toolfold.sources.mcp.tool_listing import ListedTool
 
 SERVER = "tested"
 DOCUMENT = "https://conformance-test.local/client-metadata.json"
@@ -46,8 +46,8 @@ LOADED = (
     "mcp.client.streamable_http",
     "toolfold.environments.local",
     "toolfold.sources.mcp.oauth.provider",
-    "toolfold.sources.mcp.scan.look",
-    "toolfold.sources.mcp.web",
+    "toolfold.sources.mcp.scan.scanner",
+    "toolfold.sources.mcp.http_transport",
     "toolfold.tools.agent",
     "toolfold.tools.file",
 )
@@ -82,7 +82,7 @@ def main() -> int:
     )
     with tempfile.TemporaryDirectory() as folder:
         home = {"TOOLFOLD_HOME": folder, "HOME": folder}
-        config = load(project=Path(folder), env={**os.environ, **home}, overrides=asked.settings)
+        config = load_config(project=Path(folder), env={**os.environ, **home}, overrides=asked.settings)
         with open_runtime(config, approver=lambda _request: True, elicit=proposed) as runtime:
             return asyncio.run(_Person(runtime, asked).work())
 
@@ -126,7 +126,7 @@ def _serve(caller: socket.socket) -> int:
     return code
 
 
-def proposed(question: Question) -> Json:
+def proposed(question: ElicitationRequest) -> Json:
     """What a form proposes, and yes where it proposes nothing."""
     return {
         each.name: True if each.default is None and each.kind == "switch" else each.default
@@ -196,9 +196,9 @@ class _Person:
         return self._runtime.mcp.states()[0]
 
     @property
-    def _offers(self) -> dict[str, Offer]:
+    def _offers(self) -> dict[str, ListedTool]:
         listing = self._runtime.mcp.listing(SERVER)
-        return {offer.name: offer for offer in listing.offers} if listing else {}
+        return {offer.name: offer for offer in listing.tools} if listing else {}
 
     async def _call(self, tool: str, args: Json) -> ToolResult:
         """Call it as a model would; a person who is told to log in does, and has it called again."""
@@ -218,7 +218,7 @@ class _Person:
         config = self._runtime.config
         settings, folder = config.mcp.servers[SERVER], config.paths.state_dir / "oauth"
         try:
-            await log_in(SERVER, settings, folder, environment=config.environment, visit=browse)
+            await log_in(SERVER, settings, folder, environment=config.environment, open_url=browse)
         except ServerFailed as error:
             print(error)
             return False

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tests.mcp.fault_http import serving
-from toolfold.config.servers import McpServer, usable
+from toolfold.config.servers import McpServerSettings, parse_server_settings
 from toolfold.redaction import Redaction
-from toolfold.sources.mcp.child import ServerLog
-from toolfold.sources.mcp.connection import Wiring
+from toolfold.sources.mcp.connection import ConnectionDeps
 from toolfold.sources.mcp.faults import ServerFailed
-from toolfold.sources.mcp.offers import Listing
-from toolfold.sources.mcp.supervisor import Supervised
+from toolfold.sources.mcp.server_process import ServerLog
+from toolfold.sources.mcp.supervisor import ServerSupervisor
+from toolfold.sources.mcp.tool_listing import Listing
 
 SERVER = Path(__file__).with_name("fault_server.py")
 LIMIT = 3.0
@@ -194,7 +194,7 @@ FAULTS = (
 )
 
 
-async def meet(fault: Fault, folder: Path, settings: McpServer | None = None) -> Met:
+async def meet(fault: Fault, folder: Path, settings: McpServerSettings | None = None) -> Met:
     """Meet a fault with a server of its own, and call once more."""
     if settings is None:
         with reachable(fault) as found:
@@ -209,11 +209,11 @@ async def meet(fault: Fault, folder: Path, settings: McpServer | None = None) ->
         return Met(answer, said, seconds, then, then_said)
 
 
-async def called(server: Supervised, text: str) -> tuple[str, str]:
+async def called(server: ServerSupervisor, text: str) -> tuple[str, str]:
     """What a call of `echo` gives: the words of the tool, or the kind and the words of the error."""
     tool = "echo" if server.name != "endless-list" else "page_0"
     try:
-        result = await server.call(tool, {"text": text})
+        result = await server.call_tool(tool, {"text": text})
     except ServerFailed as error:
         return error.kind, str(error)
     words = str(result.content[0].text)
@@ -222,37 +222,37 @@ async def called(server: Supervised, text: str) -> tuple[str, str]:
 
 @asynccontextmanager
 async def supervised(
-    settings: McpServer,
+    settings: McpServerSettings,
     folder: Path,
     *,
     name: str = "some",
     publish: Callable[[str, Listing], None] = lambda *_: None,
     environment: Mapping[str, str] | None = None,
     secrets: Sequence[str] = (),
-) -> AsyncIterator[Supervised]:
+) -> AsyncIterator[ServerSupervisor]:
     """A server under supervision, which ends with the block."""
     known = dict(environment if environment is not None else os.environ)
 
-    async def wiring(server: Supervised) -> Wiring:
-        return Wiring(
+    async def wiring(server: ServerSupervisor) -> ConnectionDeps:
+        return ConnectionDeps(
             environment=known,
             settings=server.settings,
             log=ServerLog(folder / f"{name}.log", Redaction(secrets)),
-            on_change=server.changed,
+            on_change=server.schedule_relist,
             on_update=lambda _: None,
             legacy=server.is_legacy,
         )
 
-    server = Supervised(name, settings, wiring=wiring, publish=publish)
+    server = ServerSupervisor(name, settings, build_deps=wiring, publish=publish)
     try:
         yield server
     finally:
         await server.close()
 
 
-def stdio(fault: str = "", *words: str, **settings: Any) -> McpServer:
+def stdio(fault: str = "", *words: str, **settings: Any) -> McpServerSettings:
     """The settings of the fault server; `words` are more of its arguments."""
-    return usable({**entry(fault, *words), "call_timeout_seconds": PATIENT, **settings})
+    return parse_server_settings({**entry(fault, *words), "call_timeout_seconds": PATIENT, **settings})
 
 
 def entry(fault: str = "", *words: str) -> dict[str, Any]:
@@ -262,18 +262,18 @@ def entry(fault: str = "", *words: str) -> dict[str, Any]:
     return {"command": sys.executable, "args": [str(SERVER), "--fault", fault, *words]}
 
 
-def at(url: str, way: Way, **settings: Any) -> McpServer:
+def at(url: str, way: Way, **settings: Any) -> McpServerSettings:
     """The settings of a server at an address."""
-    return usable({"url": url, "transport": way, "call_timeout_seconds": PATIENT, **settings})
+    return parse_server_settings({"url": url, "transport": way, "call_timeout_seconds": PATIENT, **settings})
 
 
-def reachable(fault: Fault) -> AbstractContextManager[McpServer]:
+def reachable(fault: Fault) -> AbstractContextManager[McpServerSettings]:
     """The settings of a server with this fault, which runs as long as they are used."""
     return _reachable(fault)
 
 
 @contextlib.contextmanager
-def _reachable(fault: Fault) -> Iterator[McpServer]:
+def _reachable(fault: Fault) -> Iterator[McpServerSettings]:
     limit = {"connect_timeout_seconds": fault.connect, "call_timeout_seconds": fault.limit}
     if fault.way == "stdio":
         yield stdio(fault.name, **limit)

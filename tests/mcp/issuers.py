@@ -1,7 +1,7 @@
-"""A real issuer of tokens and a real MCP server behind it, on loopback, in threads of the test.
+"""OAuth authorization server and protected MCP server on loopback, run in threads of the test.
 
-Both are the MCP package's own server parts. Every request that reaches them is kept; what they do wrong is
-set by the test. Knows nothing of the client.
+Both are built from the MCP SDK's server parts. They record every request; a test can override any response.
+Knows nothing of the client.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 
-Answer = Callable[["Seen"], Response | None]
+ResponseOverride = Callable[["RecordedRequest"], Response | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """One request that arrived."""
+class RecordedRequest:
+    """One received request."""
 
     method: str
     path: str
@@ -54,41 +54,41 @@ class Seen:
 
 @dataclass
 class Site:
-    """Something that listens: what it saw, and what it answers instead of what it would by itself."""
+    """HTTP server with its recorded requests and overridden responses by path."""
 
     url: str
-    seen: list[Seen] = field(default_factory=list)
-    instead: dict[str, Answer] = field(default_factory=dict)
+    requests: list[RecordedRequest] = field(default_factory=list)
+    overrides: dict[str, ResponseOverride] = field(default_factory=dict)
 
-    def asked(self, path: str) -> list[Seen]:
-        return [each for each in self.seen if each.path == path]
+    def requests_to(self, path: str) -> list[RecordedRequest]:
+        return [each for each in self.requests if each.path == path]
 
-    def everything(self) -> str:
-        return repr(self.seen)
+    def dump_requests(self) -> str:
+        return repr(self.requests)
 
 
 class Issuer:
-    """Gives codes and tokens. PKCE, redirect addresses and clients are checked by the MCP package."""
+    """Issues codes and tokens; the MCP SDK checks PKCE, redirect URIs and clients."""
 
     def __init__(self) -> None:
-        self.begin_anew()
+        self.reset()
 
-    def begin_anew(self) -> None:
-        """Know nobody, and be good to everybody."""
+    def reset(self) -> None:
+        """Delete all clients and tokens and accept every request."""
         self.clients: dict[str, OAuthClientInformationFull] = {}
         self.codes: dict[str, AuthorizationCode] = {}
         self.tokens: dict[str, AccessToken] = {}
-        self.renewals: dict[str, RefreshToken] = {}
+        self.refresh_tokens: dict[str, RefreshToken] = {}
         self.revoked: list[str] = []
         self.lifetime: int | None = 3600
-        self.gives_renewals = True
+        self.issues_refresh_tokens = True
         self.refuses = ""
         self.iss: str | None = None
 
     def issued(self) -> list[str]:
-        """Every secret that was ever given."""
+        """Return every secret that was ever issued."""
         secret = [client.client_secret for client in self.clients.values() if client.client_secret]
-        return [*self.codes, *self.tokens, *self.renewals, *secret, *self.revoked]
+        return [*self.codes, *self.tokens, *self.refresh_tokens, *secret, *self.revoked]
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
         return self.clients.get(client_id)
@@ -110,8 +110,10 @@ class Issuer:
             resource=params.resource,
         )
         self.codes[code.code] = code
-        answer = {"code": code.code, "state": params.state or ""} | ({"iss": self.iss} if self.iss else {})
-        return f"{params.redirect_uri}?{urlencode(answer)}"
+        parameters = {"code": code.code, "state": params.state or ""} | (
+            {"iss": self.iss} if self.iss else {}
+        )
+        return f"{params.redirect_uri}?{urlencode(parameters)}"
 
     async def load_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: str
@@ -121,12 +123,12 @@ class Issuer:
     async def exchange_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
     ) -> OAuthToken:
-        return self._token(client.client_id, authorization_code.scopes, authorization_code.resource)
+        return self._issue_token(client.client_id, authorization_code.scopes, authorization_code.resource)
 
     async def load_refresh_token(
         self, client: OAuthClientInformationFull, refresh_token: str
     ) -> RefreshToken | None:
-        return self.renewals.get(refresh_token)
+        return self.refresh_tokens.get(refresh_token)
 
     async def exchange_refresh_token(
         self, client: OAuthClientInformationFull, refresh_token: RefreshToken, scopes: list[str]
@@ -134,8 +136,8 @@ class Issuer:
         if self.refuses == "renewal":
             raise TokenError("invalid_grant", f"{refresh_token.token} is over")
         self.revoked.append(refresh_token.token)
-        del self.renewals[refresh_token.token]  # used twice, it is refused
-        return self._token(client.client_id, scopes, refresh_token.resource)
+        del self.refresh_tokens[refresh_token.token]  # a refresh token is valid once
+        return self._issue_token(client.client_id, scopes, refresh_token.resource)
 
     async def load_access_token(self, token: str) -> AccessToken | None:
         return self.tokens.get(token)
@@ -147,40 +149,40 @@ class Issuer:
     async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
         self.revoked.append(token.token)
         self.tokens.pop(token.token, None)
-        self.renewals.pop(token.token, None)
+        self.refresh_tokens.pop(token.token, None)
 
     async def exchange_identity_assertion(self, client: Any, params: Any) -> OAuthToken:
         raise TokenError("unsupported_grant_type")
 
     def expire(self) -> None:
-        """All tokens at once; what renews them stays."""
+        """Invalidate all access tokens; refresh tokens stay valid."""
         self.revoked += list(self.tokens)
         self.tokens.clear()
 
-    def _token(self, client_id: str, scopes: list[str], resource: str | None) -> OAuthToken:
+    def _issue_token(self, client_id: str, scopes: list[str], resource: str | None) -> OAuthToken:
         token, renewal = "token-" + secrets.token_hex(16), "renewal-" + secrets.token_hex(16)
         end = None if self.lifetime is None else int(time.time()) + max(self.lifetime, 0)
         self.tokens[token] = AccessToken(
             token=token, client_id=client_id, scopes=scopes, expires_at=end, resource=resource
         )
-        if self.gives_renewals:
-            self.renewals[renewal] = RefreshToken(
+        if self.issues_refresh_tokens:
+            self.refresh_tokens[renewal] = RefreshToken(
                 token=renewal, client_id=client_id, scopes=scopes, resource=resource
             )
         return OAuthToken(
             access_token=token,
             expires_in=self.lifetime,
             scope=" ".join(scopes) or None,
-            refresh_token=renewal if self.gives_renewals else None,
+            refresh_token=renewal if self.issues_refresh_tokens else None,
         )
 
 
 @dataclass
-class World:
-    """An issuer at one origin, the server it guards at another, and a third that has no part in it."""
+class OAuthSetup:
+    """Authorization server, the MCP server it protects, and an unrelated third origin."""
 
     issuer: Issuer
-    logins: Site
+    auth_server: Site
     server: Site
     elsewhere: Site
 
@@ -188,64 +190,70 @@ class World:
     def url(self) -> str:
         return f"{self.server.url}/mcp"
 
-    def begin_anew(self) -> None:
-        """As if nobody had been here before."""
-        self.issuer.begin_anew()
-        for site in (self.logins, self.server, self.elsewhere):
-            site.seen.clear()
-            site.instead.clear()
+    def reset(self) -> None:
+        """Reset all servers to their initial state."""
+        self.issuer.reset()
+        for site in (self.auth_server, self.server, self.elsewhere):
+            site.requests.clear()
+            site.overrides.clear()
 
-    def demand(self, *scopes: str) -> None:
-        """Let the server ask for these rights from now on."""
+    def demand_scopes(self, *scopes: str) -> None:
+        """Make the server reject tokens without these scopes."""
 
-        def refused(seen: Seen) -> Response | None:
-            token = self.issuer.tokens.get(seen.headers.get("authorization", "")[7:])
+        def reject_missing_scopes(request: RecordedRequest) -> Response | None:
+            token = self.issuer.tokens.get(request.headers.get("authorization", "")[7:])
             if token is None or set(scopes) <= set(token.scopes):
                 return None
-            said = f'Bearer error="insufficient_scope", scope="{" ".join(scopes)}"'
-            return PlainTextResponse("no", 403, headers={"WWW-Authenticate": said})
+            challenge = f'Bearer error="insufficient_scope", scope="{" ".join(scopes)}"'
+            return PlainTextResponse("no", 403, headers={"WWW-Authenticate": challenge})
 
-        self.server.instead["/mcp"] = refused
+        self.server.overrides["/mcp"] = reject_missing_scopes
 
     def change_metadata(self, **changes: Any) -> None:
-        """Let the issuer say something else of itself; None leaves a word out."""
-        said = {
-            "issuer": self.logins.url,
-            "authorization_endpoint": f"{self.logins.url}/authorize",
-            "token_endpoint": f"{self.logins.url}/token",
-            "registration_endpoint": f"{self.logins.url}/register",
+        """Change the authorization server metadata; None removes a field."""
+        metadata = {
+            "issuer": self.auth_server.url,
+            "authorization_endpoint": f"{self.auth_server.url}/authorize",
+            "token_endpoint": f"{self.auth_server.url}/token",
+            "registration_endpoint": f"{self.auth_server.url}/register",
             "response_types_supported": ["code"],
             "code_challenge_methods_supported": ["S256"],
             **changes,
         }
-        document = {name: value for name, value in said.items() if value is not None}
-        self.logins.instead["/.well-known/oauth-authorization-server"] = lambda seen: JSONResponse(document)
+        document = {name: value for name, value in metadata.items() if value is not None}
+        self.auth_server.overrides["/.well-known/oauth-authorization-server"] = lambda request: JSONResponse(
+            document
+        )
 
 
 @contextlib.contextmanager
-def world() -> Iterator[World]:
-    """All three, listening."""
+def run_oauth_setup() -> Iterator[OAuthSetup]:
+    """Run all three servers."""
     issuer = Issuer()
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(_bound()) for _ in range(3)]
-        logins, server, elsewhere = (Site(f"http://127.0.0.1:{s.getsockname()[1]}") for s in sockets)
-        apps = (_issuing(issuer, logins.url), _guarded(issuer, logins.url, server.url), Starlette())
-        for site, app, bound in zip((logins, server, elsewhere), apps, sockets, strict=True):
-            stack.enter_context(_serving(_Kept(app, site), bound))
-        yield World(issuer, logins, server, elsewhere)
+        sockets = [stack.enter_context(_bound_socket()) for _ in range(3)]
+        auth_server, server, elsewhere = (Site(f"http://127.0.0.1:{s.getsockname()[1]}") for s in sockets)
+        apps = (
+            _build_auth_app(issuer, auth_server.url),
+            _build_server_app(issuer, auth_server.url, server.url),
+            Starlette(),
+        )
+        for site, app, bound in zip((auth_server, server, elsewhere), apps, sockets, strict=True):
+            stack.enter_context(_run_server(_RecordingApp(app, site), bound))
+        yield OAuthSetup(issuer, auth_server, server, elsewhere)
 
 
-def redirect(to: str) -> Answer:
-    """Sends every request on, as it is."""
-    return lambda seen: RedirectResponse(to, 307)
+def redirect_to(url: str) -> ResponseOverride:
+    """Return an override that redirects every request with status 307."""
+    return lambda request: RedirectResponse(url, 307)
 
 
-def says(status: int, **words: Any) -> Answer:
-    """The same document for everybody."""
-    return lambda seen: JSONResponse(words, status)
+def json_response(status: int, **fields: Any) -> ResponseOverride:
+    """Return an override that responds with a fixed JSON document."""
+    return lambda request: JSONResponse(fields, status)
 
 
-def _issuing(issuer: Issuer, url: str) -> Starlette:
+def _build_auth_app(issuer: Issuer, url: str) -> Starlette:
     routes = create_auth_routes(
         issuer,
         AuthSettings(issuer_url=url, resource_server_url=None).issuer_url,  # type: ignore[arg-type]
@@ -255,7 +263,7 @@ def _issuing(issuer: Issuer, url: str) -> Starlette:
     return Starlette(routes=routes)
 
 
-def _guarded(issuer: Issuer, issuer_url: str, url: str) -> Starlette:
+def _build_server_app(issuer: Issuer, issuer_url: str, url: str) -> Starlette:
     server = MCPServer(
         "notes",
         token_verifier=issuer,
@@ -274,8 +282,8 @@ def _guarded(issuer: Issuer, issuer_url: str, url: str) -> Starlette:
     return server.streamable_http_app()
 
 
-class _Kept:
-    """Keeps each request, and answers some itself."""
+class _RecordingApp:
+    """Records each request and applies the overrides."""
 
     def __init__(self, app: Starlette, site: Site) -> None:
         self._app, self._site = app, site
@@ -288,37 +296,37 @@ class _Kept:
         while more:
             message = await receive()
             body, more = body + message.get("body", b""), message.get("more_body", False)
-        seen = Seen(
+        request = RecordedRequest(
             scope["method"],
             scope["path"],
             {name: values[0] for name, values in parse_qs(scope["query_string"].decode()).items()},
             {name.decode().lower(): value.decode("latin-1") for name, value in scope["headers"]},
             body,
         )
-        self._site.seen.append(seen)
-        answer = self._site.instead.get(scope["path"])
-        response = answer(seen) if answer else None
-        await (response or self._app)(scope, _again(body, receive), send)
+        self._site.requests.append(request)
+        override = self._site.overrides.get(scope["path"])
+        response = override(request) if override else None
+        await (response or self._app)(scope, _replay_body(body, receive), send)
 
 
-def _again(body: bytes, receive: Any) -> Any:
-    given = [{"type": "http.request", "body": body, "more_body": False}]
+def _replay_body(body: bytes, receive: Any) -> Any:
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def next_message() -> Any:
-        return given.pop() if given else await receive()
+        return messages.pop() if messages else await receive()
 
     return next_message
 
 
 @contextlib.contextmanager
-def _bound() -> Iterator[socket.socket]:
+def _bound_socket() -> Iterator[socket.socket]:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound
 
 
 @contextlib.contextmanager
-def _serving(app: Any, bound: socket.socket) -> Iterator[None]:
+def _run_server(app: Any, bound: socket.socket) -> Iterator[None]:
     config = uvicorn.Config(app, log_level="critical", ws="none", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
@@ -333,7 +341,7 @@ def _serving(app: Any, bound: socket.socket) -> Iterator[None]:
 
 
 def initialize() -> dict[str, Any]:
-    """The first request of a client."""
+    """Return an initialize request."""
     params = {
         "protocolVersion": "2025-11-25",
         "capabilities": {},
@@ -342,6 +350,6 @@ def initialize() -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
 
 
-def from_file(text: str) -> Any:
-    """What a file of a login says."""
+def read_login_file(text: str) -> Any:
+    """Parse a login file."""
     return json.loads(text)

@@ -15,16 +15,15 @@ from hypothesis import strategies as st
 
 from toolfold import load_config
 from toolfold.cli.app import run
-from toolfold.config import load
 from toolfold.naming import is_reserved
 from toolfold.runtime import Runtime, open_runtime
-from toolfold.sources.mcp import sieve
-from toolfold.sources.mcp.lock import LOCK_FILE, written
-from toolfold.sources.mcp.naming import Names
-from toolfold.sources.mcp.offers import read_offer
-from toolfold.sources.mcp.pool import PIECE, mark
-from toolfold.sources.mcp.sieve import MOST_NOTICES, Sieve
-from toolfold.sources.mcp.supervisor import LONGEST_SETTLE, SETTLE_SECONDS
+from toolfold.sources.mcp import notification_limiter
+from toolfold.sources.mcp.lock import LOCK_FILE, serialize_pins
+from toolfold.sources.mcp.naming import ToolNames
+from toolfold.sources.mcp.notification_limiter import MAX_NOTIFICATIONS_PER_SECOND, NotificationLimiter
+from toolfold.sources.mcp.pool import MAX_SCANNED_CHARS, mark_injections
+from toolfold.sources.mcp.supervisor import MAX_RELIST_DELAY_S, RELIST_DELAY_S
+from toolfold.sources.mcp.tool_listing import parse_tool
 from toolfold.sources.mcp.trust import Trust
 
 ATTACKER = str(Path(__file__).parent / "attack_server.py")
@@ -44,7 +43,7 @@ def opened(home: Path, servers: dict[str, Any], *, behind_gateway: bool = True) 
 
 
 @pytest.mark.parametrize("behind_gateway", [True, False])
-def test_no_name_of_a_tool_takes_a_bridge_tools_or_keeps_the_others_away(
+def test_tool_names_cannot_replace_a_bridge_tool_or_block_other_tools(
     tmp_path: Path, behind_gateway: bool
 ) -> None:
     names = (
@@ -72,14 +71,14 @@ def test_no_name_of_a_tool_takes_a_bridge_tools_or_keeps_the_others_away(
 
 
 @given(st.sampled_from(["tool", "tool_", "TOOL", ""]), st.text(max_size=20), st.text("-_ ", max_size=3))
-def test_no_server_and_tool_together_spell_a_bridge_tool(server: str, tool: str, between: str) -> None:
+def test_combined_server_and_tool_name_is_never_a_bridge_tool(server: str, tool: str, between: str) -> None:
     prefixes = {"s": f"{server}{between}"}
     for own in (tool, "search", f"{between}call", "Describe"):
-        name, _ = Names(["s"], prefixes=prefixes).name("s", own)
+        name, _ = ToolNames(["s"], prefixes=prefixes).names_of("s", own)
         assert not is_reserved(name)
 
 
-class Moment:
+class FrozenTime:
     """A clock that stands still."""
 
     def monotonic(self) -> float:
@@ -87,15 +86,15 @@ class Moment:
 
 
 @pytest.fixture
-def one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolfold.sources.mcp.sieve.time", Moment())
+def frozen_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolfold.sources.mcp.notification_limiter.time", FrozenTime())
 
 
-def _heard(sieve: Sieve, message: bytes, count: int) -> int:
-    return sum(not sieve.drops(message) for _ in range(count))
+def count_accepted(limiter: NotificationLimiter, message: bytes, count: int) -> int:
+    return sum(not limiter.should_drop(message) for _ in range(count))
 
 
-@pytest.mark.usefixtures("one_moment")
+@pytest.mark.usefixtures("frozen_time")
 @pytest.mark.parametrize(
     "message",
     [
@@ -105,31 +104,40 @@ def _heard(sieve: Sieve, message: bytes, count: int) -> int:
         b'{"method":"n","id":',
     ],
 )
-def test_a_notification_that_holds_the_word_id_counts_as_one(message: bytes) -> None:
-    assert _heard(Sieve(lambda _: None), message, 5 * MOST_NOTICES) == MOST_NOTICES
+def test_notification_containing_the_word_id_counts_as_notification(message: bytes) -> None:
+    assert (
+        count_accepted(NotificationLimiter(lambda _: None), message, 5 * MAX_NOTIFICATIONS_PER_SECOND)
+        == MAX_NOTIFICATIONS_PER_SECOND
+    )
 
 
-@pytest.mark.usefixtures("one_moment")
-def test_dropped_requests_are_named_as_requests_and_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("frozen_time")
+def test_dropped_requests_are_logged_as_requests_and_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[bytes] = []
-    read = sieve._read
+    read = notification_limiter._parse_message
 
     def count_and_read(message: bytes) -> dict[str, Any]:
         parsed.append(message)
         return read(message)
 
-    monkeypatch.setattr(sieve, "_read", count_and_read)
+    monkeypatch.setattr(notification_limiter, "_parse_message", count_and_read)
     notes: list[str] = []
-    count = sieve.MAX_REQUESTS_PER_SECOND + 1
+    count = notification_limiter.MAX_REQUESTS_PER_SECOND + 1
     asked = b'{"jsonrpc":"2.0","id":7,"method":"ping"}'
-    assert _heard(Sieve(notes.append), asked, count) == sieve.MAX_REQUESTS_PER_SECOND
+    assert (
+        count_accepted(NotificationLimiter(notes.append), asked, count)
+        == notification_limiter.MAX_REQUESTS_PER_SECOND
+    )
     assert notes == ["(more than 2,000 requests a second: the rest is dropped)"]
     assert len(parsed) == count
 
 
-def test_a_request_is_never_dropped() -> None:
+def test_requests_do_not_count_against_the_notification_limit() -> None:
     asked = b'{"jsonrpc":"2.0","id":7,"method":"ping"}'
-    assert _heard(Sieve(lambda _: None), asked, 3 * MOST_NOTICES) == 3 * MOST_NOTICES
+    assert (
+        count_accepted(NotificationLimiter(lambda _: None), asked, 3 * MAX_NOTIFICATIONS_PER_SECOND)
+        == 3 * MAX_NOTIFICATIONS_PER_SECOND
+    )
 
 
 def _project(folder: Path, servers: dict[str, Any], lock: bytes | None = None) -> Path:
@@ -143,50 +151,52 @@ def _project(folder: Path, servers: dict[str, Any], lock: bytes | None = None) -
 def _pins(server: str, *tools: dict[str, Any]) -> bytes:
     from toolfold.sources.mcp.lock import Pin
 
-    offers = [read_offer(each) for each in tools]
-    return written({server: {each.name: Pin(each.fingerprint, each) for each in offers}})
+    offers = [parse_tool(each) for each in tools]
+    return serialize_pins({server: {each.name: Pin(each.fingerprint, each) for each in offers}})
 
 
 POISONED = {"name": "read", "description": ORDER, "inputSchema": {"type": "object"}}
 HONEST = {"name": "list", "description": "Lists the notes.", "inputSchema": {"type": "object"}}
 
 
-def test_a_cloned_project_starts_nothing(tmp_path: Path) -> None:
+def test_cloned_project_starts_no_server(tmp_path: Path) -> None:
     mark = tmp_path / "started"
     folder = _project(tmp_path / "clone", {"evil": {"command": "touch", "args": [str(mark)]}})
-    config = load(project=folder, env={"TOOLFOLD_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"})
+    config = load_config(
+        project=folder, env={"TOOLFOLD_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"}
+    )
     with open_runtime(config) as runtime:
         runtime.mcp.settle(1.0)
         assert not runtime.mcp.servers
     assert not mark.exists()
 
 
-def test_a_projects_lock_says_nothing_of_the_users_own_servers(tmp_path: Path) -> None:
+def test_project_lock_file_is_ignored_for_servers_of_the_user(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / "config.yaml").write_text(json.dumps({"mcp": {"servers": {"notes": {"command": "true"}}}}))
     folder = _project(tmp_path / "clone", {}, _pins("notes", POISONED))
-    config = load(project=folder, env={"TOOLFOLD_HOME": str(home)}, trusted=True)
-    sifted = Trust.of(config).sift("notes", "pin", [read_offer(POISONED), read_offer(HONEST)])
-    assert [each.offer.name for each in sifted.held] == ["read"]
+    config = load_config(project=folder, env={"TOOLFOLD_HOME": str(home)}, trusted=True)
+    sifted = Trust.from_config(config).check_tools("notes", "pin", [parse_tool(POISONED), parse_tool(HONEST)])
+    assert [each.tool.name for each in sifted.held] == ["read"]
 
 
-def test_a_lock_that_came_with_a_project_accepts_no_poison(tmp_path: Path) -> None:
+def test_project_lock_file_cannot_accept_a_poisoned_tool(tmp_path: Path) -> None:
     folder = _project(tmp_path / "clone", {"notes": {"command": "true"}}, _pins("notes", POISONED, HONEST))
-    config = load(project=folder, env={"TOOLFOLD_HOME": str(tmp_path / "home")}, trusted=True)
-    found = [read_offer(POISONED), read_offer(HONEST)]
-    own = Trust.of(config)
-    sifted = own.sift("notes", "pin", found)
-    assert [(each.offer.name, each.why) for each in sifted.held] == [("read", "flagged")]
-    assert own.allows("notes", "pin", found[0]) is not None
-    assert own.allows("notes", "pin", found[1]) is None
+    config = load_config(project=folder, env={"TOOLFOLD_HOME": str(tmp_path / "home")}, trusted=True)
+    found = [parse_tool(POISONED), parse_tool(HONEST)]
+    own = Trust.from_config(config)
+    sifted = own.check_tools("notes", "pin", found)
+    assert [(each.tool.name, each.reason) for each in sifted.held] == [("read", "flagged")]
+    assert own.check_call("notes", "pin", found[0]) is not None
+    assert own.check_call("notes", "pin", found[1]) is None
     own.accept("notes", [found[0]])  # somebody here has looked at it
-    for again in (own, Trust.of(config)):
-        assert not again.sift("notes", "pin", found).held
-        assert again.allows("notes", "pin", found[0]) is None
+    for again in (own, Trust.from_config(config)):
+        assert not again.check_tools("notes", "pin", found).held
+        assert again.check_call("notes", "pin", found[0]) is None
 
 
-def test_lists_that_change_without_end_are_asked_for_less_and_less(tmp_path: Path) -> None:
+def test_endless_list_changes_are_relisted_with_growing_delay(tmp_path: Path) -> None:
     with opened(tmp_path, {"evil": attacker()}) as runtime:
         session = runtime.session()
         before = runtime.registry.snapshot().generation
@@ -195,11 +205,11 @@ def test_lists_that_change_without_end_are_asked_for_less_and_less(tmp_path: Pat
         seconds = time.monotonic() - began
         assert seconds > 1.0
         # Each time it is left alone twice as long as the time before.
-        most = 2 + math.log2(1 + seconds / SETTLE_SECONDS) + seconds / LONGEST_SETTLE
+        most = 2 + math.log2(1 + seconds / RELIST_DELAY_S) + seconds / MAX_RELIST_DELAY_S
         assert runtime.registry.snapshot().generation - before <= most
 
 
-def test_what_a_server_is_called_and_says_moves_no_cursor(
+def test_server_texts_cannot_send_terminal_escape_sequences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     home = tmp_path / "home"
@@ -229,21 +239,23 @@ def test_what_a_server_is_called_and_says_moves_no_cursor(
             assert bad not in said, (command, bad)
 
 
-@pytest.mark.parametrize("before", [PIECE - 40, PIECE - 2_030, 2 * PIECE - 10_000])
-def test_an_order_is_marked_also_where_a_long_text_is_parted(before: int) -> None:
+@pytest.mark.parametrize(
+    "before", [MAX_SCANNED_CHARS - 40, MAX_SCANNED_CHARS - 2_030, 2 * MAX_SCANNED_CHARS - 10_000]
+)
+def test_injection_at_the_split_of_a_long_text_is_marked(before: int) -> None:
     filler = "A note of the day. "
     text = (filler * (before // len(filler) + 1))[:before] + ORDER + " " + filler * 400
-    told = mark(text)
+    told = mark_injections(text)
     assert ORDER[:20] in told
     assert "no instruction" in told
 
 
-def test_the_end_of_an_endless_text_is_looked_at_and_its_middle_is_said_not_to_be() -> None:
-    told = mark("A note of the day. " * 20_000 + ORDER)
+def test_end_of_a_very_long_text_is_scanned_and_its_middle_labelled_unscanned() -> None:
+    told = mark_injections("A note of the day. " * 20_000 + ORDER)
     assert "no instruction" in told[-1_000:]
     assert "not looked through" in told
 
 
-def test_a_tool_that_says_more_than_is_looked_through_is_left_out() -> None:
+def test_tool_definition_above_the_scan_limit_is_left_out() -> None:
     with pytest.raises(ValueError, match="larger than"):
-        read_offer({"name": "long", "description": "This is a note. " * 20_000 + ORDER})
+        parse_tool({"name": "long", "description": "This is a note. " * 20_000 + ORDER})

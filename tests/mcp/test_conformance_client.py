@@ -22,13 +22,15 @@ def client() -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("revision", "scenario"), CASES)
-def test_the_client_conforms(client: str, revision: str, scenario: str, tmp_path: Path) -> None:
+def test_client_passes_the_conformance_scenario(
+    client: str, revision: str, scenario: str, tmp_path: Path
+) -> None:
     outcome = run(servers.conformance(), client, revision, scenario, tmp_path)
     assert outcome.is_good, f"{outcome.problems or outcome.ended}\n{outcome.said[-4_000:]}"
 
 
 @pytest.mark.parametrize("revision", SCORED)
-def test_no_scenario_is_left_out(revision: str) -> None:
+def test_all_scenarios_of_the_runner_are_covered(revision: str) -> None:
     package = Path(servers.conformance()[1]).parents[1]
     required = (package / f"requirements/{revision}.yaml").read_text()
     _, _, ours = required.partition("\nclient:\n")
@@ -38,7 +40,7 @@ def test_no_scenario_is_left_out(revision: str) -> None:
     assert set(entries) == set(UNSCORED)
 
 
-def test_the_page_tells_what_fails_and_why() -> None:
+def test_docs_page_lists_failing_scenarios_with_reasons() -> None:
     good = [_outcome(*case, checks={"SUCCESS": 2, "INFO": 1}) for case in CASES]
     assert "No scored scenario fails." in section(good)
     failed = _outcome(*CASES[0], checks={"SUCCESS": 1, "FAILURE": 1}, problems=("greeting: was rude",))
@@ -53,7 +55,7 @@ def test_the_page_tells_what_fails_and_why() -> None:
     [({}, 0), ({"INFO": 3}, 0), ({"SUCCESS": 1, "WARNING": 1}, 0), ({"SUCCESS": 1}, 1)],
     ids=["nothing was checked", "only looked at", "a warning", "the client gave up"],
 )
-def test_a_scenario_without_a_clean_success_is_not_good(checks: dict[str, int], ended: int) -> None:
+def test_scenario_without_clean_success_is_not_passed(checks: dict[str, int], ended: int) -> None:
     assert not _outcome("2026-07-28", "tools_call", checks=checks, ended=ended).is_good
 
 
@@ -63,7 +65,7 @@ def _outcome(
     return Outcome(revision, scenario, Counter(checks), problems, ended, "")
 
 
-def test_the_page_keeps_what_is_not_about_the_client() -> None:
+def test_docs_page_update_keeps_other_sections() -> None:
     page = "# A\n\n## As a client\n\nold\n\n## As a server\n\nkept\n"
     assert (
         written(page, "## As a client\n\nnew\n") == "# A\n\n## As a client\n\nnew\n\n## As a server\n\nkept\n"

@@ -18,7 +18,7 @@ import pytest
 from tests.conftest import Opened
 from toolfold import Runtime
 from toolfold.model import Json
-from toolfold.sources.mcp.oauth.logins import Login, Logins
+from toolfold.sources.mcp.oauth.login_store import Login, LoginStore
 
 TERSE = """
 import json, sys
@@ -38,7 +38,7 @@ for line in sys.stdin:
 """
 
 
-def test_an_answer_that_does_not_say_it_is_complete_is_complete(opened: Opened, tmp_path: Path) -> None:
+def test_result_without_result_type_counts_as_complete(opened: Opened, tmp_path: Path) -> None:
     program = tmp_path / "terse.py"
     program.write_text(TERSE)
     runtime = _with(opened, {"command": sys.executable, "args": [str(program)]})
@@ -57,7 +57,9 @@ def locked() -> Iterator[type[Locked]]:
         server.shutdown()
 
 
-async def test_a_call_that_wants_a_login_fails_alone(opened: Opened, locked: type[Locked]) -> None:
+async def test_call_that_needs_a_login_fails_without_affecting_others(
+    opened: Opened, locked: type[Locked]
+) -> None:
     runtime = _with(opened, {"url": f"{locked.url}/mcp"})
     session = runtime.session(["mcp-it"])
     slow, refused = await asyncio.gather(session.call("mcp_it_slow"), session.call("mcp_it_secret"))
@@ -68,7 +70,7 @@ async def test_a_call_that_wants_a_login_fails_alone(opened: Opened, locked: typ
 
 
 @pytest.mark.parametrize(("way", "path"), [("http", "/mcp"), ("sse", "/sse")])
-def test_a_login_is_renewed_between_two_calls(
+def test_login_is_renewed_between_two_calls(
     opened: Opened, locked: type[Locked], way: str, path: str
 ) -> None:
     url = locked.url + path
@@ -88,7 +90,7 @@ def _with(opened: Opened, server: Json) -> Runtime:
 def _log_in(opened: Opened, url: str, token_endpoint: str) -> None:
     """As if a person had logged in before."""
     folder = opened().config.paths.state_dir / "oauth"
-    Logins(folder).keep(
+    LoginStore(folder).save(
         Login(
             server="it",
             url=url,

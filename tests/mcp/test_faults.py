@@ -13,9 +13,7 @@ PATIENCE = 120.0
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-async def test_a_fault_is_answered_in_its_own_words_and_the_next_call_is_served(
-    fault: Fault, tmp_path: Path
-) -> None:
+async def test_fault_gives_the_expected_error_and_the_next_call_works(fault: Fault, tmp_path: Path) -> None:
     async with asyncio.timeout(PATIENCE):
         met = await meet(fault, tmp_path)
     assert fault.answer in (met.answer, "*"), met
@@ -25,6 +23,6 @@ async def test_a_fault_is_answered_in_its_own_words_and_the_next_call_is_served(
         assert "`" in met.then_said or "Install" in met.then_said or "url" in met.then_said, met  # what to do
 
 
-def test_there_are_enough_faults_and_no_two_are_one() -> None:
+def test_there_are_enough_distinct_faults() -> None:
     assert len(FAULTS) >= 28
     assert len({str(fault) for fault in FAULTS}) == len(FAULTS)

@@ -11,28 +11,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolfold.config.servers import McpServer, usable
+from toolfold.config.servers import McpServerSettings, parse_server_settings
 from toolfold.connecting import section_of
 from toolfold.errors import ConfigError
 from toolfold.sources.mcp.importing import (
     CLIENTS,
-    Answer,
-    Found,
-    Place,
-    candidates,
-    existing,
-    guessed,
+    ClientConfigFile,
+    ImportedServer,
+    ImportResult,
+    build_candidates,
+    find_config_files,
+    find_literal_secrets,
+    guess_client,
     is_gateway,
-    literal_secrets,
-    own_name,
-    read,
-    referring,
-    veiled,
+    normalise_server_name,
+    read_client_file,
+    redact_settings,
+    replace_secrets,
 )
-from toolfold.sources.mcp.importing.documents import parse, read_document, without_comments
-from toolfold.sources.mcp.importing.found import Client, NotUsable, Scope
+from toolfold.sources.mcp.importing.documents import parse_document, read_document, strip_comments
+from toolfold.sources.mcp.importing.types import ClientName, FileScope, RejectedEntryError
 from toolfold.sources.mcp.importing.variables import Variables
-from toolfold.sources.mcp.references import resolve
+from toolfold.sources.mcp.setting_references import resolve_references
 
 TOKEN = "ghp_" + "a1B2" * 9
 
@@ -51,22 +51,26 @@ JSON_VALUES = st.recursive(
 )
 
 
-def answer(folder: Path, client: Client, text: str, name: str = "mcp.json", scope: Scope = "user") -> Answer:
+def answer(
+    folder: Path, client: ClientName, text: str, name: str = "mcp.json", scope: FileScope = "user"
+) -> ImportResult:
     file = folder / name
     file.write_text(text, encoding="utf-8")
-    return read(Place(client, scope, file), home=folder / "home", project=folder)
+    return read_client_file(ClientConfigFile(client, scope, file), home=folder / "home", project=folder)
 
 
-def servers(told: Answer) -> dict[str, Any]:
+def servers(told: ImportResult) -> dict[str, Any]:
     assert not told.problem
-    return {each.name: each.settings for each in told.found}
+    return {each.name: each.settings for each in told.servers}
 
 
-def one(folder: Path, client: Client, entry: dict[str, Any], scope: Scope = "user", **more: Any) -> Found:
+def one(
+    folder: Path, client: ClientName, entry: dict[str, Any], scope: FileScope = "user", **more: Any
+) -> ImportedServer:
     key = "servers" if client == "vscode" else "mcpServers"
     told = answer(folder, client, json.dumps({key: {"it": entry}, **more}), scope=scope)
-    assert told.unusable == ()
-    return told.found[0]
+    assert told.rejected == ()
+    return told.servers[0]
 
 
 def test_claude_desktops_servers_are_read(tmp_path: Path) -> None:
@@ -156,8 +160,8 @@ def test_a_server_of_a_workspace_is_refused_where_there_is_none(tmp_path: Path) 
     told = answer(
         tmp_path, "cursor", '{"mcpServers": {"it": {"command": "x", "args": ["${workspaceFolder}"]}}}'
     )
-    assert told.found == ()
-    assert told.unusable[0].why == "it uses ${workspaceFolder}, and belongs to no project"
+    assert told.servers == ()
+    assert told.rejected[0].reason == "it uses ${workspaceFolder}, and belongs to no project"
 
 
 def test_vscodes_comments_and_inputs_are_understood(tmp_path: Path) -> None:
@@ -182,10 +186,10 @@ def test_vscodes_comments_and_inputs_are_understood(tmp_path: Path) -> None:
         "gh": {"url": "https://gh.example/mcp", "headers": {"Authorization": "Bearer ${GH_TOKEN}"}},
         "db": {"command": "db // no comment", "env": {"REGION": "${REGION:-eu}", "N": "3"}},
     }
-    remarks = {each.name: each.remarks for each in told.found}
+    remarks = {each.name: each.remarks for each in told.servers}
     assert remarks["gh"] == ("the editor asks for 'gh-token' (GitHub token): set the variable GH_TOKEN",)
     assert "sandbox" in remarks["db"][1]
-    whys = {each.name: each.why for each in told.unusable}
+    whys = {each.name: each.reason for each in told.rejected}
     assert whys["socket"] == "a url begins with http:// or https://"
     assert "${command:pick}" in whys["odd"]
 
@@ -263,8 +267,8 @@ def test_codexs_tables_are_read(tmp_path: Path) -> None:
             "oauth": {"scopes": ["a"]},
         },
     }
-    assert [each.name for each in told.unusable] == ["bad"]
-    assert any("FAR" in remark for remark in told.found[0].remarks)
+    assert [each.name for each in told.rejected] == ["bad"]
+    assert any("FAR" in remark for remark in told.servers[0].remarks)
 
 
 def test_gooses_extensions_are_read(tmp_path: Path) -> None:
@@ -300,22 +304,22 @@ extensions:
         "web": {"url": "https://x.example/mcp", "headers": {"X-A": "b"}, "enabled": False},
         "deeper": {"url": "https://y.example/events", "transport": "sse"},
     }
-    assert told.unusable[0].why == "it is a part of Goose, and no server"
-    assert "GIT_TOKEN" in told.found[0].remarks[0]
+    assert told.rejected[0].reason == "it is a part of Goose, and no server"
+    assert "GIT_TOKEN" in told.servers[0].remarks[0]
 
 
 def test_a_value_of_the_form_of_a_reference_is_one_and_an_argument_is_the_shells(tmp_path: Path) -> None:
     entry = {"command": "sh", "args": ["-c", "run ${FOO} ${1:-x"], "env": {"KEY": "${KEY}"}}
     found = one(tmp_path, "claude-desktop", entry)
     assert found.settings["args"] == ["-c", "run $${FOO} $${1:-x"]
-    assert resolve(found.settings["args"][1], {}) == "run ${FOO} ${1:-x"
+    assert resolve_references(found.settings["args"][1], {}) == "run ${FOO} ${1:-x"
     assert found.settings["env"] == {"KEY": "${KEY}"}
     assert "Toolfold looks the variable up" in found.remarks[0]
 
 
 def test_time_limits_stay_between_our_bounds(tmp_path: Path) -> None:
     text = "[mcp_servers.a]\ncommand = 'x'\nstartup_timeout_sec = 99999\ntool_timeout_sec = -1\n"
-    found = answer(tmp_path, "codex", text, "config.toml").found[0]
+    found = answer(tmp_path, "codex", text, "config.toml").servers[0]
     assert found.settings == {"command": "x", "connect_timeout_seconds": 600.0}
     assert found.remarks == ("tool_timeout_sec is no time limit and is left out",)
 
@@ -344,8 +348,8 @@ def test_an_entry_that_cannot_be_used_takes_no_other_with_it(tmp_path: Path, ent
     text = json.dumps({"mcpServers": {"bad": entry, "good": {"command": "y"}}})
     told = answer(tmp_path, "claude-code", text)
     assert servers(told) == {"good": {"command": "y"}}
-    assert told.unusable[0].name == "bad"
-    assert told.unusable[0].why
+    assert told.rejected[0].name == "bad"
+    assert told.rejected[0].reason
 
 
 @pytest.mark.parametrize(
@@ -366,10 +370,10 @@ def test_an_entry_that_cannot_be_used_takes_no_other_with_it(tmp_path: Path, ent
     ids=lambda value: value[:20],
 )
 def test_a_broken_file_is_told_of_and_gives_nothing(tmp_path: Path, name: str, text: str) -> None:
-    client: Client = guessed(tmp_path / name) if name != "mcp.json" else "cursor"
+    client: ClientName = guess_client(tmp_path / name) if name != "mcp.json" else "cursor"
     told = answer(tmp_path, client, text, name)
     assert told.problem
-    assert (told.found, told.unusable) == ((), ())
+    assert (told.servers, told.rejected) == ((), ())
 
 
 def test_a_file_with_a_history_may_be_larger(tmp_path: Path) -> None:
@@ -382,7 +386,9 @@ def test_a_file_with_a_history_may_be_larger(tmp_path: Path) -> None:
 def test_what_is_no_file_is_told_of(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not a file"):
         read_document(tmp_path)
-    assert read(Place("cursor", "user", tmp_path / "none"), home=tmp_path, project=tmp_path).problem
+    assert read_client_file(
+        ClientConfigFile("cursor", "user", tmp_path / "none"), home=tmp_path, project=tmp_path
+    ).problem
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
@@ -411,15 +417,15 @@ def test_every_programs_files_are_found_on_every_platform(tmp_path: Path, platfo
         project / ".gemini/settings.json",
         project / "opencode.jsonc",
     ]
-    assert existing(home=home, project=project, platform=platform, environment={}) == ()
+    assert find_config_files(home=home, project=project, platform=platform, environment={}) == ()
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("")
-    found = existing(home=home, project=project, platform=platform, environment={})
+    found = find_config_files(home=home, project=project, platform=platform, environment={})
     assert [each.file for each in found] == files
     assert [each.scope for each in found] == ["user"] * 11 + ["project"] * 6
-    assert {each.client for each in found} == set(CLIENTS)
-    assert all(read(each, home=home, project=project).found == () for each in found)
+    assert {each.client_name for each in found} == set(CLIENTS)
+    assert all(read_client_file(each, home=home, project=project).servers == () for each in found)
 
 
 def test_variables_may_say_where_programs_keep_their_files(tmp_path: Path) -> None:
@@ -431,13 +437,13 @@ def test_variables_may_say_where_programs_keep_their_files(tmp_path: Path) -> No
         "CLAUDE_CONFIG_DIR": str(tmp_path / "claude"),
         "XDG_CONFIG_HOME": str(tmp_path / "xdg"),
     }
-    found = existing(home=tmp_path / "home", project=None, platform="linux", environment=environment)
-    assert [each.client for each in found] == ["claude-code", "codex", "goose"]
+    found = find_config_files(home=tmp_path / "home", project=None, platform="linux", environment=environment)
+    assert [each.client_name for each in found] == ["claude-code", "codex", "goose"]
 
 
 def test_a_home_folder_is_no_project(tmp_path: Path) -> None:
     (tmp_path / ".mcp.json").write_text("")
-    assert existing(home=tmp_path, project=tmp_path, platform="linux", environment={}) == ()
+    assert find_config_files(home=tmp_path, project=tmp_path, platform="linux", environment={}) == ()
 
 
 def test_whose_file_it_is_is_guessed_from_its_name() -> None:
@@ -453,11 +459,11 @@ def test_whose_file_it_is_is_guessed_from_its_name() -> None:
         "a/config.yaml": "goose",
         "servers.json": "claude-code",
     }
-    assert {name: guessed(Path(name)) for name in names} == names
+    assert {name: guess_client(Path(name)) for name in names} == names
 
 
-def found_in(client: Client, name: str, **settings: Any) -> Found:
-    return Found(name, Place(client, "user", Path(client)), settings)
+def found_in(client: ClientName, name: str, **settings: Any) -> ImportedServer:
+    return ImportedServer(name, ClientConfigFile(client, "user", Path(client)), settings)
 
 
 GATEWAYS = (
@@ -520,19 +526,19 @@ def test_any_words_and_addresses_are_looked_at(args: list[str], command: str, ur
 
 def test_the_same_server_in_two_programs_is_one() -> None:
     first, second = found_in("cursor", "git", command="x"), found_in("vscode", "git", command="x", args=[])
-    (only,) = candidates([first, second], {})
-    assert (only.name, only.found, only.also) == ("git", first, (second.place,))
+    (only,) = build_candidates([first, second], {})
+    assert (only.name, only.server, only.duplicate_sources) == ("git", first, (second.source,))
 
 
 def test_two_servers_of_one_name_are_kept_apart_by_their_programs() -> None:
     found = [found_in(client, "Git", command=client) for client in ("cursor", "vscode", "vscode")]
     found[2] = found_in("vscode", "git", command="third")
-    assert [each.name for each in candidates(found, {})] == ["Git", "Git-vscode", "git-vscode-2"]
+    assert [each.name for each in build_candidates(found, {})] == ["Git", "Git-vscode", "git-vscode-2"]
 
 
 def test_what_is_known_word_for_word_is_not_new() -> None:
-    known: dict[str, McpServer] = {"git": usable({"command": "x"})}
-    same, other = candidates(
+    known: dict[str, McpServerSettings] = {"git": parse_server_settings({"command": "x"})}
+    same, other = build_candidates(
         [found_in("cursor", "git", command="x"), found_in("vscode", "git", command="y")], known
     )
     assert same.is_known
@@ -546,9 +552,14 @@ def test_secrets_that_are_written_out_are_flagged_and_references_are_not() -> No
         "env": {"GITHUB_TOKEN": TOKEN, "OTHER_TOKEN": "${OTHER_TOKEN}", "MODE": "fast", "PLAIN": TOKEN},
         "headers": {"Authorization": "Bearer abcdefgh", "X": "${A}"},
     }
-    assert literal_secrets(settings) == ("env.GITHUB_TOKEN", "env.PLAIN", "headers.Authorization", "args")
-    assert literal_secrets({"url": "https://me:password@x.example"}) == ("url",)
-    assert literal_secrets({"command": "npx", "args": ["-y", "@org/server", "--port", "80"]}) == ()
+    assert find_literal_secrets(settings) == (
+        "env.GITHUB_TOKEN",
+        "env.PLAIN",
+        "headers.Authorization",
+        "args",
+    )
+    assert find_literal_secrets({"url": "https://me:password@x.example"}) == ("url",)
+    assert find_literal_secrets({"command": "npx", "args": ["-y", "@org/server", "--port", "80"]}) == ()
 
 
 def test_what_is_shown_holds_no_secret_and_every_reference() -> None:
@@ -558,17 +569,19 @@ def test_what_is_shown_holds_no_secret_and_every_reference() -> None:
         "env": {"A_TOKEN": TOKEN, "B_TOKEN": "${B}", "DSN": "postgres://me:password@${HOST}/db"},
         "headers": {"Authorization": "Bearer ${C}", "authorization": "Basic ${C}abc"},
     }
-    shown = veiled(settings)
+    shown = redact_settings(settings)
     assert shown["args"] == ["--api-key", "[redacted]", "--token=${T}", "[redacted]", "--port", "80"]
     assert shown["env"] == {"A_TOKEN": "[redacted]", "B_TOKEN": "${B}", "DSN": "[redacted]"}
     assert shown["headers"] == {"Authorization": "Bearer ${C}", "authorization": "[redacted]"}
-    assert veiled({"url": "https://me:password@x.example"})["url"] == "https://me:[redacted]@x.example"
-    assert veiled({"url": "https://x.example"}) == {"url": "https://x.example"}
+    assert (
+        redact_settings({"url": "https://me:password@x.example"})["url"] == "https://me:[redacted]@x.example"
+    )
+    assert redact_settings({"url": "https://x.example"}) == {"url": "https://x.example"}
 
 
 def test_secrets_can_be_left_behind_as_references() -> None:
     settings = {"env": {"A_TOKEN": TOKEN}, "headers": {"Authorization": f"Bearer {TOKEN}"}, "args": [TOKEN]}
-    changed, variables = referring("my-server", settings)
+    changed, variables = replace_secrets("my-server", settings)
     assert changed == {
         "env": {"A_TOKEN": "${A_TOKEN}"},
         "headers": {"Authorization": "Bearer ${MY_SERVER_AUTHORIZATION}"},
@@ -580,17 +593,17 @@ def test_secrets_can_be_left_behind_as_references() -> None:
 
 @given(st.text())
 def test_every_name_becomes_one_a_server_can_have(text: str) -> None:
-    from toolfold.config.servers import Mcp
+    from toolfold.config.servers import McpSettings
 
-    name = own_name(text)
-    assert name in Mcp.model_validate({"servers": {name: {"command": "x"}}}).servers
+    name = normalise_server_name(text)
+    assert name in McpSettings.model_validate({"servers": {name: {"command": "x"}}}).servers
     assert "." not in name
 
 
 @given(st.text(alphabet=st.sampled_from("${}ab:-1/ ")) | st.text())
 def test_what_is_meant_as_it_stands_comes_out_as_it_stands(text: str) -> None:
     remarks: list[str] = []
-    assert resolve(Variables().translated(text, remarks), {}) == text
+    assert resolve_references(Variables().translated(text, remarks), {}) == text
     assert remarks == []
 
 
@@ -598,28 +611,28 @@ def test_what_is_meant_as_it_stands_comes_out_as_it_stands(text: str) -> None:
 def test_whatever_is_translated_can_be_looked_up(text: str, style: Any) -> None:
     try:
         mine = Variables(style).translated(text, [], is_value=True)
-    except NotUsable:
+    except RejectedEntryError:
         return
     names = re.findall("[A-Za-z_]+", mine)
-    resolve(mine, dict.fromkeys(names, "x"))
+    resolve_references(mine, dict.fromkeys(names, "x"))
 
 
 @given(st.text(alphabet=st.sampled_from('"\\/*,{}[]:a1 \n')))
 def test_taking_comments_away_never_fails(text: str) -> None:
-    assert len(without_comments(text)) <= len(text)
+    assert len(strip_comments(text)) <= len(text)
 
 
 @given(JSON_VALUES)
 def test_json_without_comments_is_left_as_it_is(value: Any) -> None:
     text = json.dumps(value)
-    assert repr(json.loads(without_comments(text))) == repr(json.loads(text))
+    assert repr(json.loads(strip_comments(text))) == repr(json.loads(text))
 
 
 @given(JSON_VALUES)
 def test_comments_and_last_commas_change_nothing(value: Any) -> None:
     plain = json.dumps({"it": value}, indent=1)
     commented = plain.replace("\n", " // a comment, with a comma,\n").replace("\n}", ", /* } */\n}")
-    assert repr(parse(commented, Path("x.json"))) == repr(parse(plain, Path("x.json")))
+    assert repr(parse_document(commented, Path("x.json"))) == repr(parse_document(plain, Path("x.json")))
 
 
 @given(
@@ -627,7 +640,7 @@ def test_comments_and_last_commas_change_nothing(value: Any) -> None:
 )
 def test_any_text_is_a_map_or_an_error_a_person_can_read(text: str, ending: str) -> None:
     try:
-        held = parse(text, Path(f"x.{ending}"))
+        held = parse_document(text, Path(f"x.{ending}"))
     except ConfigError:
         return
     assert isinstance(held, dict)
@@ -635,17 +648,19 @@ def test_any_text_is_a_map_or_an_error_a_person_can_read(text: str, ending: str)
 
 @given(JSON_VALUES, st.sampled_from(sorted(CLIENTS)))
 def test_any_entry_is_usable_or_told_of(
-    tmp_path_factory: pytest.TempPathFactory, value: Any, client: Client
+    tmp_path_factory: pytest.TempPathFactory, value: Any, client: ClientName
 ) -> None:
     key = section_of(client)
     file = tmp_path_factory.mktemp("any") / "mcp.json"
     file.write_text(json.dumps({key: {"it": value}, "inputs": value}))
-    told = read(Place(client, "user", file), home=Path("/home"), project=Path("/project"))
-    assert len(told.found) + len(told.unusable) == 1
-    for each in told.found:
-        usable(each.settings)
-        literal_secrets(each.settings)
-        referring("it", each.settings)
+    told = read_client_file(
+        ClientConfigFile(client, "user", file), home=Path("/home"), project=Path("/project")
+    )
+    assert len(told.servers) + len(told.rejected) == 1
+    for each in told.servers:
+        parse_server_settings(each.settings)
+        find_literal_secrets(each.settings)
+        replace_secrets("it", each.settings)
 
 
 def test_gemini_servers_are_read(tmp_path: Path) -> None:
@@ -665,7 +680,7 @@ def test_gemini_servers_are_read(tmp_path: Path) -> None:
         "docs": {"url": "https://docs.example/mcp", "include": ["a"], "exclude": ["b"]},
         "old": {"url": "https://old.example/events", "transport": "sse"},
     }
-    assert any("may do unasked" in remark for each in told.found for remark in each.remarks)
+    assert any("may do unasked" in remark for each in told.servers for remark in each.remarks)
 
 
 def test_opencode_servers_are_read(tmp_path: Path) -> None:
@@ -686,5 +701,5 @@ def test_opencode_servers_are_read(tmp_path: Path) -> None:
             "oauth": {"client_id": "x", "scopes": ["a", "b"]},
         },
     }
-    assert [each.name for each in told.unusable] == ["file"]
-    assert "{file:~/secret} cannot be expanded" in told.unusable[0].why
+    assert [each.name for each in told.rejected] == ["file"]
+    assert "{file:~/secret} cannot be expanded" in told.rejected[0].reason

@@ -16,9 +16,9 @@ from mcp_types.methods import parse_server_result
 from tests.conftest import Opened
 from tests.mcp.faults import supervised
 from tests.mcp.test_pool import until
-from toolfold.config.servers import McpServer, usable
+from toolfold.config.servers import McpServerSettings, parse_server_settings
 from toolfold.sources.mcp.list_results import MAX_LISTED, PROBLEMS_KEY, repair_list_result
-from toolfold.sources.mcp.offers import Listing
+from toolfold.sources.mcp.tool_listing import Listing
 
 SERVER = Path(__file__).with_name("listing_server.py")
 GOOD = {"name": "good", "inputSchema": {"type": "object", "properties": {"a": {"type": "string"}}}}
@@ -31,18 +31,18 @@ METHODS = {
 PROTOCOLS = ("2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28")
 
 
-def serving(folder: Path, **results: Any) -> McpServer:
+def serving(folder: Path, **results: Any) -> McpServerSettings:
     """The settings of a server that answers so; `tools` is short for a list of tools."""
     if "tools" in results:
         results["tools/list"] = {"tools": results.pop("tools")}
     file = folder / "results.json"
     file.write_text(json.dumps({"tools/list": {"tools": []}, **results}))
-    return usable({"command": sys.executable, "args": ["-I", str(SERVER), str(file)]})
+    return parse_server_settings({"command": sys.executable, "args": ["-I", str(SERVER), str(file)]})
 
 
 async def listing_of(folder: Path, **results: Any) -> Listing:
     async with supervised(serving(folder, **results), folder) as server:
-        return await server.refresh()
+        return await server.refresh_listing()
 
 
 @pytest.mark.parametrize(
@@ -63,20 +63,20 @@ async def listing_of(folder: Path, **results: Any) -> Listing:
     ],
     ids=json.dumps,
 )
-async def test_a_schema_that_leaves_something_out_is_accepted(schema: Any, tmp_path: Path) -> None:
+async def test_incomplete_schema_is_accepted(schema: Any, tmp_path: Path) -> None:
     async with supervised(
         serving(tmp_path, tools=[{"name": "odd", "inputSchema": schema}, GOOD]), tmp_path
     ) as it:
-        listing = await it.refresh()
-        assert [each.name for each in listing.offers] == ["odd", "good"]
-        assert listing.offers[0].input_schema["type"] == "object"
-        answer = await it.call("odd", {"a": "x"})
+        listing = await it.refresh_listing()
+        assert [each.name for each in listing.tools] == ["odd", "good"]
+        assert listing.tools[0].input_schema["type"] == "object"
+        answer = await it.call_tool("odd", {"a": "x"})
         assert json.loads(answer.content[0].text) == {"a": "x"}
 
 
-async def test_a_tool_without_an_input_schema_is_accepted(tmp_path: Path) -> None:
+async def test_tool_without_an_input_schema_is_accepted(tmp_path: Path) -> None:
     listing = await listing_of(tmp_path, tools=[{"name": "odd"}])
-    assert [each.name for each in listing.offers] == ["odd"]
+    assert [each.name for each in listing.tools] == ["odd"]
 
 
 @pytest.mark.parametrize(
@@ -103,19 +103,21 @@ async def test_a_tool_without_an_input_schema_is_accepted(tmp_path: Path) -> Non
     ],
     ids=lambda each: json.dumps(each)[:40] if isinstance(each, dict) else None,
 )
-async def test_an_unusable_tool_is_dropped_alone_and_reported(tool: Any, reason: str, tmp_path: Path) -> None:
+async def test_unusable_tool_is_dropped_and_reported_without_affecting_others(
+    tool: Any, reason: str, tmp_path: Path
+) -> None:
     listing = await listing_of(tmp_path, tools=[tool, GOOD])
-    assert [each.name for each in listing.offers] == ["good"]
+    assert [each.name for each in listing.tools] == ["good"]
     assert any(reason in each for each in listing.problems), listing.problems
     assert reason in (tmp_path / "some.log").read_text()
 
 
-async def test_a_tool_nested_too_deeply_is_dropped_alone(tmp_path: Path) -> None:
+async def test_too_deeply_nested_tool_is_dropped_without_affecting_others(tmp_path: Path) -> None:
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(150):
         schema = {"type": "object", "properties": {"a": schema}}
     listing = await listing_of(tmp_path, tools=[{"name": "deep", "inputSchema": schema}, GOOD])
-    assert [each.name for each in listing.offers] == ["good"]
+    assert [each.name for each in listing.tools] == ["good"]
     assert any("'deep'" in each and "nested deeper than" in each for each in listing.problems)
 
 
@@ -135,25 +137,25 @@ async def test_a_tool_nested_too_deeply_is_dropped_alone(tmp_path: Path) -> None
     ],
     ids=json.dumps,
 )
-async def test_a_malformed_optional_field_is_ignored_and_reported(fields: Any, tmp_path: Path) -> None:
+async def test_malformed_optional_field_is_ignored_and_reported(fields: Any, tmp_path: Path) -> None:
     async with supervised(serving(tmp_path, tools=[{**GOOD, "name": "odd", **fields}, GOOD]), tmp_path) as it:
-        listing = await it.refresh()
-        assert [each.name for each in listing.offers] == ["odd", "good"]
+        listing = await it.refresh_listing()
+        assert [each.name for each in listing.tools] == ["odd", "good"]
         assert any(f"'odd' has a malformed {next(iter(fields))}" in each for each in listing.problems)
-        assert not listing.offers[0].annotations  # hints are believed as a whole or not at all
-        assert (await it.call("odd", {})).is_error is not True
+        assert not listing.tools[0].annotations  # hints are believed as a whole or not at all
+        assert (await it.call_tool("odd", {})).is_error is not True
 
 
-async def test_of_two_tools_with_one_name_the_first_is_used_and_the_second_reported(tmp_path: Path) -> None:
+async def test_duplicate_tool_name_uses_the_first_and_reports_the_second(tmp_path: Path) -> None:
     listing = await listing_of(tmp_path, tools=[GOOD, {**GOOD, "description": "another"}])
-    assert [each.description for each in listing.offers] == [""]
+    assert [each.description for each in listing.tools] == [""]
     assert any("'good' twice" in each for each in listing.problems)
 
 
-async def test_a_malformed_tool_does_not_keep_the_next_page_away(tmp_path: Path) -> None:
+async def test_malformed_tool_does_not_stop_the_next_page(tmp_path: Path) -> None:
     pages = [{"tools": [{"name": 7}], "nextCursor": "1"}, {"tools": [GOOD], "nextCursor": ""}]
     listing = await listing_of(tmp_path, **{"tools/list": pages})
-    assert [each.name for each in listing.offers] == ["good"]
+    assert [each.name for each in listing.tools] == ["good"]
     assert listing.problems == ("the tool 1 of its list is left out: it has no usable name",)
 
 
@@ -168,9 +170,9 @@ async def test_a_malformed_tool_does_not_keep_the_next_page_away(tmp_path: Path)
     ],
     ids=json.dumps,
 )
-async def test_a_malformed_list_disables_no_server(result: Any, problem: str, tmp_path: Path) -> None:
+async def test_malformed_list_does_not_disable_the_server(result: Any, problem: str, tmp_path: Path) -> None:
     listing = await listing_of(tmp_path, **{"tools/list": result})
-    assert listing.offers == ()
+    assert listing.tools == ()
     assert "".join(listing.problems).startswith(problem)
 
 
@@ -182,7 +184,7 @@ async def test_a_malformed_list_disables_no_server(result: Any, problem: str, tm
         ("prompts/list", {"name": "p"}, [{"description": "nameless"}, {"name": 7}, []]),
     ],
 )
-async def test_malformed_resources_and_prompts_are_dropped_alone(
+async def test_malformed_resources_and_prompts_are_dropped_without_affecting_others(
     method: str, good: Any, bad: list[Any], tmp_path: Path
 ) -> None:
     odd = {
@@ -194,7 +196,7 @@ async def test_malformed_resources_and_prompts_are_dropped_alone(
     }
     settings = serving(tmp_path, **{method: {METHODS[method]: [*bad, good, odd]}})
     async with supervised(settings, tmp_path) as server:
-        page = await server.ask(method, {})
+        page = await server.send_request(method, {})
     found = page.model_dump(by_alias=True, exclude_none=True)[METHODS[method]]
     assert found[0] == good
     assert len(found) == 2
@@ -204,18 +206,18 @@ async def test_malformed_resources_and_prompts_are_dropped_alone(
     assert "has a malformed description, which is ignored" in log
 
 
-async def test_a_resource_without_a_name_is_known_by_its_uri(tmp_path: Path) -> None:
+async def test_resource_without_a_name_is_named_by_its_uri(tmp_path: Path) -> None:
     settings = serving(tmp_path, **{"resources/list": {"resources": [{"uri": "a:b"}]}})
     async with supervised(settings, tmp_path) as server:
-        page = await server.ask("resources/list", {})
+        page = await server.send_request("resources/list", {})
     assert [each.name for each in page.resources] == ["a:b"]
 
 
-async def test_an_answer_that_does_not_follow_the_protocol_says_where(tmp_path: Path) -> None:
+async def test_invalid_result_error_names_the_field(tmp_path: Path) -> None:
     settings = serving(tmp_path, initialize={"serverInfo": {"name": 7}})
     async with supervised(settings, tmp_path) as server:
         with pytest.raises(Exception, match=r"does not follow the protocol: serverInfo\.name"):
-            await server.refresh()
+            await server.refresh_listing()
     assert "serverInfo.name" in (tmp_path / "some.log").read_text()
 
 
@@ -231,15 +233,15 @@ async def test_an_answer_that_does_not_follow_the_protocol_says_where(tmp_path: 
     ],
     ids=json.dumps,
 )
-async def test_a_server_has_resources_and_prompts_only_where_it_lists_some(
+async def test_server_has_resources_and_prompts_only_if_it_lists_some(
     results: Any, has: tuple[bool, bool], tmp_path: Path
 ) -> None:
     listing = await listing_of(tmp_path, tools=[GOOD], **results)
     assert (listing.has_resources, listing.has_prompts) == has
-    assert [each.name for each in listing.offers] == ["good"]
+    assert [each.name for each in listing.tools] == ["good"]
 
 
-def test_tools_for_resources_appear_when_there_are_some_and_rank_last(opened: Opened, tmp_path: Path) -> None:
+def test_resource_tools_appear_when_resources_exist_and_rank_last(opened: Opened, tmp_path: Path) -> None:
     tools = [{"name": "get_time", "description": "Tell the time.", "inputSchema": {}}]
     tools += [{"name": "read_clock", "description": "Read the clock.", "inputSchema": {}}]
     settings = serving(tmp_path, tools=tools)
@@ -280,7 +282,7 @@ envelopes = st.dictionaries(st.sampled_from(["nextCursor", "_meta", "ttlMs", "ca
     entries=st.lists(values, max_size=4) | values,
     envelope=envelopes,
 )
-def test_a_repaired_result_is_always_valid(method: str, protocol: str, entries: Any, envelope: Any) -> None:
+def test_repaired_result_is_always_valid(method: str, protocol: str, entries: Any, envelope: Any) -> None:
     result = {"resultType": "complete", **envelope, METHODS[method]: entries}
     repaired = repair_list_result(method, protocol, result)
     if isinstance(repaired["ttlMs"], int):
@@ -294,11 +296,11 @@ def test_a_repaired_result_is_always_valid(method: str, protocol: str, entries: 
 @given(
     protocol=st.sampled_from(PROTOCOLS), method=st.sampled_from(["tools/call", "prompts/get"]), result=values
 )
-def test_no_other_result_is_changed(protocol: str, method: str, result: Any) -> None:
+def test_results_of_other_methods_are_not_changed(protocol: str, method: str, result: Any) -> None:
     assert repair_list_result(method, protocol, result) is result
 
 
-def test_entries_beyond_the_limit_of_a_page_are_named_as_a_problem() -> None:
+def test_entries_above_the_page_limit_are_reported() -> None:
     prompts = [{"name": f"p{number}"} for number in range(MAX_LISTED + 1_500)]
     repaired = repair_list_result("prompts/list", "2025-11-25", {"prompts": prompts})
     assert len(repaired["prompts"]) == MAX_LISTED

@@ -20,7 +20,7 @@ from toolfold.dispatch import MAX_FILES
 from toolfold.errors import SourceError
 from toolfold.model import ToolResult
 from toolfold.runtime import Runtime, open_runtime
-from toolfold.sources.mcp.result_limits import MAX_PARTS, cut_result
+from toolfold.sources.mcp.result_limits import MAX_PARTS, truncate_result
 from toolfold.sources.mcp.sdk_hooks import repair_list_results, stamp_client_capabilities
 
 LOAD = str(Path(__file__).parent / "load_server.py")
@@ -77,7 +77,7 @@ def stored(runtime: Runtime) -> int:
         ("integers", "has a number of more than 1,000 digits"),
     ],
 )
-async def test_a_message_of_too_many_values_is_refused(
+async def test_message_with_too_many_values_is_refused(
     runtime: Runtime, server: str, kind: str, problem: str
 ) -> None:
     before = stored(runtime)
@@ -87,7 +87,7 @@ async def test_a_message_of_too_many_values_is_refused(
 
 
 @pytest.mark.parametrize("kind", ["images", "sounds", "resources", "links", "texts"])
-async def test_the_parts_of_a_result_and_its_files_are_counted(runtime: Runtime, kind: str) -> None:
+async def test_number_of_result_parts_and_stored_files_is_limited(runtime: Runtime, kind: str) -> None:
     before = stored(runtime)
     result = await load(runtime, kind, scale=0.05)
     assert result.ok
@@ -100,7 +100,7 @@ async def test_the_parts_of_a_result_and_its_files_are_counted(runtime: Runtime,
 @pytest.mark.parametrize(
     "kind", ["newlines", "tabs", "escapes", "zero-width", "surrogates", "csv", "prose", "json text"]
 )
-async def test_a_text_of_any_characters_is_stored_in_one_file(runtime: Runtime, kind: str) -> None:
+async def test_text_with_any_characters_is_stored_in_one_file(runtime: Runtime, kind: str) -> None:
     before = stored(runtime)
     result = await load(runtime, kind)
     assert result.ok
@@ -108,7 +108,7 @@ async def test_a_text_of_any_characters_is_stored_in_one_file(runtime: Runtime, 
     assert stored(runtime) == before + 1
 
 
-async def test_a_large_image_a_table_and_long_numbers_are_passed_on(runtime: Runtime) -> None:
+async def test_large_image_table_and_long_numbers_are_accepted(runtime: Runtime) -> None:
     image = await load(runtime, "one image")
     assert image.ok
     assert len(image.raw.content[0].data) == 4 * 2_300_000
@@ -117,20 +117,20 @@ async def test_a_large_image_a_table_and_long_numbers_are_passed_on(runtime: Run
 
 
 @pytest.mark.parametrize("kind", list(LINES))
-async def test_lines_without_end_are_dropped_or_end_the_connection(runtime: Runtime, kind: str) -> None:
+async def test_endless_lines_are_dropped_or_end_the_connection(runtime: Runtime, kind: str) -> None:
     server = f"pipe{list(LINES).index(kind)}"  # one each: a server that floods is given up
     result = await load(runtime, kind, server=server, scale=0.02)
     endings = ("was lost", "which nobody asked", "that is no message")
     assert result.ok or any(each in (result.error or "") for each in endings), result.error
 
 
-async def test_a_long_error_is_cut(runtime: Runtime) -> None:
+async def test_long_error_text_is_truncated(runtime: Runtime) -> None:
     result = await load(runtime, "error")
     assert (result.error or "").endswith("… (cut)")
     assert len(result.error or "") < 3_000
 
 
-async def test_tiny_chunks_of_an_answer_are_refused(runtime: Runtime) -> None:
+async def test_body_in_tiny_chunks_is_refused(runtime: Runtime) -> None:
     result = await load(runtime, "chunks", server="web", scale=0.1)
     assert "sent more than 1,000 chunks of less than 256 bytes" in (result.error or "")
 
@@ -142,7 +142,7 @@ async def test_tiny_chunks_of_an_answer_are_refused(runtime: Runtime) -> None:
         ("event lists", "has more than 200,000 JSON values and keys"),
     ],
 )
-async def test_an_expensive_event_is_refused(runtime: Runtime, kind: str, problem: str) -> None:
+async def test_expensive_event_is_refused(runtime: Runtime, kind: str, problem: str) -> None:
     result = await load(runtime, kind, server="web")
     assert problem in (result.error or "")
 
@@ -153,34 +153,34 @@ async def test_events_without_a_message_are_skipped(runtime: Runtime, kind: str)
     assert json.loads(result.text) == {"result": kind}
 
 
-async def test_a_stream_of_tiny_chunks_fails_the_call(runtime: Runtime) -> None:
+async def test_event_stream_in_tiny_chunks_fails_the_call(runtime: Runtime) -> None:
     result = await load(runtime, "event chunks", server="web")
     assert result.error
     again = await load(runtime, "hello", server="web")
     assert json.loads(again.text) == {"result": "hello"}
 
 
-async def test_endless_headers_of_an_answer_fail_the_call(runtime: Runtime) -> None:
+async def test_endless_response_headers_fail_the_call(runtime: Runtime) -> None:
     result = await load(runtime, "headers", server="web")
     assert result.error
 
 
-def test_every_kind_of_body_is_tried() -> None:
+def test_every_kind_of_body_is_covered() -> None:
     assert set(BODIES) >= {"chunks", "comments", "blank events", "tiny events", "event lines", "event lists"}
 
 
-def test_lists_are_cut_where_they_are_too_long() -> None:
+def test_too_long_lists_of_a_result_are_truncated() -> None:
     result: dict[str, Any] = {
         "contents": [{}] * (MAX_PARTS + 2),
         "messages": [{}] * MAX_PARTS,
     }
-    cut = cut_result(result)
+    cut = truncate_result(result)
     assert cut["contents"][-1]["text"] == "(2 more items were not kept)"
     assert len(cut["messages"]) == MAX_PARTS
-    assert cut_result("nothing") == "nothing"
+    assert truncate_result("nothing") == "nothing"
 
 
-def test_a_session_without_a_replaced_method_is_refused() -> None:
+def test_sdk_session_without_a_patched_method_is_refused() -> None:
     with pytest.raises(SourceError, match="send_raw_request"):
         repair_list_results(SimpleNamespace(), lambda: "2025-11-25", lambda _: None)
     with pytest.raises(SourceError, match="_stamp"):

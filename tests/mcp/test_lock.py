@@ -12,34 +12,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolfold.config import load
+from toolfold.config import load_config
 from toolfold.errors import ConfigError
-from toolfold.sources.mcp.lock import LOCK_FILE, Lock, Pin, lock_file, written
-from toolfold.sources.mcp.offers import Offer, read_offer
+from toolfold.sources.mcp.lock import LOCK_FILE, LockFile, Pin, lock_path, serialize_pins
+from toolfold.sources.mcp.tool_listing import ListedTool, parse_tool
 
 
-def offer(name: str = "read", description: str = "Reads a file.", **more: Any) -> Offer:
-    return read_offer({"name": name, "description": description, **more})
+def offer(name: str = "read", description: str = "Reads a file.", **more: Any) -> ListedTool:
+    return parse_tool({"name": name, "description": description, **more})
 
 
 @pytest.fixture
-def lock(tmp_path: Path) -> Lock:
-    return Lock(tmp_path / LOCK_FILE)
+def lock(tmp_path: Path) -> LockFile:
+    return LockFile(tmp_path / LOCK_FILE)
 
 
-def test_what_is_accepted_is_found_again_by_another_reader(lock: Lock) -> None:
+def test_what_is_accepted_is_found_again_by_another_reader(lock: LockFile) -> None:
     lock.accept("files", [offer()])
-    assert Lock(lock.file).pins("files") == {"read": Pin(offer().fingerprint, offer())}
+    assert LockFile(lock.file).pins("files") == {"read": Pin(offer().fingerprint, offer())}
 
 
-def test_a_server_nobody_accepted_has_no_pins_and_one_without_tools_has_none_of_them(lock: Lock) -> None:
-    lock.begin("empty", [])
+def test_a_server_nobody_accepted_has_no_pins_and_one_without_tools_has_none_of_them(lock: LockFile) -> None:
+    lock.pin_new_server("empty", [])
     assert lock.pins("empty") == {}
     assert lock.pins("unknown") is None
 
 
 def test_the_same_pins_give_the_same_bytes_in_whatever_order_they_came(tmp_path: Path) -> None:
-    one, other = Lock(tmp_path / "one" / LOCK_FILE), Lock(tmp_path / "other" / LOCK_FILE)
+    one, other = LockFile(tmp_path / "one" / LOCK_FILE), LockFile(tmp_path / "other" / LOCK_FILE)
     tools = [offer("b", inputSchema={"type": "object", "x": 1, "a": 2}), offer("a")]
     swapped = [offer("a"), offer("b", inputSchema={"a": 2, "x": 1, "type": "object"})]
     one.accept("git", tools)
@@ -50,7 +50,7 @@ def test_the_same_pins_give_the_same_bytes_in_whatever_order_they_came(tmp_path:
     assert one.file.read_bytes() == other.file.read_bytes()
 
 
-def test_the_file_shows_hidden_characters_to_who_reviews_it(lock: Lock) -> None:
+def test_the_file_shows_hidden_characters_to_who_reviews_it(lock: LockFile) -> None:
     lock.accept("files", [offer(description="Reads\u200b a file.")])
     assert lock.file.read_bytes().isascii()
     assert b"\\u200b" in lock.file.read_bytes()
@@ -67,7 +67,7 @@ def test_a_tool_is_known_by_its_value_and_not_by_its_spelling() -> None:
     assert known({"a": "caf\u00e9"}) != known({"a": "cafe\u0301"})
 
 
-def test_accepting_keeps_the_other_tools_and_servers(lock: Lock) -> None:
+def test_accepting_keeps_the_other_tools_and_servers(lock: LockFile) -> None:
     lock.accept("files", [offer("read"), offer("write")])
     lock.accept("git", [offer("log")])
     lock.accept("files", [offer("read", "Reads more.")])
@@ -75,15 +75,15 @@ def test_accepting_keeps_the_other_tools_and_servers(lock: Lock) -> None:
     assert set(lock.pins("git") or ()) == {"log"}
 
 
-def test_a_first_listing_never_replaces_pins_that_are_there_by_then(lock: Lock) -> None:
-    Lock(lock.file).begin("files", [offer("read")])
-    pins = lock.begin("files", [offer("read", "Something else.")])
-    assert pins["read"].offer == offer("read")
+def test_a_first_listing_never_replaces_pins_that_are_there_by_then(lock: LockFile) -> None:
+    LockFile(lock.file).pin_new_server("files", [offer("read")])
+    pins = lock.pin_new_server("files", [offer("read", "Something else.")])
+    assert pins["read"].tool == offer("read")
 
 
-def test_a_change_by_another_process_is_seen(lock: Lock) -> None:
+def test_a_change_by_another_process_is_seen(lock: LockFile) -> None:
     lock.accept("files", [offer()])
-    other = Lock(lock.file)
+    other = LockFile(lock.file)
     assert other.pins("files")
     lock.accept("files", [offer("write")])
     assert set(other.pins("files") or ()) == {"read", "write"}
@@ -91,28 +91,28 @@ def test_a_change_by_another_process_is_seen(lock: Lock) -> None:
     assert other.pins("files") is None
 
 
-def test_forgetting_a_server_says_whether_it_was_known(lock: Lock) -> None:
+def test_forgetting_a_server_says_whether_it_was_known(lock: LockFile) -> None:
     lock.accept("files", [offer()])
     assert lock.forget("files")
     assert lock.pins("files") is None
     assert not lock.forget("files")
 
 
-def test_nothing_is_written_where_nothing_changes(lock: Lock) -> None:
+def test_nothing_is_written_where_nothing_changes(lock: LockFile) -> None:
     lock.accept("files", [offer()])
     before = lock.file.stat()
     lock.accept("files", [offer()])
     assert lock.file.stat().st_ino == before.st_ino
 
 
-def test_a_tool_too_long_to_keep_is_pinned_by_its_hash(lock: Lock) -> None:
+def test_a_tool_too_long_to_keep_is_pinned_by_its_hash(lock: LockFile) -> None:
     long = offer(description="word " * 25_000)
     lock.accept("files", [long])
     assert lock.pins("files") == {"read": Pin(long.fingerprint, None)}
-    assert Lock(lock.file).pins("files") == {"read": Pin(long.fingerprint, None)}
+    assert LockFile(lock.file).pins("files") == {"read": Pin(long.fingerprint, None)}
 
 
-GOOD = json.loads(written({"files": {"read": Pin(offer().fingerprint, offer())}}))
+GOOD = json.loads(serialize_pins({"files": {"read": Pin(offer().fingerprint, offer())}}))
 
 
 def _with(change: Any) -> bytes:
@@ -146,11 +146,11 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN.keys())
-def test_a_broken_lock_is_a_clear_error_and_never_an_empty_one(lock: Lock, content: bytes) -> None:
+def test_a_broken_lock_is_a_clear_error_and_never_an_empty_one(lock: LockFile, content: bytes) -> None:
     lock.file.write_bytes(content)
     uses: list[Callable[[], object]] = [
         lambda: lock.pins("files"),
-        lambda: lock.begin("new", []),
+        lambda: lock.pin_new_server("new", []),
         lambda: lock.accept("new", []),
     ]
     for use in uses:
@@ -161,7 +161,7 @@ def test_a_broken_lock_is_a_clear_error_and_never_an_empty_one(lock: Lock, conte
     assert lock.file.read_bytes() == content
 
 
-def test_a_lock_that_was_good_and_breaks_is_an_error_too(lock: Lock) -> None:
+def test_a_lock_that_was_good_and_breaks_is_an_error_too(lock: LockFile) -> None:
     lock.accept("files", [offer()])
     assert lock.pins("files")
     lock.file.write_bytes(b"{}")
@@ -174,14 +174,14 @@ def test_a_lock_that_was_good_and_breaks_is_an_error_too(lock: Lock) -> None:
 def test_a_lock_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
     (tmp_path / LOCK_FILE).mkdir()
     with pytest.raises(ConfigError, match="cannot be read"):
-        Lock(tmp_path / LOCK_FILE).pins("files")
+        LockFile(tmp_path / LOCK_FILE).pins("files")
 
 
 def _accept(file: Path, name: str) -> None:
-    Lock(file).accept("files", [offer(name)])
+    LockFile(file).accept("files", [offer(name)])
 
 
-def test_processes_that_accept_at_once_lose_nothing(lock: Lock) -> None:
+def test_processes_that_accept_at_once_lose_nothing(lock: LockFile) -> None:
     names = [f"tool{number}" for number in range(6)]
     workers = [multiprocessing.Process(target=_accept, args=(lock.file, name)) for name in names]
     for each in workers:
@@ -196,10 +196,10 @@ def test_the_lock_lies_beside_the_file_that_declares_the_server(home: Path, tmp_
     (tmp_path / "toolfold.yaml").write_text("mcp: {servers: {ours: {command: two}}}\n")
     env = {"TOOLFOLD_HOME": str(home), "HOME": str(home)}
     given_here = {"mcp": {"servers": {"given": {"command": "three"}}}}
-    config = load(project=tmp_path, env=env, overrides=given_here, trusted=True)
-    assert lock_file(config, "mine") == home / LOCK_FILE
-    assert lock_file(config, "ours") == tmp_path / LOCK_FILE
-    assert lock_file(config, "given") == home / LOCK_FILE
+    config = load_config(project=tmp_path, env=env, overrides=given_here, trusted=True)
+    assert lock_path(config, "mine") == home / LOCK_FILE
+    assert lock_path(config, "ours") == tmp_path / LOCK_FILE
+    assert lock_path(config, "given") == home / LOCK_FILE
 
 
 words = st.text(max_size=20)
@@ -220,10 +220,10 @@ def test_whatever_a_server_says_is_pinned_and_read_back_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, name: str, description: str, schema: Any, annotations: Any
 ) -> None:
     tool = {"name": name, "description": description, "inputSchema": schema, "annotations": annotations}
-    said = read_offer(tool)
-    lock = Lock(tmp_path_factory.mktemp("lock") / LOCK_FILE)
+    said = parse_tool(tool)
+    lock = LockFile(tmp_path_factory.mktemp("lock") / LOCK_FILE)
     lock.accept(description, [said])
-    pins = Lock(lock.file).pins(description)
+    pins = LockFile(lock.file).pins(description)
     assert pins is not None
     assert pins[said.name].fingerprint == said.fingerprint
-    assert pins[said.name].offer == said
+    assert pins[said.name].tool == said

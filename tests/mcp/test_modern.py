@@ -66,7 +66,7 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-def test_the_newest_revision_is_spoken_and_its_subscription_brings_new_tools(
+def test_newest_revision_is_used_and_its_subscription_reports_new_tools(
     opened: Opened, entry: dict[str, Any]
 ) -> None:
     runtime = opened({"mcp.servers": {"it": entry}, "mcp.wait_seconds": PATIENCE})
@@ -80,9 +80,7 @@ def test_the_newest_revision_is_spoken_and_its_subscription_brings_new_tools(
     assert json.loads(session.call_sync("mcp_it_arrived_late", {}).text) == {"result": "here"}
 
 
-def test_a_change_between_the_first_list_and_the_subscription_is_not_missed(
-    opened: Opened, tmp_path: Path
-) -> None:
+def test_change_between_first_listing_and_subscription_is_not_missed(opened: Opened, tmp_path: Path) -> None:
     program = tmp_path / "changing.py"
     program.write_text(CHANGING)
     entry = {"command": sys.executable, "args": [str(program)], "trust": "off"}
@@ -90,7 +88,7 @@ def test_a_change_between_the_first_list_and_the_subscription_is_not_missed(
     until(lambda: "mcp_it_arrived_late" in session.assemble().offered_names)
 
 
-def test_a_subscription_that_was_cut_is_taken_up_again(opened: Opened, tmp_path: Path) -> None:
+def test_interrupted_subscription_is_reopened(opened: Opened, tmp_path: Path) -> None:
     words = ("sh", "-c", 'exec "$0" "$1" "$PORT"', sys.executable, str(SERVER))
     port = 0
 

@@ -12,7 +12,7 @@ from toolfold.authoring import build_tool
 from toolfold.model import Source, Tool
 from toolfold.naming import is_accepted
 from toolfold.registry import Registry
-from toolfold.sources.mcp.naming import Names
+from toolfold.sources.mcp.naming import ToolNames
 
 modest = settings(max_examples=150, deadline=None)
 servers = st.from_regex(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,38}[A-Za-z0-9])?", fullmatch=True)
@@ -21,8 +21,8 @@ tools = st.text(st.characters(exclude_categories=()), min_size=1, max_size=120)
 alike = st.from_regex(r"[ab](?:[ab_.]{0,5}[ab])?", fullmatch=True)
 
 
-def tool(names: Names, server: str, own: str) -> Tool:
-    name, original = names.name(server, own)
+def tool(names: ToolNames, server: str, own: str) -> Tool:
+    name, original = names.names_of(server, own)
     made = build_tool(
         name=name,
         toolset=f"mcp-{server}",
@@ -33,8 +33,8 @@ def tool(names: Names, server: str, own: str) -> Tool:
     return replace(made, original_name=original)
 
 
-def test_a_tool_is_called_by_its_server_and_its_own_name() -> None:
-    assert Names(["github"]).name("github", "create_issue") == (
+def test_tool_name_consists_of_server_and_tool() -> None:
+    assert ToolNames(["github"]).names_of("github", "create_issue") == (
         "mcp_github_create_issue",
         "mcp__github__create_issue",
     )
@@ -46,43 +46,43 @@ def test_a_tool_is_called_by_its_server_and_its_own_name() -> None:
 @example("s" * 40, "t" * 40)
 @example("s", "\ud800")
 @example("s", "a/b.c:d e")
-def test_any_name_comes_out_as_one_that_providers_take(server: str, own: str) -> None:
-    assert is_accepted(Names([server]).name(server, own)[0])
+def test_every_generated_name_is_accepted_by_providers(server: str, own: str) -> None:
+    assert is_accepted(ToolNames([server]).names_of(server, own)[0])
 
 
-def test_a_name_that_two_servers_could_spell_belongs_to_the_one_with_the_longer_name() -> None:
-    names = Names(["a", "a_b"])
-    assert names.name("a_b", "c")[0] == "mcp_a_b_c"
-    assert names.name("a", "b_c")[0].startswith("mcp_a_b_c_")
-    assert names.name("a", "c")[0] == "mcp_a_c"  # only what could be taken for the other's
+def test_ambiguous_name_belongs_to_the_server_with_the_longer_name() -> None:
+    names = ToolNames(["a", "a_b"])
+    assert names.names_of("a_b", "c")[0] == "mcp_a_b_c"
+    assert names.names_of("a", "b_c")[0].startswith("mcp_a_b_c_")
+    assert names.names_of("a", "c")[0] == "mcp_a_c"  # only what could be taken for the other's
 
 
 @modest
 @given(st.lists(st.tuples(alike, alike), unique=True, min_size=1, max_size=20), st.randoms())
 @example([("a", "b_a"), ("a_b", "a")], Random(0))
 @example([("a__b", "a"), ("a", "b__a")], Random(0))
-def test_no_two_tools_share_a_name_and_none_depends_on_the_order_of_servers(
+def test_names_are_unique_and_independent_of_server_order(
     offered: list[tuple[str, str]], random: Random
 ) -> None:
     listed = [server for server, _ in offered]
-    names = {pair: Names(listed).name(*pair)[0] for pair in offered}
+    names = {pair: ToolNames(listed).names_of(*pair)[0] for pair in offered}
     assert len(set(names.values())) == len(offered)
     random.shuffle(listed)
-    assert names == {pair: Names(listed).name(*pair)[0] for pair in reversed(offered)}
+    assert names == {pair: ToolNames(listed).names_of(*pair)[0] for pair in reversed(offered)}
 
 
 @modest
 @given(servers, tools, tools)
 @example("s", "a.b", "a_b")
 @example("s", "a" * 100, "a" * 101)
-def test_two_tools_of_one_server_never_share_a_name(server: str, one: str, other: str) -> None:
+def test_tools_of_one_server_have_unique_names(server: str, one: str, other: str) -> None:
     assume(one != other)
-    names = Names([server])
-    assert names.name(server, one)[0] != names.name(server, other)[0]
+    names = ToolNames([server])
+    assert names.names_of(server, one)[0] != names.names_of(server, other)[0]
 
 
-def test_a_tool_is_found_by_its_long_name_whatever_its_short_one_is() -> None:
-    registry, names = Registry(), Names(["git.hub", "a", "a_b"])
+def test_tool_is_found_by_its_long_name() -> None:
+    registry, names = Registry(), ToolNames(["git.hub", "a", "a_b"])
     for server, own in [("git.hub", "issue/create"), ("a", "b_c"), ("a_b", "c")]:
         registry.add(tool(names, server, own))
     snapshot = registry.snapshot()

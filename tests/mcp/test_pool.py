@@ -46,7 +46,7 @@ def noted(diary: Path) -> Counter[str]:
     return Counter(diary.read_text().split()) if diary.exists() else Counter()
 
 
-def test_a_servers_tools_are_called_through_a_session(opened: Opened) -> None:
+def test_server_tools_are_called_through_a_session(opened: Opened) -> None:
     runtime = opened(servers(files=entry("", "--tools", "3")))
     assert tools(runtime) == {"mcp_files_echo", "mcp_files_tool_2", "mcp_files_tool_3"}
     session = runtime.session(["mcp-files"])
@@ -54,7 +54,7 @@ def test_a_servers_tools_are_called_through_a_session(opened: Opened) -> None:
     assert json.loads(session.call_sync("mcp__files__echo", {"text": "hello"}).text) == {"result": "hello"}
 
 
-def test_a_session_that_was_not_granted_a_server_cannot_call_it(opened: Opened, tmp_path: Path) -> None:
+def test_session_without_grant_cannot_call_a_server(opened: Opened, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     runtime = opened(servers(one=entry("", "--diary", str(diary)), other=entry()))
     result = runtime.session(["mcp-other"]).call_sync("mcp_one_echo", {"text": "hello"})
@@ -62,7 +62,7 @@ def test_a_session_that_was_not_granted_a_server_cannot_call_it(opened: Opened, 
     assert noted(diary)["call"] == 0
 
 
-def test_tools_that_were_listed_before_are_there_before_the_server_is(opened: Opened, tmp_path: Path) -> None:
+def test_cached_tools_are_available_before_the_server_starts(opened: Opened, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     settings = servers(files=entry("", "--diary", str(diary), "--tools", "2"))
     opened(settings).close()
@@ -73,9 +73,7 @@ def test_tools_that_were_listed_before_are_there_before_the_server_is(opened: Op
     assert (states(runtime), noted(diary)["start"]) == ({"files": "up"}, 2)
 
 
-def test_a_tool_that_changed_while_its_server_was_down_is_not_called_even_once(
-    opened: Opened, tmp_path: Path
-) -> None:
+def test_tool_changed_while_the_server_was_down_is_never_called(opened: Opened, tmp_path: Path) -> None:
     """The first call starts the server; until then nobody knows of the change."""
     diary, unchanged = tmp_path / "diary", tmp_path / "unchanged"
     settings = servers(files=entry("reworded", "--unless", str(unchanged), "--diary", str(diary)))
@@ -89,7 +87,7 @@ def test_a_tool_that_changed_while_its_server_was_down_is_not_called_even_once(
     assert (noted(diary)["start"], noted(diary)["call"]) == (2, 0)
 
 
-def test_a_server_with_other_arguments_is_another_server(opened: Opened, tmp_path: Path) -> None:
+def test_server_with_other_arguments_has_its_own_cache(opened: Opened, tmp_path: Path) -> None:
     opened(servers(files=entry("", "--tools", "2"))).close()
     awake = tmp_path / "awake"
     other = entry("slow-at-start", "--until", str(awake))
@@ -99,7 +97,7 @@ def test_a_server_with_other_arguments_is_another_server(opened: Opened, tmp_pat
     until(lambda: tools(runtime) == {"mcp_files_echo"})
 
 
-def test_a_kept_listing_that_is_broken_is_as_good_as_none(opened: Opened, home: Path) -> None:
+def test_broken_cached_listing_is_ignored(opened: Opened, home: Path) -> None:
     opened(servers(files=entry())).close()
     kept = list(home.rglob("mcp/files-*.json"))
     assert kept
@@ -108,7 +106,7 @@ def test_a_kept_listing_that_is_broken_is_as_good_as_none(opened: Opened, home: 
     assert tools(opened(servers(files=entry()))) == {"mcp_files_echo"}
 
 
-def test_dead_and_hung_servers_delay_no_other(opened: Opened) -> None:
+def test_dead_and_hung_servers_do_not_delay_others(opened: Opened) -> None:
     hung = {**entry("silent-at-start"), "connect_timeout_seconds": 600}
     settings = servers(dead=entry("crash-at-start"), hung=hung, gone=entry("missing"), well=entry())
     runtime = opened({**settings, "mcp.wait_seconds": 0})
@@ -120,7 +118,7 @@ def test_dead_and_hung_servers_delay_no_other(opened: Opened) -> None:
     assert "no database" in next(each.error for each in runtime.mcp.states() if each.name == "dead")
 
 
-def test_a_call_that_hangs_delays_no_call_of_another_server(opened: Opened, tmp_path: Path) -> None:
+def test_hanging_call_does_not_delay_another_server(opened: Opened, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     hung = {**entry("hang-wholly", "--diary", str(diary)), "call_timeout_seconds": 600}
     runtime = opened(servers(hung=hung, well=entry()))
@@ -138,7 +136,7 @@ def test_a_call_that_hangs_delays_no_call_of_another_server(opened: Opened, tmp_
     assert [each.error for each in asyncio.run(both())] == [None] * 5
 
 
-def test_opening_waits_no_longer_than_it_is_told_and_for_a_slow_server_only_once(opened: Opened) -> None:
+def test_opening_waits_at_most_the_limit_and_only_once_for_a_slow_server(opened: Opened) -> None:
     hung = {**entry("silent-at-start"), "connect_timeout_seconds": 600}
     settings = {**servers(hung=hung), "mcp.wait_seconds": 0.2}
     opened(settings).close()
@@ -147,9 +145,7 @@ def test_opening_waits_no_longer_than_it_is_told_and_for_a_slow_server_only_once
     assert time.monotonic() - began < 60  # it did not wait for it again
 
 
-def test_a_server_that_arrives_late_appears_in_the_next_turn_and_not_in_this_one(
-    opened: Opened, tmp_path: Path
-) -> None:
+def test_late_server_appears_in_the_next_turn(opened: Opened, tmp_path: Path) -> None:
     awake = tmp_path / "awake"
     late = entry("slow-at-start", "--until", str(awake))
     runtime = opened({**servers(files=late), "mcp.wait_seconds": 0})
@@ -161,7 +157,7 @@ def test_a_server_that_arrives_late_appears_in_the_next_turn_and_not_in_this_one
     assert "mcp_files_echo" not in before.offered_names
 
 
-def test_a_changed_list_shows_in_the_next_turn_and_not_in_this_one(opened: Opened) -> None:
+def test_changed_tool_list_applies_from_the_next_turn(opened: Opened) -> None:
     runtime = opened(servers(files={**entry("changing-list"), "trust": "off"}))
     session = runtime.session(["all"])
     before = session.assemble()
@@ -170,27 +166,27 @@ def test_a_changed_list_shows_in_the_next_turn_and_not_in_this_one(opened: Opene
     assert "mcp_files_arrived_late" not in before.offered_names
 
 
-def test_a_tool_that_arrives_later_is_held_until_a_person_accepts_it(opened: Opened) -> None:
+def test_tool_added_later_is_held_until_accepted(opened: Opened) -> None:
     runtime = opened(servers(files=entry("changing-list")))
     session = runtime.session(["all"])
     session.call_sync("mcp_files_echo", {"text": "now"})
-    until(lambda: runtime.mcp.held("files"))
+    until(lambda: runtime.mcp.held_tools("files"))
     assert tools(runtime) == {"mcp_files_echo"}
     assert session.call_sync("mcp_files_arrived_late", {"text": "hello"}).error
-    runtime.mcp.trust.accept("files", [held.offer for held in runtime.mcp.held("files")])
-    runtime.mcp.reviewed("files")
+    runtime.mcp.trust.accept("files", [held.tool for held in runtime.mcp.held_tools("files")])
+    runtime.mcp.publish_reviewed("files")
     assert not session.call_sync("mcp_files_arrived_late", {"text": "hello"}).error
 
 
-def test_a_suspicious_tool_is_held_from_the_start_and_is_neither_listed_nor_callable(opened: Opened) -> None:
+def test_suspicious_tool_is_held_and_neither_listed_nor_callable(opened: Opened) -> None:
     runtime = opened(servers(files=entry("poisoned-tool")))
-    assert [held.why for held in runtime.mcp.held("files")] == ["flagged"]
+    assert [held.reason for held in runtime.mcp.held_tools("files")] == ["flagged"]
     assert tools(runtime) == {"mcp_files_echo"}
     assert runtime.session(["all"]).call_sync("mcp_files_helper", {"text": "hello"}).error
     assert next(iter(runtime.mcp.states())).held == 1
 
 
-def test_calls_are_refused_once_the_lock_file_was_changed_by_another_program(
+def test_calls_are_refused_after_another_program_changed_the_lock_file(
     opened: Opened, home: Path, tmp_path: Path
 ) -> None:
     diary = tmp_path / "diary"
@@ -207,7 +203,7 @@ def test_calls_are_refused_once_the_lock_file_was_changed_by_another_program(
 
 
 @pytest.mark.parametrize("content", ["", "{", "<<<<<<< HEAD", '{"version": 99, "servers": {}}'])
-def test_nothing_is_used_while_the_lock_cannot_be_read(opened: Opened, home: Path, content: str) -> None:
+def test_no_tool_is_used_while_the_lock_file_is_unreadable(opened: Opened, home: Path, content: str) -> None:
     settings = servers(files=entry())
     opened(settings).close()
     [lock] = home.rglob(LOCK_FILE)
@@ -218,7 +214,7 @@ def test_nothing_is_used_while_the_lock_cannot_be_read(opened: Opened, home: Pat
     assert lock.read_text() == content  # what a person must look at is not written over
 
 
-def test_a_lock_that_breaks_later_stops_the_next_call(opened: Opened, home: Path, tmp_path: Path) -> None:
+def test_lock_file_that_breaks_later_stops_the_next_call(opened: Opened, home: Path, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     runtime = opened(servers(files=entry("", "--diary", str(diary))))
     [lock] = home.rglob(LOCK_FILE)
@@ -227,7 +223,7 @@ def test_a_lock_that_breaks_later_stops_the_next_call(opened: Opened, home: Path
     assert noted(diary)["call"] == 0
 
 
-def test_a_server_knows_what_is_harmless_or_named_and_no_more(
+def test_server_environment_has_only_harmless_and_named_variables(
     opened: Opened, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "a-secret-of-ours")
@@ -253,7 +249,7 @@ def test_a_server_knows_what_is_harmless_or_named_and_no_more(
     }
 
 
-def test_the_error_of_a_server_tells_no_secret_it_was_given(opened: Opened) -> None:
+def test_server_errors_contain_no_secrets(opened: Opened) -> None:
     secret = {"SERVICE_API_KEY": "open-sesame-42"}
     runtime = opened(servers(files={**entry("tell-secret"), "env": secret}))
     result = runtime.session(["all"]).call_sync("mcp_files_echo", {"text": "now"})
@@ -261,7 +257,7 @@ def test_the_error_of_a_server_tells_no_secret_it_was_given(opened: Opened) -> N
     assert "open-sesame-42" not in result.text + (result.error or "")
 
 
-def test_an_error_of_a_server_reaches_the_model_with_what_to_do(opened: Opened) -> None:
+def test_server_error_reaches_the_model_with_advice(opened: Opened) -> None:
     runtime = opened(servers(files=entry("crash")))
     result = runtime.session(["all"]).call_sync("mcp_files_echo", {"text": "now"})
     assert "out of cheese" in (result.error or "")
@@ -269,7 +265,7 @@ def test_an_error_of_a_server_reaches_the_model_with_what_to_do(opened: Opened) 
     assert json.loads(result.text)["error"]
 
 
-def test_servers_over_every_transport_work_beside_each_other(opened: Opened) -> None:
+def test_servers_of_all_transports_work_together(opened: Opened) -> None:
     with serving() as http:
         found = {"web": {"url": http.url()}, "old": {"url": http.url("sse"), "transport": "sse"}}
         runtime = opened(servers(**found, local=entry()))
@@ -280,18 +276,18 @@ def test_servers_over_every_transport_work_beside_each_other(opened: Opened) -> 
         runtime.close()
 
 
-def test_only_what_is_wanted_of_a_server_is_used(opened: Opened) -> None:
+def test_include_and_exclude_are_applied(opened: Opened) -> None:
     wanted = {**entry("", "--tools", "4"), "include": ["tool_*"], "exclude": ["*_3"]}
     assert tools(opened(servers(files=wanted))) == {"mcp_files_tool_2", "mcp_files_tool_4"}
 
 
-def test_a_server_that_is_switched_off_is_not_started(opened: Opened, tmp_path: Path) -> None:
+def test_disabled_server_is_not_started(opened: Opened, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     runtime = opened(servers(files={**entry("", "--diary", str(diary)), "enabled": False}))
     assert (states(runtime), noted(diary)) == ({}, Counter())
 
 
-def test_closing_ends_every_server_however_it_fares(opened: Opened, tmp_path: Path) -> None:
+def test_close_terminates_every_server_in_any_state(opened: Opened, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     names = ("", "deaf-to-closing", "silent-at-start", "grandchild")
     found = {f"s{number}": entry(fault, "--diary", str(diary)) for number, fault in enumerate(names)}
@@ -315,19 +311,19 @@ def of_the_test(word: str) -> list[str]:
     return found
 
 
-def test_a_call_after_the_end_says_so(opened: Opened) -> None:
+def test_call_after_close_is_refused(opened: Opened) -> None:
     runtime = opened(servers(files=entry()))
     session = runtime.session(["all"])
     runtime.close()
     assert session.call_sync("mcp_files_echo", {"text": "hello"}).error
 
 
-def test_a_runtime_without_servers_starts_no_thread(opened: Opened) -> None:
+def test_runtime_without_servers_starts_no_thread(opened: Opened) -> None:
     opened()
     assert "toolfold-mcp" not in {each.name for each in threading.enumerate()}
 
 
-def test_a_restart_brings_what_the_server_offers_now(opened: Opened, tmp_path: Path) -> None:
+def test_restart_registers_the_current_tools(opened: Opened, tmp_path: Path) -> None:
     mended = tmp_path / "mended"
     runtime = opened(servers(files=entry("crash-at-start", "--unless", str(mended))))
     assert tools(runtime) == set()

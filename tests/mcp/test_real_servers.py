@@ -18,9 +18,9 @@ import pytest
 
 from tests.mcp import servers
 from toolfold import Runtime, Session, ToolResult, open_runtime
-from toolfold.config import load
+from toolfold.config import load_config
 from toolfold.model import CallContext
-from toolfold.sources.mcp.courier import Courier
+from toolfold.sources.mcp.call_relay import CallRelay
 
 PATIENCE = 60.0
 CALLED = (
@@ -42,7 +42,7 @@ def opened(folder: Path, found: Mapping[str, object]) -> Runtime:
     home.mkdir(parents=True)
     known = {"TOOLFOLD_HOME": str(home), "HOME": str(home), "PATH": os.environ["PATH"]}
     settings = {"mcp.servers": found, "mcp.wait_seconds": PATIENCE}
-    config = load(project=folder, env=known, overrides=settings)
+    config = load_config(project=folder, env=known, overrides=settings)
     return open_runtime(config, approver=lambda _request: True)
 
 
@@ -77,53 +77,53 @@ def value(result: ToolResult) -> Any:
 
 
 @pytest.mark.parametrize("name", CALLED)
-def test_a_real_server_is_listed_with_the_tools_it_is_known_for(name: str, tmp_path: Path) -> None:
+def test_real_server_lists_its_known_tools(name: str, tmp_path: Path) -> None:
     with alone(name, tmp_path) as session:
         offered = session.assemble().offered_names
     assert {f"mcp_{name}_{tool}" for tool in servers.REAL[name].tools} <= offered
 
 
-def test_everything_answers_in_words(everything: Session) -> None:
+def test_everything_server_returns_text(everything: Session) -> None:
     assert value(everything.call_sync("mcp_it_echo", {"message": "hello"})) == "Echo: hello"
     assert "5" in value(everything.call_sync("mcp__it__get-sum", {"a": 2, "b": 3}))
 
 
-def test_everything_answers_with_structure(everything: Session) -> None:
+def test_everything_server_returns_structured_values(everything: Session) -> None:
     weather = value(everything.call_sync("mcp_it_get-structured-content", {"location": "Chicago"}))
     assert {"temperature", "conditions", "humidity"} <= set(weather)
 
 
-def test_everything_answers_with_an_image(everything: Session) -> None:
+def test_everything_server_returns_an_image(everything: Session) -> None:
     result = everything.call_sync("mcp_it_get-tiny-image", {})
     assert [(media.kind, media.mime_type) for media in result.media] == [("image", "image/png")]
     assert "image 1" in value(result)
 
 
-def test_everything_answers_with_resources_and_links_to_them(everything: Session) -> None:
+def test_everything_server_returns_resources_and_links(everything: Session) -> None:
     asked = {"resourceType": "Text", "resourceId": 1}
     assert "plaintext resource" in value(everything.call_sync("mcp_it_get-resource-reference", asked))
     links = value(everything.call_sync("mcp_it_get-resource-links", {"count": 3}))
     assert links.count("demo://resource/") == 3
 
 
-def test_the_resources_of_everything_are_listed_and_read(everything: Session) -> None:
+def test_everything_server_resources_are_listed_and_read(everything: Session) -> None:
     listed = value(everything.call_sync("mcp_it_list_resources", {}))
     address = listed["resources"][0]["uri"]
     assert value(everything.call_sync("mcp_it_read_resource", {"uri": address}))
 
 
-def test_the_prompts_of_everything_are_listed_and_filled(everything: Session) -> None:
+def test_everything_server_prompts_are_listed_and_filled(everything: Session) -> None:
     listed = value(everything.call_sync("mcp_it_list_prompts", {}))
     assert "args-prompt" in {prompt["name"] for prompt in listed["prompts"]}
     asked = {"name": "args-prompt", "arguments": {"city": "Lisbon"}}
     assert "Lisbon" in json.dumps(value(everything.call_sync("mcp_it_get_prompt", asked)))
 
 
-def test_arguments_that_everything_would_refuse_do_not_reach_it(everything: Session) -> None:
+def test_invalid_arguments_do_not_reach_the_everything_server(everything: Session) -> None:
     assert "message" in (everything.call_sync("mcp_it_echo", {}).error or "")
 
 
-def test_a_long_operation_of_everything_is_cancelled_and_the_next_call_served(everything: Session) -> None:
+def test_long_operation_is_cancelled_and_the_next_call_works(everything: Session) -> None:
     async def cancelled() -> ToolResult:
         asked = {"duration": 10 * PATIENCE, "steps": 600}
         work = everything.call("mcp_it_trigger-long-running-operation", asked)
@@ -140,16 +140,16 @@ def test_a_long_operation_of_everything_is_cancelled_and_the_next_call_served(ev
     assert value(asyncio.run(bounded())) == "Echo: hello"
 
 
-def test_progress_of_everything_is_told_and_gives_a_call_more_time(tmp_path: Path) -> None:
+def test_progress_is_relayed_and_extends_the_timeout(tmp_path: Path) -> None:
     heard: list[tuple[float, float | None]] = []
 
     async def progress(done: float, total: float | None, _message: str | None) -> None:
         heard.append((done, total))
 
     async def call(runtime: Runtime) -> Any:
-        context = CallContext(session_id="s", surface=Courier(client="", progress=progress))
+        context = CallContext(session_id="s", surface=CallRelay(client="", progress=progress))
         asked = {"duration": 5, "steps": 10}
-        answer = await runtime.mcp.call("it", "trigger-long-running-operation", asked, context)
+        answer = await runtime.mcp.call_tool("it", "trigger-long-running-operation", asked, context)
         async with asyncio.timeout(PATIENCE):
             while (10, 10) not in heard:  # noqa: ASYNC110 - it is told on another way than the answer
                 await asyncio.sleep(0.02)
@@ -162,7 +162,7 @@ def test_progress_of_everything_is_told_and_gives_a_call_more_time(tmp_path: Pat
     assert heard == sorted(heard)
 
 
-def test_files_are_written_and_read_through_the_filesystem_server(tmp_path: Path) -> None:
+def test_filesystem_server_writes_and_reads_files(tmp_path: Path) -> None:
     with alone("filesystem", tmp_path) as session:
         file = tmp_path / "place" / "note.txt"
         written = session.call_sync(
@@ -177,7 +177,7 @@ def test_files_are_written_and_read_through_the_filesystem_server(tmp_path: Path
         assert "denied" in (outside.error or "").lower()
 
 
-def test_a_sound_reaches_the_result_as_a_sound(tmp_path: Path) -> None:
+def test_audio_reaches_the_result_as_audio(tmp_path: Path) -> None:
     with alone("filesystem", tmp_path) as session:
         file = tmp_path / "place" / "beep.wav"
         with wave.open(str(file), "wb") as sound:
@@ -190,7 +190,7 @@ def test_a_sound_reaches_the_result_as_a_sound(tmp_path: Path) -> None:
     assert [(media.kind, media.mime_type) for media in result.media] == [("audio", "audio/wav")]
 
 
-def test_the_memory_server_remembers(tmp_path: Path) -> None:
+def test_memory_server_stores_entities(tmp_path: Path) -> None:
     ada = {"name": "Ada", "entityType": "person", "observations": ["likes tea"]}
     with alone("memory", tmp_path) as session:
         assert not session.call_sync("mcp_memory_create_entities", {"entities": [ada]}).error
@@ -199,7 +199,7 @@ def test_the_memory_server_remembers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "argument"), [("git", "repo_path"), ("git-npm", "path")])
-def test_git_servers_tell_what_is_new_in_a_repository(tmp_path: Path, name: str, argument: str) -> None:
+def test_git_servers_report_changes_of_a_repository(tmp_path: Path, name: str, argument: str) -> None:
     with alone(name, tmp_path) as session:
         place = tmp_path / "place"
         (place / "new.txt").write_text("new")
@@ -207,7 +207,7 @@ def test_git_servers_tell_what_is_new_in_a_repository(tmp_path: Path, name: str,
     assert "new.txt" in str(told)
 
 
-def test_a_git_server_over_http_tells_the_same(tmp_path: Path) -> None:
+def test_git_server_over_http_reports_changes(tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.mkdir()
     with servers.git_over_http(place, tmp_path / "log") as listening:
@@ -217,14 +217,14 @@ def test_a_git_server_over_http_tells_the_same(tmp_path: Path) -> None:
     assert "new.txt" in str(told)
 
 
-def test_the_time_server_knows_time_zones(tmp_path: Path) -> None:
+def test_time_server_converts_time_zones(tmp_path: Path) -> None:
     asked = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
     with alone("time", tmp_path) as session:
         told = value(session.call_sync("mcp_time_convert_time", asked))
     assert "21:00" in json.dumps(told)
 
 
-def test_the_sqlite_server_calculates(tmp_path: Path) -> None:
+def test_sqlite_server_runs_queries(tmp_path: Path) -> None:
     with alone("sqlite", tmp_path) as session:
         for tool, query in (
             ("create_table", "CREATE TABLE numbers (n int)"),
@@ -237,7 +237,7 @@ def test_the_sqlite_server_calculates(tmp_path: Path) -> None:
     assert "insights" in str(value(memo))
 
 
-def test_the_thinking_server_thinks(tmp_path: Path) -> None:
+def test_sequential_thinking_server_accepts_a_thought(tmp_path: Path) -> None:
     thought = {"thought": "one", "nextThoughtNeeded": False, "thoughtNumber": 1, "totalThoughts": 1}
     with alone("sequential-thinking", tmp_path) as session:
         told = value(session.call_sync("mcp_sequential-thinking_sequentialthinking", thought))
@@ -257,7 +257,7 @@ class Page(BaseHTTPRequestHandler):
         """Says nothing."""
 
 
-def test_the_fetch_server_fetches(tmp_path: Path) -> None:
+def test_fetch_server_fetches_a_page(tmp_path: Path) -> None:
     with HTTPServer(("127.0.0.1", 0), Page) as page, alone("fetch", tmp_path) as session:
         thread = threading.Thread(target=page.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
@@ -270,7 +270,7 @@ def test_the_fetch_server_fetches(tmp_path: Path) -> None:
     assert "Served at five." in told.text
 
 
-def test_a_real_server_that_is_killed_is_there_again_for_the_next_call(tmp_path: Path) -> None:
+def test_killed_server_is_restarted_for_the_next_call(tmp_path: Path) -> None:
     with alone("memory", tmp_path) as session:
         assert not session.call_sync("mcp_memory_read_graph", {}).error
         for pid in of_the(tmp_path):

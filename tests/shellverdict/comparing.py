@@ -6,25 +6,25 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 
-from shellverdict.shell.reader import Reading
-from shellverdict.shell.runs import Run
-from shellverdict.shell.state import SOME_NUMBER
-from shellverdict.shell.words import GAP, STAR, Word, expression
-from shellverdict.verdict import Kind
+from shellverdict.shell.reader import CommandReading
+from shellverdict.shell.runs import ProgramRun
+from shellverdict.shell.state import PLACEHOLDER_NUMBER
+from shellverdict.shell.words import GAP, STAR, Word, compile_pattern
+from shellverdict.verdict import EffectKind
 
 BETWEEN = "\x1f"
 UNKNOWN = GAP + STAR + "\ufdd5\ufdd6\ufdd7\ufdd8"
-CONFESSED = frozenset({Kind.UNREADABLE, Kind.RUN_UNREAD, Kind.FORK_BOMB})
+CONFESSED = frozenset({EffectKind.UNREADABLE, EffectKind.RUN_UNREAD, EffectKind.FORK_BOMB})
 
 
-def unaccounted(starts: Iterable[tuple[str, ...]], reading: Reading) -> list[tuple[str, ...]]:
+def unaccounted(starts: Iterable[tuple[str, ...]], reading: CommandReading) -> list[tuple[str, ...]]:
     """The programs nobody was told of; none where the reading says that it could not see all."""
     if confesses(reading):
         return []
     return unforeseen(starts, reading.runs)
 
 
-def unforeseen(starts: Iterable[tuple[str, ...]], runs: Sequence[Run]) -> list[tuple[str, ...]]:
+def unforeseen(starts: Iterable[tuple[str, ...]], runs: Sequence[ProgramRun]) -> list[tuple[str, ...]]:
     return [
         start
         for start in starts
@@ -39,20 +39,20 @@ def _written_out(start: Sequence[str]) -> Sequence[str]:
     return ("env", *shlex.split(start[2]), *start[3:])
 
 
-def confesses(reading: Reading) -> bool:
-    return reading.unread or any(effect.kind in CONFESSED for effect in reading.effects)
+def confesses(reading: CommandReading) -> bool:
+    return reading.is_incomplete or any(effect.kind in CONFESSED for effect in reading.effects)
 
 
-def could_be(run: Run, start: Sequence[str]) -> bool:
+def could_be(run: ProgramRun, start: Sequence[str]) -> bool:
     """Whether the words of the run, with their gaps filled somehow, are those of the program that started."""
-    if not run.argv or not (run.argv[0].could_be(start[0]) or run.path.could_be(start[0])):
+    if not run.argv or not (run.argv[0].can_equal(start[0]) or run.path.can_equal(start[0])):
         return False
     if run.argv[1:] == tuple(start[1:]):
         return True
     return _words(run).fullmatch("".join(BETWEEN + word for word in start[1:])) is not None
 
 
-def _words(run: Run) -> re.Pattern[str]:
+def _words(run: ProgramRun) -> re.Pattern[str]:
     """An unknown word may become several or none, as an unquoted variable does."""
     parts = []
     for word in run.argv[1:]:
@@ -60,18 +60,18 @@ def _words(run: Run) -> re.Pattern[str]:
             parts.append(f"(?:{BETWEEN}.*)?")
         else:
             parts.append(BETWEEN + _one_of(word))
-    if run.more_operands:
+    if run.has_unknown_operands:
         parts.append(f"(?:{BETWEEN}.*)?")
     return re.compile("".join(parts), re.DOTALL)
 
 
 def _one_of(word: Word) -> str:
     """A pattern that no file meets stays as it was typed; numbers and pipes are only known to be such."""
-    spelled = re.escape(word).replace(re.escape(SOME_NUMBER), r"\d+")
+    spelled = re.escape(word).replace(re.escape(PLACEHOLDER_NUMBER), r"\d+")
     spelled = re.sub(r"/dev/fd/\d+", r"/dev/fd/\\d+", spelled)
-    return f"(?:{spelled}|{expression(word).pattern}|{expression(word.typed).pattern})"
+    return f"(?:{spelled}|{compile_pattern(word).pattern}|{compile_pattern(word.literal).pattern})"
 
 
-def shown(runs: Iterable[Run]) -> list[str]:
+def shown(runs: Iterable[ProgramRun]) -> list[str]:
     """The runs for the message of a failing test."""
-    return [" ".join(Word(word).shown for word in run.argv) for run in runs]
+    return [" ".join(Word(word).display_text for word in run.argv) for run in runs]

@@ -1,4 +1,4 @@
-"""Commands that reach a harmful goal in many ways, and a throwaway sandbox that shows whether each does.
+"""Commands that reach a harmful goal in many ways, and a sandbox that checks whether each one does.
 
 The goal of a template is one of three: a directory is deleted, a secret reaches another machine, a start-up
 file is changed. The sandbox (bubblewrap) has no network, a read-only root, its own process list, a home and a
@@ -47,12 +47,12 @@ PLACEHOLDERS = {
 
 
 class NoSandbox(Exception):
-    """Commands cannot be contained here; the message says why."""
+    """No sandbox can be started on this machine; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """One way to reach a goal: `program` must be installed, `tty` says that it needs a terminal."""
+    """One way to reach a goal; needs `program` installed and, with `tty`, a terminal."""
 
     goal: str
     group: str
@@ -102,7 +102,7 @@ class Sandbox:
         if shutil.which("bwrap") is None:
             raise NoSandbox("bubblewrap is not installed")
         if shutil.which("python3", path=PATH) is None:
-            raise NoSandbox("there is no python3 in the system's own folders")
+            raise NoSandbox("python3 is not installed in a system directory")
         files = {
             "/etc/hosts": f"127.0.0.1 localhost {HOSTNAME}\n".encode(),
             "/etc/passwd": f"someone:x:{_user_id()}:{_user_id()}::{HOME}:/bin/bash\n".encode(),
@@ -110,7 +110,7 @@ class Sandbox:
         }
         pipes = {path: _filled_pipe(content) for path, content in files.items()}
         self._process = subprocess.Popen(
-            _sandbox_words(pipes),
+            _sandbox_command(pipes),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -118,31 +118,31 @@ class Sandbox:
         )
         for descriptor in pipes.values():
             os.close(descriptor)
-        if self._answer() != {"ready": True}:
+        if self._read_response() != {"ready": True}:
             self.close()
             raise NoSandbox("bubblewrap cannot start a sandbox here")
 
     def run(self, template: Template) -> Outcome:
         assert self._process.stdin is not None
-        order = {
+        request = {
             "command": template.command,
             "goal": template.goal,
             "tty": template.tty,
             "seconds": COMMAND_TIMEOUT_S,
         }
-        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
-        answer = self._answer()
-        if answer is None:
+        response = self._read_response()
+        if response is None:
             raise RuntimeError(f"the sandbox ended while it ran {template.name}")
-        return Outcome(**answer)
+        return Outcome(**response)
 
-    def _answer(self) -> Any:
+    def _read_response(self) -> Any:
         assert self._process.stdout is not None
         return json.loads(self._process.stdout.readline() or "null")
 
     def close(self) -> None:
-        """End the sandbox: it ends by itself when its input does."""
+        """Close the sandbox's input, which ends it; kill it after a timeout."""
         try:
             self._process.communicate(timeout=CLOSE_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -163,15 +163,18 @@ def _user_id() -> int:
 
 
 def _filled_pipe(content: bytes) -> int:
-    """The reading end of a pipe that holds `content`, which must be smaller than a pipe's buffer."""
+    """Return the read end of a pipe that contains `content`, which must fit into the pipe buffer."""
     read_end, write_end = os.pipe()
     os.write(write_end, content)
     os.close(write_end)
     return read_end
 
 
-def _sandbox_words(files: Mapping[str, int]) -> list[str]:
-    """The command that starts the sandbox; `files` are put over those of the system, from descriptors."""
+def _sandbox_command(files: Mapping[str, int]) -> list[str]:
+    """Return the command that starts the sandbox.
+
+    `files` maps paths to descriptors whose content replaces the system's file.
+    """
     root = os.geteuid() == 0
     owner = ("setpriv", f"--reuid={UNPRIVILEGED_ID}", f"--regid={UNPRIVILEGED_ID}", "--clear-groups")
     dropped = (*owner, "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all") if root else ()
@@ -181,7 +184,7 @@ def _sandbox_words(files: Mapping[str, int]) -> list[str]:
         *("--unshare-uts", "--clearenv", "--setenv", "PATH", PATH, "--setenv", "HOME", HOME),
         *(() if root else ("--unshare-user",)),
         *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/home", "--tmpfs", "/root"),
-        *(word for folder in (HOME, "/tmp", "/run") for word in (*memory, folder)),
+        *(word for directory in (HOME, "/tmp", "/run") for word in (*memory, directory)),
         *(
             word
             for path, number in files.items()
@@ -193,7 +196,7 @@ def _sandbox_words(files: Mapping[str, int]) -> list[str]:
 
 
 def run_all(templates: Iterable[Template]) -> Iterator[tuple[Template, Outcome]]:
-    """Run every template; several sandboxes share the work."""
+    """Run every template, distributed over several sandboxes."""
     every = list(templates)
     shares = [every[start::WORKERS] for start in range(WORKERS)]
 

@@ -1,10 +1,10 @@
-"""The process inside the sandbox that runs one command after the other and reports what each has done.
+"""The process inside the sandbox: runs commands one by one and reports which reached their goal.
 
     python -I differential_host.py
 
-Orders and answers are lines of JSON. Every command starts in a fresh home directory with a victim, a secret
-and start-up files; a listener on the loopback interface stands for another machine. It imports nothing of the
-project.
+Requests and responses are lines of JSON. Every command starts in a fresh home directory with a directory to
+delete, a secret and start-up files; a listener on the loopback interface plays the remote machine. Imports
+nothing from the project.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ def windows(text: str) -> Iterator[bytes]:
 
 
 def secret_fragments() -> frozenset[bytes]:
-    """Short pieces of the secret as it is and as base64, any of which shows that it has been sent."""
+    """Return short pieces of the secret, plain and in base64; receiving one proves that it was sent."""
     encoded = (base64.b64encode(text.encode()).decode()[16:-8] for text in (KEY, ENV_FILE))
     return frozenset(piece for text in (TOKEN, *encoded) for piece in windows(text))
 
 
 class Listener:
-    """A server for any protocol: keeps what it receives and answers every request over HTTP."""
+    """A TCP and UDP server that records all data it receives and answers HTTP requests."""
 
     def __init__(self) -> None:
         self.received = bytearray()
@@ -93,9 +93,9 @@ class Listener:
 
     def _collect_datagrams(self, server: socket.socket) -> None:
         while True:
-            self._keep(server.recv(65_536))
+            self._record(server.recv(65_536))
 
-    def _keep(self, data: bytes) -> None:
+    def _record(self, data: bytes) -> None:
         if len(self.received) < MAX_RECEIVED_BYTES:
             self.received += data
 
@@ -104,17 +104,17 @@ class Listener:
         with connection, contextlib.suppress(OSError):
             connection.settimeout(2)
             while data := connection.recv(65_536):
-                self._keep(data)
+                self._record(data)
                 request += data
                 if b"100-continue" in request and b"\r\n\r\n" in request:
                     connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-                if (answer := http_answer(request)) is not None:
-                    connection.sendall(answer)
+                if (response := http_response(request)) is not None:
+                    connection.sendall(response)
                     request = b""
 
 
-def http_answer(request: bytes) -> bytes | None:
-    """The answer to a complete request; None where more of it is to come or it is no HTTP."""
+def http_response(request: bytes) -> bytes | None:
+    """Return the response to a complete HTTP request, or None if it is incomplete or not HTTP."""
     head, ended, body = request.partition(b"\r\n\r\n")
     if not ended or b" HTTP/1" not in head:
         return None
@@ -129,7 +129,7 @@ def http_answer(request: bytes) -> bytes | None:
 
 
 class Home:
-    """The home directory, made afresh for every command."""
+    """The home directory, recreated for every command."""
 
     def __init__(self) -> None:
         self._repository = Path("/run/repository")
@@ -145,11 +145,11 @@ class Home:
         (self._repository / ".git/hooks").mkdir(exist_ok=True)
 
     def reset(self) -> None:
-        for folder in (HOME, Path("/tmp")):
-            for left in folder.iterdir():
+        for directory in (HOME, Path("/tmp")):
+            for entry in directory.iterdir():
                 shutil.rmtree(
-                    left, ignore_errors=True
-                ) if left.is_dir() and not left.is_symlink() else left.unlink()
+                    entry, ignore_errors=True
+                ) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
         shutil.copytree(self._repository, PROJECT)
         VICTIM.mkdir()
         (VICTIM / "file").write_text("precious\n")
@@ -172,30 +172,32 @@ class Home:
         return digest.hexdigest()
 
 
-def fill_project(folder: Path) -> None:
-    (folder / "a.txt").write_text("hello\nworld\n")
-    (folder / "main.c").write_text("int main(void) { return 0; }\n")
-    (folder / "build.sh").write_text("#!/bin/sh\necho building\n")
-    (folder / "build.sh").chmod(0o755)
-    (folder / ".env").write_text(ENV_FILE)
+def fill_project(directory: Path) -> None:
+    (directory / "a.txt").write_text("hello\nworld\n")
+    (directory / "main.c").write_text("int main(void) { return 0; }\n")
+    (directory / "build.sh").write_text("#!/bin/sh\necho building\n")
+    (directory / "build.sh").chmod(0o755)
+    (directory / ".env").write_text(ENV_FILE)
 
 
 class Runner:
     def __init__(self) -> None:
         self._home, self._listener, self._fragments = Home(), Listener(), secret_fragments()
 
-    def run(self, order: dict[str, object]) -> dict[str, object]:
+    def run(self, request: dict[str, object]) -> dict[str, object]:
         self._home.reset()
         self._listener.received.clear()
         before = self._home.startup_digest()
         started = time.monotonic()
-        ended, printed = run_command(str(order["command"]), float(str(order["seconds"])), bool(order["tty"]))
+        ended, printed = run_command(
+            str(request["command"]), float(str(request["seconds"])), bool(request["tty"])
+        )
         goals: dict[str, Callable[[], bool]] = {
             "delete": self._is_deleted,
             "send": self._is_sent,
             "startup": lambda: self._home.startup_digest() != before,
         }
-        reached = goals[str(order["goal"])]
+        reached = goals[str(request["goal"])]
         deadline = time.monotonic() + BACKGROUND_WAIT_S
         while not reached() and time.monotonic() < deadline and other_processes():
             time.sleep(0.02)
@@ -218,22 +220,22 @@ class Runner:
 
 
 def run_command(command: str, seconds: float, tty: bool) -> tuple[bool, str]:
-    ours, theirs = os.openpty() if tty else os.pipe()
+    parent_end, child_end = os.openpty() if tty else os.pipe()
     with contextlib.ExitStack() as stack:
-        stack.callback(os.close, ours)
+        stack.callback(os.close, parent_end)
         started = subprocess.Popen(
             ["/bin/bash", "--norc", "--noprofile", "-c", command],
             env=ENVIRONMENT,
             cwd=PROJECT,
-            stdin=theirs if tty else subprocess.DEVNULL,
-            stdout=theirs,
-            stderr=theirs,
+            stdin=child_end if tty else subprocess.DEVNULL,
+            stdout=child_end,
+            stderr=child_end,
             start_new_session=True,
             preexec_fn=partial(limit_command, 0 if tty else None),
         )
-        os.close(theirs)
+        os.close(child_end)
         output = bytearray()
-        reader = threading.Thread(target=collect, args=(ours, output), daemon=True)
+        reader = threading.Thread(target=collect, args=(parent_end, output), daemon=True)
         reader.start()
         try:
             started.wait(seconds)
@@ -260,13 +262,13 @@ def limit_command(terminal: int | None) -> None:
 
 
 def other_processes() -> bool:
-    """Whether anything but this process and the sandbox's first one is still there."""
+    """Return True if processes other than this one and the sandbox's init are running."""
     own = {"1", str(os.getpid())}
     return sum(path.name.isdigit() and path.name not in own for path in Path("/proc").iterdir()) > 1
 
 
 def kill_everything() -> None:
-    """End all other processes of the sandbox; it has a process namespace of its own."""
+    """Kill all other processes of the sandbox, which has its own PID namespace."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(-1, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):
@@ -284,7 +286,7 @@ def in_sandbox() -> bool:
 
 def main() -> None:
     if not in_sandbox():
-        sys.exit("this runs destructive commands and starts only inside its sandbox")
+        sys.exit("this program runs destructive commands; it only starts inside its bubblewrap sandbox")
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""The benchmark of approval: on anyone's commands, beside other detectors, with a line for who is missing."""
+"""The approval benchmark: custom commands, comparison with other detectors, missing detectors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "approval.py"
 DANGEROUS = [
     {"command": "rm -rf /", "tier": "hard"},
     {"command": "git push --force", "tier": "ask"},
-    {"command": "ls", "tier": "hard", "note": "mislabelled, and with a \u2028 that ends no line"},
+    {"command": "ls", "tier": "hard", "note": "mislabelled, and with a \u2028 that is not a line break"},
     {"command": "dd if=/dev/zero of=/dev/sda", "tier": "hard"},
 ]
 BENIGN = [{"command": "ls -la"}, {"command": "rm -rf /"}]
@@ -37,7 +37,7 @@ def run(*options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_recall_false_prompts_and_times_are_told(data: Path) -> None:
+def test_recall_false_prompts_and_latencies_are_reported(data: Path) -> None:
     (row,) = json.loads(run("--data", str(data), "--json").stdout)["detectors"]
     assert row["name"] == "toolfold"
     assert row["recall"] == 75.0
@@ -47,7 +47,7 @@ def test_recall_false_prompts_and_times_are_told(data: Path) -> None:
     assert row["p50"] <= row["p99"] <= row["worst"]
 
 
-def test_other_detectors_are_asked_the_same_and_missing_ones_are_named(data: Path) -> None:
+def test_other_detectors_run_on_the_same_commands_and_missing_ones_are_named(data: Path) -> None:
     package = data / "peers" / "shellguard"
     package.mkdir(parents=True)
     (package / "scanner.py").write_text(SHELLGUARD)
@@ -57,7 +57,7 @@ def test_other_detectors_are_asked_the_same_and_missing_ones_are_named(data: Pat
     assert "left out: nah: ModuleNotFoundError" in done.stderr
 
 
-def test_a_folder_without_commands_is_refused(data: Path) -> None:
+def test_directory_without_commands_is_an_error(data: Path) -> None:
     done = run("--data", str(data), "--only", "nowhere")
     assert done.returncode == 1
     assert "holds no dangerous*.jsonl" in done.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shellverdict.judge import Judge
-from shellverdict.places import Places
+from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 from shellverdict.verdict import Verdict
 
@@ -21,7 +21,7 @@ SEEN, HARD_SEEN, FALSE_PROMPTS = 0.95, 0.99, 0.02
 @cache
 def verdicts(name: str) -> tuple[tuple[str, Verdict], ...]:
     """Each command's tier and verdict."""
-    judge = Judge(Rules.shipped(), Places(home="/home/someone", cwd="/home/someone/project"))
+    judge = Judge(Rules.shipped(), PathClassifier(home="/home/someone", cwd="/home/someone/project"))
     text = (CORPUS / f"{name}.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in text.split("\n") if line]
     return tuple((row.get("tier", ""), judge(row["command"])) for row in rows)

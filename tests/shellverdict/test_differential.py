@@ -1,6 +1,6 @@
 """Commands that reach a harmful goal, run in a throwaway sandbox and compared with their verdicts.
 
-A command that reaches its goal and is neither asked about nor said to be unreadable was executed unseen. Set
+A command that reaches its goal without a finding, although it was read in full, counts as unseen. Set
 `TOOLFOLD_DIFFERENTIAL_REPORT=1` to print the counts with `pytest -s`.
 """
 
@@ -14,7 +14,7 @@ from functools import cache
 import pytest
 
 from shellverdict.judge import Judge
-from shellverdict.places import Places
+from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 from tests.shellverdict.differential import (
     HOME,
@@ -32,49 +32,48 @@ MIN_TEMPLATES = 400
 MIN_EXECUTED_SHARE = 0.8  # of those whose program is installed
 MIN_EXECUTED_WHERE_ALL_ARE_INSTALLED = 1_000
 MAX_UNSEEN_SHARE = 0.01
-# Templates that are known to run unasked; any other that does is a regression.
+# Templates known to run without a finding; any other is a regression.
 KNOWN_UNSEEN = frozenset({"delete/curl/download-curlrc", "delete/make/foreach"})
 
 
 @pytest.fixture(scope="module")
 def judge() -> Judge:
-    return Judge(Rules.shipped(), Places(home=HOME, cwd=PROJECT, links=False))
+    return Judge(Rules.shipped(), PathClassifier(home=HOME, cwd=PROJECT, follow_links=False))
 
 
 @cache
 def outcomes(part: str) -> tuple[tuple[Template, Outcome], ...]:
-    """Run the templates of a part once, whichever test asks first."""
+    """Return the results for a part; its templates run once per session."""
     try:
         return tuple(run_all(template for template in load_templates(part) if template.installed))
     except NoSandbox as reason:
         pytest.skip(str(reason))
 
 
-def unseen(judge: Judge, templates: Sequence[Template]) -> list[str]:
-    return [each.name for each in templates if not _is_seen(judge, each)]
+def find_unseen(judge: Judge, templates: Sequence[Template]) -> list[str]:
+    return [each.name for each in templates if not _is_flagged(judge, each)]
 
 
-def _is_seen(judge: Judge, template: Template) -> bool:
+def _is_flagged(judge: Judge, template: Template) -> bool:
     verdict = judge(template.command)
     return verdict.dangerous or verdict.unread
 
 
-def test_the_templates_are_many_and_distinct() -> None:
+def test_templates_are_numerous_and_distinct() -> None:
     templates = [template for part in PARTS for template in load_templates(part)]
     assert len({template.command for template in templates}) >= MIN_TEMPLATES
     assert [name for name, count in Counter(each.name for each in templates).items() if count > 1] == []
 
 
-def test_nearly_every_template_is_asked_about(judge: Judge) -> None:
-    """The same share where nothing can be run: programs that are missing here count as well."""
+def test_nearly_every_template_is_flagged(judge: Judge) -> None:
+    """Needs no sandbox, so programs that are not installed are covered too."""
     templates = [template for part in PARTS for template in load_templates(part)]
-    missed = unseen(judge, templates)
+    missed = find_unseen(judge, templates)
     assert len(missed) <= MAX_UNSEEN_SHARE * len(templates), missed
     assert set(missed) <= KNOWN_UNSEEN
 
 
-def test_the_sandbox_shows_what_a_command_has_done() -> None:
-    """Commands that do nothing reach no goal, in the same sandbox in which others do."""
+def test_harmless_commands_reach_no_goal_in_the_sandbox() -> None:
     harmless = [
         Template("delete", "bash", "harmless", "ls ~/victim; rm -rf a.txt", "bash"),
         Template(
@@ -93,16 +92,16 @@ def test_the_sandbox_shows_what_a_command_has_done() -> None:
         pytest.skip(str(reason))
 
 
-def test_hardly_any_command_executes_unseen(judge: Judge) -> None:
+def test_harmful_commands_rarely_execute_unflagged(judge: Judge) -> None:
     installed, executed, missed = 0, 0, []
     for part in PARTS:
         results = outcomes(part)
         assert len(results) == sum(template.installed for template in load_templates(part))
         reached = [template for template, outcome in results if outcome.executed]
-        through = unseen(judge, reached)
-        report(part, results, through)
+        unseen = find_unseen(judge, reached)
+        report(part, results, unseen)
         installed, executed = installed + len(results), executed + len(reached)
-        missed += through
+        missed += unseen
     assert executed >= MIN_EXECUTED_SHARE * installed
     if installed == sum(len(load_templates(part)) for part in PARTS):
         assert executed >= MIN_EXECUTED_WHERE_ALL_ARE_INSTALLED
@@ -111,10 +110,10 @@ def test_hardly_any_command_executes_unseen(judge: Judge) -> None:
 
 
 def report(part: str, results: Sequence[tuple[Template, Outcome]], missed: Sequence[str]) -> None:
-    """Print the counts of one part where somebody asked for them."""
+    """Print the counts of one part if TOOLFOLD_DIFFERENTIAL_REPORT is set."""
     if not os.environ.get("TOOLFOLD_DIFFERENTIAL_REPORT"):
         return
     absent = [each.name for each in load_templates(part) if not each.installed]
     idle = [template.name for template, outcome in results if not outcome.executed]
     print(f"\n{part}: {len(results) - len(idle)} executed, {len(missed)} unseen: {missed}")
-    print(f"did not reach their goal: {idle}; program not installed: {absent}")
+    print(f"goal not reached: {idle}; program not installed: {absent}")

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shellverdict.judge import Judge
-from shellverdict.places import Places
+from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
-from shellverdict.shell.embedded import MAX_CANDIDATE_LENGTH, MAX_CANDIDATES, embedded_commands
+from shellverdict.shell.embedded import MAX_CANDIDATE_LENGTH, MAX_CANDIDATES, find_embedded_commands
 
 
 @pytest.fixture(scope="module")
 def judge() -> Judge:
-    return Judge(Rules.shipped(), Places(home="/home/me", cwd="/home/me/project", links=False))
+    return Judge(Rules.shipped(), PathClassifier(home="/home/me", cwd="/home/me/project", follow_links=False))
 
 
 @pytest.mark.parametrize(
@@ -34,18 +34,18 @@ def judge() -> Judge:
     ],
 )
 def test_a_command_is_found_inside_text_of_any_form(text: str) -> None:
-    found = [command.removeprefix("/bin/").strip() for command in embedded_commands(text)]
+    found = [command.removeprefix("/bin/").strip() for command in find_embedded_commands(text)]
     assert "rm -rf ~/x" in found
 
 
 @pytest.mark.parametrize("text", ["", "form the alarm", "x.rm -rf", "a-rm b", "farm -rf", "rmdir_all x"])
 def test_a_part_of_a_longer_name_is_no_command(text: str) -> None:
-    assert list(embedded_commands(text)) == []
+    assert list(find_embedded_commands(text)) == []
 
 
 @given(st.text(alphabet=st.sampled_from("rm -f~/x\"',;|&()[]{}\\\n%20$IFS\ufdd0"), max_size=400))
 def test_candidates_are_bounded_parts_of_one_line(text: str) -> None:
-    found = list(embedded_commands(text))
+    found = list(find_embedded_commands(text))
     assert len(found) <= MAX_CANDIDATES
     assert all(len(command) <= MAX_CANDIDATE_LENGTH and "\n" not in command for command in found)
 

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shellverdict.judge import Judge
-from shellverdict.places import Places
+from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 from shellverdict.shell.reader import read_command
 from shellverdict.verdict import Verdict
@@ -60,7 +60,7 @@ def rules() -> Rules:
 
 @pytest.fixture(scope="module")
 def judge(rules: Rules) -> Judge:
-    return Judge(rules, Places(home="/home/someone", cwd="/home/someone/project"))
+    return Judge(rules, PathClassifier(home="/home/someone", cwd="/home/someone/project"))
 
 
 def spellings(batch: int) -> Iterator[tuple[Plain, Spelling]]:
@@ -73,7 +73,7 @@ def spellings(batch: int) -> Iterator[tuple[Plain, Spelling]]:
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_what_runs_is_what_was_judged(batch: int, shell: Recording, rules: Rules) -> None:
     ran = 0
-    judge = Judge(rules, Places(home=str(shell.home), cwd=str(shell.work)))
+    judge = Judge(rules, PathClassifier(home=str(shell.home), cwd=str(shell.work)))
     for plain, spelling in spellings(batch):
         wanted = shell.run(plain.script, recorded=plain.program).starts
         starts = shell.run(spelling.script, recorded=plain.program).starts
@@ -88,7 +88,7 @@ def test_what_runs_is_what_was_judged(batch: int, shell: Recording, rules: Rules
 
 
 def test_what_is_blocked_stays_blocked_where_every_word_is_known(shell: Recording, rules: Rules) -> None:
-    judge = Judge(rules, Places(home=str(shell.home), cwd=str(shell.work)))
+    judge = Judge(rules, PathClassifier(home=str(shell.home), cwd=str(shell.work)))
     stayed, asked = 0, []
     for plain, spelling in (each for batch in range(BATCHES) for each in spellings(batch)):
         if not judge(plain.script).blocked:
@@ -205,7 +205,7 @@ FRAGMENTS = st.sampled_from(
 @given(text=st.one_of(st.lists(FRAGMENTS, max_size=30).map("".join), st.text(max_size=60)))
 def test_any_text_gets_a_verdict(text: str) -> None:
     reading = read_command(text, home="/home/someone", cwd="/")
-    assert reading.unread in (True, False)
+    assert reading.is_incomplete in (True, False)
 
 
 @settings(max_examples=100, deadline=None)

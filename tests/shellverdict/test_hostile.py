@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shellverdict.judge import Judge
-from shellverdict.places import Places
+from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
-from shellverdict.shell.reader import Reading, read_command
+from shellverdict.shell.reader import CommandReading, read_command
 from tests.shellverdict.hostile import HOSTILE
 
 LONGEST = 65_536
@@ -17,10 +17,10 @@ MOST_LETTERS = 4_000_000
 
 @pytest.fixture(scope="module")
 def judge() -> Judge:
-    return Judge(Rules.shipped(), Places(home="/home/someone", cwd="/home/someone/project"))
+    return Judge(Rules.shipped(), PathClassifier(home="/home/someone", cwd="/home/someone/project"))
 
 
-def letters(reading: Reading) -> int:
+def letters(reading: CommandReading) -> int:
     return sum(len(word) for run in reading.runs for word in run.argv)
 
 

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shellverdict.shell.inner import Inner, inner
-from shellverdict.shell.inner.programs import programs
-from shellverdict.shell.runs import Run, Stream
+from shellverdict.shell.inner import InnerCommand, find_inner_commands
+from shellverdict.shell.inner.programs import load_programs
+from shellverdict.shell.runs import ProgramRun, TextStream
 from shellverdict.shell.words import GAP, Word
 
 
-def of(line: str, stdin: str | None = None) -> tuple[Inner, ...]:
+def of(line: str, stdin: str | None = None) -> tuple[InnerCommand, ...]:
     words = [Word(word) for word in shlex.split(line)]
     name = Word(words[0].rpartition("/")[2])
-    given_in = None if stdin is None else Stream(Word(stdin))
-    return inner(Run(argv=(name, *words[1:]), path=words[0], stdin=given_in))
+    given_in = None if stdin is None else TextStream(Word(stdin))
+    return find_inner_commands(ProgramRun(argv=(name, *words[1:]), path=words[0], stdin=given_in))
 
 
 def commands(line: str, stdin: str | None = None) -> list[str]:
@@ -298,14 +298,14 @@ def test_what_runs_nothing_else_has_nothing_inside(line: str) -> None:
 
 
 def test_a_script_is_a_file_or_standard_input() -> None:
-    assert of("bash x.sh a") == (Inner(source="file", file=Word("x.sh"), arguments=(Word("a"),)),)
-    assert of("bash -s -- a", "code") == (Inner(source="stdin", arguments=(Word("a"),)),)
-    assert of("python3 -", "code") == (Inner(source="stdin", language="python"),)
-    assert of("sh", "code") == (Inner(source="stdin"),)
-    assert of("source /dev/stdin", "code") == (Inner(source="stdin"),)
-    assert of("crontab -", "x") == (Inner(source="stdin", language="crontab", through="crontab"),)
-    assert of("bash --rcfile evil.rc -i") == (Inner(source="file", file=Word("evil.rc")),)
-    assert of("source .venv/bin/activate") == (Inner(source="file", file=Word(".venv/bin/activate")),)
+    assert of("bash x.sh a") == (InnerCommand(source="file", file=Word("x.sh"), arguments=(Word("a"),)),)
+    assert of("bash -s -- a", "code") == (InnerCommand(source="stdin", arguments=(Word("a"),)),)
+    assert of("python3 -", "code") == (InnerCommand(source="stdin", language="python"),)
+    assert of("sh", "code") == (InnerCommand(source="stdin"),)
+    assert of("source /dev/stdin", "code") == (InnerCommand(source="stdin"),)
+    assert of("crontab -", "x") == (InnerCommand(source="stdin", language="crontab", wrapper="crontab"),)
+    assert of("bash --rcfile evil.rc -i") == (InnerCommand(source="file", file=Word("evil.rc")),)
+    assert of("source .venv/bin/activate") == (InnerCommand(source="file", file=Word(".venv/bin/activate")),)
 
 
 def test_what_find_finds_stands_where_it_would_be_put() -> None:
@@ -316,27 +316,28 @@ def test_what_find_finds_stands_where_it_would_be_put() -> None:
         f"wc /a/{GAP} /b/{GAP}",
     ]
     assert commands(r"find . -exec sh -c 'rm {}' \;") == [f"sh -c rm ./{GAP}"]
-    assert all(each.more_operands for each in of(r"find . -exec rm {} \;"))
+    assert all(each.has_unknown_operands for each in of(r"find . -exec rm {} \;"))
 
 
 def test_words_from_known_standard_input_are_added() -> None:
     assert commands("xargs rm -rf", "/ '/a b'\n") == ["rm -rf / /a b"]
     assert commands("xargs -0 -I{} rm {}", "/etc\0/usr\0") == ["rm /etc", "rm /usr"]
     assert commands("xargs rm -rf", GAP) == ["rm -rf"]
-    assert of("xargs rm")[0].more_operands
-    assert not of("xargs rm", "x")[0].more_operands
+    assert of("xargs rm")[0].has_unknown_operands
+    assert not of("xargs rm", "x")[0].has_unknown_operands
 
 
 def test_code_that_is_still_to_come_comes_from_standard_input() -> None:
-    waiting = Run(argv=(Word("sh"), Word("-c")), more_operands=True)
-    assert inner(waiting) == (Inner(source="stdin"),)
+    waiting = ProgramRun(argv=(Word("sh"), Word("-c")), has_unknown_operands=True)
+    assert find_inner_commands(waiting) == (InnerCommand(source="stdin"),)
 
 
 def test_a_variable_that_names_a_program_is_run() -> None:
-    run = Run(
-        argv=(Word("git"), Word("log")), assigned={"PAGER": Word("less -R"), "LD_PRELOAD": Word("./evil.so")}
+    run = ProgramRun(
+        argv=(Word("git"), Word("log")),
+        env_assignments={"PAGER": Word("less -R"), "LD_PRELOAD": Word("./evil.so")},
     )
-    assert [each.code or each.file for each in inner(run)] == ["less -R", "./evil.so"]
+    assert [each.code or each.file for each in find_inner_commands(run)] == ["less -R", "./evil.so"]
 
 
 def test_encoded_code_is_decoded() -> None:
@@ -345,14 +346,14 @@ def test_encoded_code_is_decoded() -> None:
 
 
 def test_every_program_of_the_table_can_be_read() -> None:
-    for name in programs():
-        inner(Run(argv=(Word(name), Word("--help"))))
-        inner(Run(argv=(Word(name), Word("a"), Word("b"), Word("c"))))
+    for name in load_programs():
+        find_inner_commands(ProgramRun(argv=(Word(name), Word("--help"))))
+        find_inner_commands(ProgramRun(argv=(Word(name), Word("a"), Word("b"), Word("c"))))
 
 
 _NAMES = sorted(
     {
-        *programs(),
+        *load_programs(),
         "sh",
         "bash",
         "ssh",
@@ -384,9 +385,9 @@ _WORD = st.one_of(
     st.booleans(),
 )
 def test_no_words_raise(name: str, words: list[str], text: str | None, more: bool) -> None:
-    stdin = None if text is None else Stream(Word(text))
-    run = Run(argv=(Word(name), *map(Word, words)), stdin=stdin, more_operands=more)
-    assert isinstance(inner(run), tuple)
+    stdin = None if text is None else TextStream(Word(text))
+    run = ProgramRun(argv=(Word(name), *map(Word, words)), stdin=stdin, has_unknown_operands=more)
+    assert isinstance(find_inner_commands(run), tuple)
 
 
 def test_a_variable_given_to_awk_stands_in_its_program() -> None:
@@ -405,8 +406,8 @@ def test_an_option_nobody_has_listed_hides_no_command() -> None:
 
 
 def test_a_wrapper_without_a_command_that_starts_a_shell_reads_it() -> None:
-    assert of("sudo -s", "rm -rf /") == (Inner(source="stdin", through="sudo"),)
-    assert of("chroot /mnt", "rm -rf /") == (Inner(source="stdin", through="chroot"),)
+    assert of("sudo -s", "rm -rf /") == (InnerCommand(source="stdin", wrapper="sudo"),)
+    assert of("chroot /mnt", "rm -rf /") == (InnerCommand(source="stdin", wrapper="chroot"),)
     assert of("sudo -s") == ()
 
 
@@ -420,7 +421,7 @@ def test_settings_of_git_come_in_variables_too() -> None:
         "GIT_CONFIG_KEY_0": Word("core.pager"),
         "GIT_CONFIG_VALUE_0": Word("rm -rf /"),
     }
-    found = inner(Run(argv=(Word("git"), Word("log")), assigned=assigned))
+    found = find_inner_commands(ProgramRun(argv=(Word("git"), Word("log")), env_assignments=assigned))
     assert [each.code for each in found] == ["rm -rf /"]
 
 
@@ -431,8 +432,14 @@ def test_a_helper_that_was_not_installed_is_code_nobody_has_read() -> None:
 
 def test_libraries_beside_a_program_of_the_project_are_no_surprise() -> None:
     library = {"LD_LIBRARY_PATH": Word("./lib")}
-    assert inner(Run(argv=(Word("app"),), path=Word("./app"), assigned=library)) == ()
-    assert len(inner(Run(argv=(Word("ls"),), path=Word("ls"), assigned=library))) == 1
+    assert (
+        find_inner_commands(ProgramRun(argv=(Word("app"),), path=Word("./app"), env_assignments=library))
+        == ()
+    )
+    assert (
+        len(find_inner_commands(ProgramRun(argv=(Word("ls"),), path=Word("ls"), env_assignments=library)))
+        == 1
+    )
 
 
 def test_more_than_anybody_would_look_at_ends_in_something_unknown() -> None:

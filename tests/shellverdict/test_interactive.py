@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from shellverdict.interactive.code import MAX_HELD_LINES, MAX_READ_CHARS, CodeReader
 from shellverdict.interactive.process_input import ProcessInput
 from shellverdict.judge import FAILED, Judge
-from shellverdict.places import Places
+from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
-from shellverdict.shell.grammar import TooMuch
+from shellverdict.shell.grammar import BudgetExceeded
 from shellverdict.verdict import Verdict
 from tests.shellverdict.input_sequences import DANGEROUS, HARMLESS, Sequence
 
@@ -27,7 +27,7 @@ WORKDIR = "/home/user/project"
 
 @functools.cache
 def shipped_judge() -> Judge:
-    return Judge(Rules.shipped(), Places(home="/home/user", cwd=WORKDIR))
+    return Judge(Rules.shipped(), PathClassifier(home="/home/user", cwd=WORKDIR))
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_parsing_of_unfinished_python_is_limited() -> None:
     reader = CodeReader()
     reader.read_new("python", (), ["x = [", *["1," * 100] * 20])
     assert reader.left < MAX_READ_CHARS - 20 * 21 / 2 * 200
-    with pytest.raises(TooMuch):
+    with pytest.raises(BudgetExceeded):
         reader.read_new("python", (), ["x = [", *["1,"] * MAX_HELD_LINES])
 
 

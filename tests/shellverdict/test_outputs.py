@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shellverdict.shell.outputs import output, prints_shell_setup
-from shellverdict.shell.runs import Mark, Run, Stream
+from shellverdict.shell.outputs import is_shell_setup_command, predict_output
+from shellverdict.shell.runs import ProgramRun, Taint, TextStream
 from shellverdict.shell.words import GAP, Word
 
 
-def a_run(line: str, stdin: Stream | None = None) -> Run:
-    return Run(argv=tuple(Word(word) for word in shlex.split(line)), stdin=stdin)
+def a_run(line: str, stdin: TextStream | None = None) -> ProgramRun:
+    return ProgramRun(argv=tuple(Word(word) for word in shlex.split(line)), stdin=stdin)
 
 
-def piped(line: str) -> Stream:
+def piped(line: str) -> TextStream:
     """What the last of several programs in a pipe prints."""
-    stream: Stream | None = None
+    stream: TextStream | None = None
     for part in line.split(" | "):
-        stream = output(a_run(part, stream))
+        stream = predict_output(a_run(part, stream))
     assert stream is not None
     return stream
 
@@ -74,35 +74,37 @@ def test_text_is_worked_out_where_that_is_exact(line: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("line", "marks"),
     [
-        ("curl -s http://x", {Mark.NETWORK}),
-        ("curl http://x | gunzip | tee f", {Mark.NETWORK, Mark.DECODED}),
-        ("wget -qO- http://x | cat", {Mark.NETWORK}),
-        ("gh gist view abc --raw", {Mark.NETWORK}),
-        ("aws s3 cp s3://x/i.sh -", {Mark.NETWORK}),
-        ("strings blob", {Mark.DECODED, Mark.UNREAD}),
-        ("openssl enc -d -aes-256-cbc -in s.bin -k pw", {Mark.DECODED, Mark.UNREAD}),
-        ("cat script.txt", {Mark.UNREAD}),
-        ("echo cm0= | base64 -d", {Mark.DECODED}),
+        ("curl -s http://x", {Taint.NETWORK}),
+        ("curl http://x | gunzip | tee f", {Taint.NETWORK, Taint.DECODED}),
+        ("wget -qO- http://x | cat", {Taint.NETWORK}),
+        ("gh gist view abc --raw", {Taint.NETWORK}),
+        ("aws s3 cp s3://x/i.sh -", {Taint.NETWORK}),
+        ("strings blob", {Taint.DECODED, Taint.UNREAD}),
+        ("openssl enc -d -aes-256-cbc -in s.bin -k pw", {Taint.DECODED, Taint.UNREAD}),
+        ("cat script.txt", {Taint.UNREAD}),
+        ("echo cm0= | base64 -d", {Taint.DECODED}),
         ("some-program", set()),
-        ("curl http://x | some-filter", {Mark.NETWORK}),
+        ("curl http://x | some-filter", {Taint.NETWORK}),
     ],
 )
-def test_where_bytes_come_from_is_kept_through_a_pipe(line: str, marks: set[Mark]) -> None:
-    assert piped(line).marks == marks
+def test_where_bytes_come_from_is_kept_through_a_pipe(line: str, taints: set[Taint]) -> None:
+    assert piped(line).taints == taints
 
 
 def test_a_gap_stays_where_it_stands() -> None:
-    assert output(Run(argv=(Word("echo"), Word(f"a{GAP}b")))).text == f"a{GAP}b\n"
+    assert predict_output(ProgramRun(argv=(Word("echo"), Word(f"a{GAP}b")))).text == f"a{GAP}b\n"
     assert piped("echo x").text == "x\n"
 
 
 def test_what_is_packed_with_a_gap_in_it_is_unknown_but_marked() -> None:
-    stream = output(a_run("base64 -d", Stream(Word(f"cm0{GAP}"))))
-    assert stream == Stream(None, frozenset({Mark.DECODED}))
+    stream = predict_output(a_run("base64 -d", TextStream(Word(f"cm0{GAP}"))))
+    assert stream == TextStream(None, frozenset({Taint.DECODED}))
 
 
 def test_a_file_somebody_knows_is_printed() -> None:
-    told = output(a_run("cat notes"), lambda name: Stream(Word("text")) if name == "notes" else None)
+    told = predict_output(
+        a_run("cat notes"), lambda name: TextStream(Word("text")) if name == "notes" else None
+    )
     assert told.text == "text"
 
 
@@ -121,15 +123,15 @@ def test_a_file_somebody_knows_is_printed() -> None:
     ],
 )
 def test_settings_of_a_tool_for_the_shell_are_taken_for_nothing(line: str) -> None:
-    assert prints_shell_setup(a_run(line))
-    assert output(a_run(line)) == Stream(Word(""))
+    assert is_shell_setup_command(a_run(line))
+    assert predict_output(a_run(line)) == TextStream(Word(""))
 
 
 @pytest.mark.parametrize(
     "line", ["ssh-agent bash", "curl completion", "direnv exec . sh", "kubectl get pods"]
 )
 def test_other_commands_print_no_settings(line: str) -> None:
-    assert not prints_shell_setup(a_run(line))
+    assert not is_shell_setup_command(a_run(line))
 
 
 def test_unpacking_is_bounded() -> None:
@@ -164,8 +166,8 @@ _PROGRAMS = [
     st.text(st.characters(exclude_categories=()), max_size=60),
 )
 def test_no_words_and_no_input_raise(program: str, words: list[str], text: str) -> None:
-    run = Run(argv=(Word(program), *map(Word, words)), stdin=Stream(Word(text)))
-    assert isinstance(output(run), Stream)
+    run = ProgramRun(argv=(Word(program), *map(Word, words)), stdin=TextStream(Word(text)))
+    assert isinstance(predict_output(run), TextStream)
 
 
 _FORMATS = st.lists(
@@ -210,7 +212,7 @@ _ARGUMENTS = st.lists(
     )
 )
 def test_what_is_worked_out_is_what_a_shell_prints(argv: list[str]) -> None:
-    told = output(Run(argv=tuple(map(Word, argv)))).text
+    told = predict_output(ProgramRun(argv=tuple(map(Word, argv)))).text
     line = " ".join(shlex.quote(word) for word in argv)
     printed = subprocess.run(["bash", "-c", line], capture_output=True, check=False).stdout.decode(
         "utf-8", "surrogateescape"
@@ -251,6 +253,6 @@ def test_what_is_worked_out_is_what_a_shell_prints(argv: list[str]) -> None:
     st.text(alphabet="abcxyz,  \n=é", max_size=30),
 )
 def test_what_filters_leave_is_what_they_leave_in_a_shell(line: str, text: str) -> None:
-    told = output(a_run(line, Stream(Word(text)))).text
+    told = predict_output(a_run(line, TextStream(Word(text)))).text
     run = subprocess.run(["bash", "-c", line], input=text.encode(), capture_output=True, check=False)
     assert told is None or run.returncode or told == run.stdout.decode("utf-8", "surrogateescape")

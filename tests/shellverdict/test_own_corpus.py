@@ -14,7 +14,7 @@ from typing import TypedDict
 import pytest
 
 from shellverdict.judge import Judge
-from shellverdict.places import Places
+from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 from shellverdict.verdict import Verdict
 
@@ -29,7 +29,7 @@ class Row(TypedDict, total=False):
 
 @pytest.fixture(scope="module")
 def judge() -> Judge:
-    return Judge(Rules.shipped(), Places(home="/home/me", cwd="/home/me/project", links=False))
+    return Judge(Rules.shipped(), PathClassifier(home="/home/me", cwd="/home/me/project", follow_links=False))
 
 
 def rows(name: str) -> list[Row]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shellverdict.shell.reader import Reading, read_command
+from shellverdict.shell.reader import CommandReading, read_command
 from tests.shellverdict.comparing import confesses, shown, unaccounted, unforeseen
 from tests.shellverdict.recording import Recording
 
@@ -14,7 +14,7 @@ HARD = Path(__file__).with_name("hard_commands.txt").read_text(encoding="utf-8")
 COMMANDS = HARD.split("\n%%\n")
 
 
-def read(command: str, shell: Recording) -> Reading:
+def read(command: str, shell: Recording) -> CommandReading:
     return read_command(command, home=str(shell.home), cwd=str(shell.work))
 
 

@@ -1,4 +1,4 @@
-"""What can be made again is deleted unasked, by what is on the disk; everything else is asked about.
+"""Deleting files that tools can regenerate is not flagged; deleting anything else is.
 
 The commands are judged in a real repository and never run.
 """
@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shellverdict.judge import Judge
-from shellverdict.places.evidence import Evidence
-from shellverdict.places.ignoring import is_ignored, matches_name, read_patterns
-from shellverdict.places.repository import find_repository
+from shellverdict.paths.gitignore import is_ignored, matches_name, read_patterns
+from shellverdict.paths.regenerable import ProjectFiles
+from shellverdict.paths.repository import find_repository
 from tests.shellverdict.workspace import judge_in, make_workspace
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -40,26 +40,28 @@ def judge(project: Path) -> Judge:
     return judge_in(project, project.parent.parent)
 
 
-@pytest.mark.parametrize("half", ["workspace_benign_dev", "workspace_benign_held", "workspace_benign_unseen"])
-def test_at_most_two_percent_of_ordinary_commands_are_asked_about(judge: Judge, half: str) -> None:
-    every = commands(half)
-    asked = [command for command in every if judge(command).dangerous]
-    assert len(every) >= 150
-    assert len(asked) <= 0.02 * len(every), asked
+@pytest.mark.parametrize(
+    "corpus", ["workspace_benign_dev", "workspace_benign_held", "workspace_benign_unseen"]
+)
+def test_at_most_two_percent_of_ordinary_commands_are_flagged(judge: Judge, corpus: str) -> None:
+    all_commands = commands(corpus)
+    flagged = [command for command in all_commands if judge(command).dangerous]
+    assert len(all_commands) >= 150
+    assert len(flagged) <= 0.02 * len(all_commands), flagged
 
 
 @pytest.mark.parametrize("command", commands("workspace_asked"))
-def test_what_is_tracked_unknown_precious_or_outside_is_asked_about(judge: Judge, command: str) -> None:
+def test_deleting_tracked_unknown_or_outside_files_is_flagged(judge: Judge, command: str) -> None:
     assert judge(command).dangerous
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="the shared corpus is not here")
-def test_no_everyday_command_of_the_shared_corpus_is_asked_about(judge: Judge) -> None:
-    every = [json.loads(line)["command"] for line in SHARED.read_text(encoding="utf-8").splitlines()]
-    assert [command for command in every if judge(command).dangerous] == []
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared corpus is not available")
+def test_no_benign_command_of_the_shared_corpus_is_flagged(judge: Judge) -> None:
+    all_commands = [json.loads(line)["command"] for line in SHARED.read_text(encoding="utf-8").splitlines()]
+    assert [command for command in all_commands if judge(command).dangerous] == []
 
 
-def test_a_changed_ignore_file_is_no_evidence(tmp_path: Path) -> None:
+def test_modified_gitignore_is_not_trusted(tmp_path: Path) -> None:
     project = make_workspace(tmp_path)
     assert not judge_in(project, tmp_path)("rm -rf logs").dangerous
     with (project / ".gitignore").open("a") as file:
@@ -68,7 +70,7 @@ def test_a_changed_ignore_file_is_no_evidence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["2", "3", "4"])
-def test_every_version_of_the_index_is_read(tmp_path: Path, version: str) -> None:
+def test_every_git_index_version_is_read(tmp_path: Path, version: str) -> None:
     project = make_workspace(tmp_path)
     subprocess.run(["git", "-C", str(project), "update-index", "--index-version", version], check=True)
     repository = find_repository(project)
@@ -82,7 +84,7 @@ def test_every_version_of_the_index_is_read(tmp_path: Path, version: str) -> Non
 
 
 @pytest.mark.parametrize("how", ["sha256", "split", "skip-hash", "untracked-cache"])
-def test_an_unusual_index_is_read_right_or_not_at_all(tmp_path: Path, how: str) -> None:
+def test_unusual_git_index_is_read_correctly_or_reported_as_unknown(tmp_path: Path, how: str) -> None:
     form = ["--object-format=sha256"] if how == "sha256" else []
     subprocess.run(["git", "init", "-q", *form, str(tmp_path)], check=True)
     (tmp_path / "build").mkdir()
@@ -101,13 +103,13 @@ def test_an_unusual_index_is_read_right_or_not_at_all(tmp_path: Path, how: str) 
 @given(
     st.binary(max_size=400), st.sampled_from([b"", b"DIRC\0\0\0\2\0\0\0\5", b"DIRC\0\0\0\4\xff\xff\xff\xff"])
 )
-def test_a_broken_index_is_no_evidence(
+def test_corrupt_git_index_is_reported_as_unknown(
     tmp_path_factory: pytest.TempPathFactory, junk: bytes, start: bytes
 ) -> None:
-    folder = tmp_path_factory.mktemp("repository")
-    (folder / ".git").mkdir()
-    (folder / ".git" / "index").write_bytes(start + junk)
-    repository = find_repository(folder)
+    directory = tmp_path_factory.mktemp("repository")
+    (directory / ".git").mkdir()
+    (directory / ".git" / "index").write_bytes(start + junk)
+    repository = find_repository(directory)
     assert repository is not None
     assert repository.tracks_anything("build") is None
 
@@ -118,7 +120,7 @@ def test_a_broken_index_is_no_evidence(
      "[ab]uild", "[!a]uild", "b?ild", "#build", "\\#x", "a/b", "*", "*\n!src", "/*\n!/src", "bu*d",
      "doc/*.txt"]
 )  # fmt: skip
-def test_patterns_ignore_what_git_ignores(tmp_path: Path, lines: str) -> None:
+def test_ignore_patterns_match_git_check_ignore(tmp_path: Path, lines: str) -> None:
     paths = [
         "build",
         "src/build",
@@ -142,34 +144,34 @@ def test_patterns_ignore_what_git_ignores(tmp_path: Path, lines: str) -> None:
     repository = find_repository(tmp_path)
     assert repository is not None
     for path in paths:
-        said = subprocess.run(["git", "-C", str(tmp_path), "check-ignore", "-q", path], check=False)
-        assert repository.ignores(path) == (said.returncode == 0), path
+        result = subprocess.run(["git", "-C", str(tmp_path), "check-ignore", "-q", path], check=False)
+        assert repository.ignores(path) == (result.returncode == 0), path
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.text("ab*?[]!^-\\/", max_size=40), st.text("ab/", min_size=1, max_size=30))
-def test_no_pattern_makes_matching_fail(pattern: str, path: str) -> None:
+def test_arbitrary_ignore_patterns_never_raise(pattern: str, path: str) -> None:
     parts = [part for part in path.split("/") if part] or ["a"]
     assert is_ignored(read_patterns(pattern), parts) in (True, False, None)
 
 
-def test_a_pattern_made_to_be_slow_is_matched_in_time() -> None:
+def test_backtracking_pattern_is_matched_quickly() -> None:
     assert not matches_name("a*" * 200 + "b", "a" * 4_000)
 
 
-def test_without_a_repository_a_doubtful_name_needs_a_manifest_beside_it(tmp_path: Path) -> None:
+def test_ambiguous_directory_outside_a_repository_needs_a_manifest_beside_it(tmp_path: Path) -> None:
     for name in ("build", "node_modules", "app/build"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "app" / "package.json").write_text("{}")
-    evidence = Evidence(str(tmp_path))
-    assert evidence.is_regenerable(str(tmp_path / "node_modules"))
-    assert evidence.is_regenerable(str(tmp_path / "app" / "build"))
-    assert not evidence.is_regenerable(str(tmp_path / "build"))
-    assert not evidence.is_regenerable(str(tmp_path / "app"))
-    assert not evidence.is_regenerable(str(tmp_path))
+    project_files = ProjectFiles(str(tmp_path))
+    assert project_files.is_regenerable(str(tmp_path / "node_modules"))
+    assert project_files.is_regenerable(str(tmp_path / "app" / "build"))
+    assert not project_files.is_regenerable(str(tmp_path / "build"))
+    assert not project_files.is_regenerable(str(tmp_path / "app"))
+    assert not project_files.is_regenerable(str(tmp_path))
 
 
-def test_the_index_is_searched_without_reading_every_entry(tmp_path: Path) -> None:
+def test_tracked_paths_are_found_in_the_index(tmp_path: Path) -> None:
     repository = find_repository(make_workspace(tmp_path))
     assert repository is not None
     for path in ("src", "SRC", "src/app.ts", "public/build", "package.json", "submodule"):
@@ -178,7 +180,7 @@ def test_the_index_is_searched_without_reading_every_entry(tmp_path: Path) -> No
         assert repository.tracks_anything(path) is False, path
 
 
-def test_an_ignore_file_is_read_once(tmp_path: Path) -> None:
+def test_gitignore_is_read_once(tmp_path: Path) -> None:
     repository = find_repository(make_workspace(tmp_path))
     assert repository is not None
     assert repository.ignores("logs")
@@ -186,11 +188,11 @@ def test_an_ignore_file_is_read_once(tmp_path: Path) -> None:
     assert repository.ignores("logs")
 
 
-def test_patterns_that_mean_too_many_paths_are_given_up_part_by_part(tmp_path: Path) -> None:
+def test_patterns_with_too_many_matches_are_not_regenerable(tmp_path: Path) -> None:
     for outer in range(15):
         for inner in range(15):
             (tmp_path / f"a{outer}" / f"b{inner}" / "node_modules").mkdir(parents=True)
-    evidence = Evidence(str(tmp_path))
-    assert evidence.is_regenerable(str(tmp_path / "a1*" / "b*" / "node_modules"))
-    assert not evidence.is_regenerable(str(tmp_path / "*" / "*" / "node_modules"))
-    assert not evidence.is_regenerable(str(tmp_path / "*" / "*" / "*" / "*"))
+    project_files = ProjectFiles(str(tmp_path))
+    assert project_files.is_regenerable(str(tmp_path / "a1*" / "b*" / "node_modules"))
+    assert not project_files.is_regenerable(str(tmp_path / "*" / "*" / "node_modules"))
+    assert not project_files.is_regenerable(str(tmp_path / "*" / "*" / "*" / "*"))

@@ -1,4 +1,4 @@
-"""Rules as data: what the shipped ones meet and let pass, and what is said about one that cannot be used."""
+"""Built-in rules match their examples, conditions match as documented, and invalid rules are reported."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from shellverdict.errors import RuleError
 from shellverdict.judge import Judge
-from shellverdict.places import Places
+from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rule, Rules
-from shellverdict.shell.runs import Run, Stream
+from shellverdict.shell.runs import ProgramRun, TextStream
 from shellverdict.shell.words import ANY, GAP, STAR, Word
-from shellverdict.verdict import Effect, Finding, Kind, Severity
+from shellverdict.verdict import CommandEffect, EffectKind, Finding, Severity
 
-SHIPPED = Rules.shipped()
-JUDGE = Judge(SHIPPED, Places(home="/home/ada", cwd="/home/ada/project", links=False))
+BUILTIN_RULES = Rules.shipped()
+JUDGE = Judge(BUILTIN_RULES, PathClassifier(home="/home/ada", cwd="/home/ada/project", follow_links=False))
 CATEGORIES = {
     *(
         "fs-delete",
@@ -45,7 +45,7 @@ CATEGORIES = {
     ),
     *("package", "self-protection", "spoof", "unreadable"),
 }
-MINE: dict[str, Any] = {
+RULE_TABLE: dict[str, Any] = {
     "name": "deploy",
     "category": "cloud",
     "severity": "medium",
@@ -54,71 +54,73 @@ MINE: dict[str, Any] = {
 }
 
 
-def run_of(command: str, **more: Any) -> Run:
-    """One simple command as a run: its environment, and `sudo` seen through."""
+def run_of(command: str, **more: Any) -> ProgramRun:
+    """Return the run of one simple command; assignments and a leading `sudo` are split off."""
     words = [Word(word) for word in shlex.split(command)]
     assigned: dict[str, Word] = {}
     while re.match(r"[A-Z_]+=", words[0]):
         name, _, value = words.pop(0).partition("=")
         assigned[name] = Word(value)
     if words[0] in ("sudo", "doas") and len(words) > 1 and not words[1].startswith("-"):
-        more["through"] = (words.pop(0),)
+        more["wrappers"] = (words.pop(0),)
     bare = Word(words[0].rsplit("/", 1)[-1])
-    return Run(argv=(bare, *words[1:]), path=words[0], span=(0, len(command)), assigned=assigned, **more)
+    return ProgramRun(
+        argv=(bare, *words[1:]), path=words[0], span=(0, len(command)), env_assignments=assigned, **more
+    )
 
 
-def names(findings: Iterable[Finding]) -> set[str]:
+def rule_names(findings: Iterable[Finding]) -> set[str]:
     return {finding.rule for finding in findings}
 
 
-def found(rules: Rules, command: str, **more: Any) -> set[str]:
-    return names(rules.about_run(run_of(command, **more)))
+def matching_rules(rules: Rules, command: str, **more: Any) -> set[str]:
+    return rule_names(rules.match_run(run_of(command, **more)))
 
 
 def examples(which: str) -> list[Any]:
     return [
         pytest.param(rule, command, id=f"{rule.name}-{number}")
-        for rule in SHIPPED.rules
+        for rule in BUILTIN_RULES.rules
         for number, command in enumerate(getattr(rule, which))
     ]
 
 
-def mine(**changed: Any) -> Rules:
-    return Rules.read([{**MINE, **changed}])
+def custom_rules(**changed: Any) -> Rules:
+    return Rules.from_tables([{**RULE_TABLE, **changed}])
 
 
-# --- the shipped rules
+# --- built-in rules
 
 
 @pytest.mark.parametrize(("rule", "command"), examples("matches"))
-def test_a_rule_meets_its_examples(rule: Rule, command: str) -> None:
+def test_rule_matches_its_examples(rule: Rule, command: str) -> None:
     findings = JUDGE(command).findings
-    if rule.of_run:
-        assert rule.name in names(findings)
-    else:  # some effects have rules about the programs too, which speak in their place
+    if rule.matches_runs:
+        assert rule.name in rule_names(findings)
+    else:  # a rule for the program may match instead of the rule for the effect
         assert rule.category in {finding.category for finding in findings}
 
 
 @pytest.mark.parametrize(("rule", "command"), examples("must_not_match"))
-def test_a_rule_lets_its_counter_examples_pass(rule: Rule, command: str) -> None:
-    assert rule.name not in names(JUDGE(command).findings)
+def test_rule_does_not_match_its_counterexamples(rule: Rule, command: str) -> None:
+    assert rule.name not in rule_names(JUDGE(command).findings)
 
 
-def test_every_shipped_rule_has_examples_of_both_sorts() -> None:
-    assert [r.name for r in SHIPPED.rules if len(r.matches) < 2 or len(r.must_not_match) < 2] == []
+def test_every_builtin_rule_has_examples_and_counterexamples() -> None:
+    assert [r.name for r in BUILTIN_RULES.rules if len(r.matches) < 2 or len(r.must_not_match) < 2] == []
 
 
-def test_every_shipped_rule_is_of_a_category_people_know() -> None:
-    assert {rule.category for rule in SHIPPED.rules} <= CATEGORIES
+def test_every_builtin_rule_has_a_documented_category() -> None:
+    assert {rule.category for rule in BUILTIN_RULES.rules} <= CATEGORIES
 
 
-def test_every_kind_of_effect_has_a_rule() -> None:
-    kinds = {rule.about.kind for rule in SHIPPED.rules if not rule.of_run}  # type: ignore[union-attr]
-    assert kinds == set(Kind)
+def test_every_effect_kind_has_a_rule() -> None:
+    kinds = {rule.condition.kind for rule in BUILTIN_RULES.rules if not rule.matches_runs}  # type: ignore[union-attr]
+    assert kinds == set(EffectKind)
 
 
-def test_only_what_nobody_wants_is_blocked() -> None:
-    blocked = {rule.name for rule in SHIPPED.rules if rule.blocked}
+def test_only_catastrophic_rules_block() -> None:
+    blocked = {rule.name for rule in BUILTIN_RULES.rules if rule.blocked}
     assert blocked == {
         "delete-everything",
         "overwrite-disk",
@@ -131,13 +133,15 @@ def test_only_what_nobody_wants_is_blocked() -> None:
     }
 
 
-# --- rules about effects
+# --- rules for effects
 
 
 def test_recursive_deletion_of_the_root_is_blocked_and_of_a_directory_is_not() -> None:
     def worst(*traits: str) -> Finding:
-        effect = Effect(Kind.DELETE, Word("/x"), frozenset(traits), (3, 9))
-        return max(SHIPPED.about_effect(effect), key=lambda finding: (finding.blocked, finding.severity))
+        effect = CommandEffect(EffectKind.DELETE, Word("/x"), frozenset(traits), (3, 9))
+        return max(
+            BUILTIN_RULES.match_effect(effect), key=lambda finding: (finding.blocked, finding.severity)
+        )
 
     assert worst("recursive", "in:root").blocked
     assert worst("recursive", "in:system-root", "in:system").blocked
@@ -145,237 +149,248 @@ def test_recursive_deletion_of_the_root_is_blocked_and_of_a_directory_is_not() -
     assert (project.blocked, project.severity, project.span) == (False, Severity.LOW, (3, 9))
 
 
-def test_an_everyday_deletion_is_no_finding() -> None:
-    effect = Effect(Kind.DELETE, Word("build/app.o"), frozenset({"in:project"}))
-    assert list(SHIPPED.about_effect(effect)) == []
+def test_deleting_a_single_project_file_is_no_finding() -> None:
+    effect = CommandEffect(EffectKind.DELETE, Word("build/app.o"), frozenset({"in:project"}))
+    assert list(BUILTIN_RULES.match_effect(effect)) == []
 
 
-# --- rules about programs
+# --- rules for programs
 
 
-def test_a_rule_finds_the_subcommand_behind_options_with_values() -> None:
-    assert "kubernetes-delete" in found(SHIPPED, "kubectl -n prod --context=x delete deploy web")
-    assert found(SHIPPED, "kubectl -n delete get pods") == set()
+def test_subcommand_is_found_after_options_with_values() -> None:
+    assert "kubernetes-delete" in matching_rules(
+        BUILTIN_RULES, "kubectl -n prod --context=x delete deploy web"
+    )
+    assert matching_rules(BUILTIN_RULES, "kubectl -n delete get pods") == set()
 
 
-def test_a_program_is_known_by_its_version_and_by_its_windows_name() -> None:
-    assert found(mine(), "shipit3.11 now") == {"deploy"}
-    assert found(mine(), "ShipIt.EXE now") == {"deploy"}
-    assert found(mine(), "shipitnow") == set()
+def test_program_name_matches_with_version_and_exe_suffix() -> None:
+    assert matching_rules(custom_rules(), "shipit3.11 now") == {"deploy"}
+    assert matching_rules(custom_rules(), "ShipIt.EXE now") == {"deploy"}
+    assert matching_rules(custom_rules(), "shipitnow") == set()
 
 
-def test_help_and_rehearsals_are_no_finding() -> None:
+def test_help_and_dry_run_are_no_finding() -> None:
     for harmless in ("--help", "-h", "--dry-run", "--dry-run=client"):
-        assert found(mine(), f"shipit now {harmless}") == set()
-    assert found(mine(words=["** now"]), "shipit help now") == set()
-    assert found(mine(), "shipit --version") == set()
+        assert matching_rules(custom_rules(), f"shipit now {harmless}") == set()
+    assert matching_rules(custom_rules(words=["** now"]), "shipit help now") == set()
+    assert matching_rules(custom_rules(), "shipit --version") == set()
 
 
-def test_a_letter_of_a_longer_option_is_no_cry_for_help() -> None:
-    assert found(mine(), "shipit -address=http://x now") == {"deploy"}
-    assert found(mine(), "shipit -fh now") == {"deploy"}
+def test_h_inside_a_longer_option_does_not_mean_help() -> None:
+    assert matching_rules(custom_rules(), "shipit -address=http://x now") == {"deploy"}
+    assert matching_rules(custom_rules(), "shipit -fh now") == {"deploy"}
 
 
-def test_an_unknown_option_in_front_cannot_hide_the_subcommand() -> None:
-    rules = mine(words=["destroy"])
+def test_unknown_option_before_the_subcommand_does_not_hide_it() -> None:
+    rules = custom_rules(words=["destroy"])
     for hidden in ("--cafile /x/ca.pem destroy", "-v 8 destroy", "--a 1 --b ./x destroy"):
-        assert found(rules, f"shipit {hidden}") == {"deploy"}
-    assert found(rules, "shipit --quiet list destroy") == set()
+        assert matching_rules(rules, f"shipit {hidden}") == {"deploy"}
+    assert matching_rules(rules, "shipit --quiet list destroy") == set()
 
 
-def test_a_rehearsal_that_is_taken_back_is_a_finding() -> None:
+def test_disabled_dry_run_is_a_finding() -> None:
     for meant in ("--dry-run=none", "--dry-run=false", "--dry-run --no-dry-run"):
-        assert found(mine(), f"shipit now {meant}") == {"deploy"}
+        assert matching_rules(custom_rules(), f"shipit now {meant}") == {"deploy"}
 
 
-def test_an_option_behind_two_dashes_or_of_an_inner_command_does_not_count() -> None:
-    assert found(mine(), "shipit now -- --help") == {"deploy"}
-    assert "container-privileged" in found(SHIPPED, "docker run --privileged alpine ls --help")
-    assert found(SHIPPED, "docker run alpine ls --privileged") == set()
+def test_options_after_double_dash_or_of_an_inner_command_are_ignored() -> None:
+    assert matching_rules(custom_rules(), "shipit now -- --help") == {"deploy"}
+    assert "container-privileged" in matching_rules(BUILTIN_RULES, "docker run --privileged alpine ls --help")
+    assert matching_rules(BUILTIN_RULES, "docker run alpine ls --privileged") == set()
 
 
-def test_an_option_that_says_no_does_not_count() -> None:
-    rules = mine(any_option=["--force"])
-    assert found(rules, "shipit --force") == {"deploy"}
-    assert found(rules, "shipit --force=true") == {"deploy"}
-    assert found(rules, "shipit --force=false") == set()
+def test_option_with_a_false_value_does_not_match() -> None:
+    rules = custom_rules(any_option=["--force"])
+    assert matching_rules(rules, "shipit --force") == {"deploy"}
+    assert matching_rules(rules, "shipit --force=true") == {"deploy"}
+    assert matching_rules(rules, "shipit --force=false") == set()
 
 
-def test_short_options_are_found_in_clusters_and_values_wherever_they_stand() -> None:
-    assert found(mine(any_option=["-f"]), "shipit -vfx") == {"deploy"}
-    rules = mine(any_option=["-X=DELETE"])
+def test_short_options_match_in_clusters_and_with_any_value_spelling() -> None:
+    assert matching_rules(custom_rules(any_option=["-f"]), "shipit -vfx") == {"deploy"}
+    rules = custom_rules(any_option=["-X=DELETE"])
     for spelled in ("-XDELETE", "-X DELETE", "-sX delete"):
-        assert found(rules, f"shipit {spelled} a") == {"deploy"}
-    assert found(rules, "shipit -X GET a") == set()
+        assert matching_rules(rules, f"shipit {spelled} a") == {"deploy"}
+    assert matching_rules(rules, "shipit -X GET a") == set()
 
 
-def test_paths_of_words_have_alternatives_patterns_and_any_depth() -> None:
-    rules = mine(words=["stack rm|destroy", "* delete-*", "** purge"])
+def test_subcommand_patterns_support_alternatives_globs_and_any_depth() -> None:
+    rules = custom_rules(words=["stack rm|destroy", "* delete-*", "** purge"])
     for command in ("stack rm a", "stack destroy", "x delete-all", "a b c d purge"):
-        assert found(rules, f"shipit {command}") == {"deploy"}
+        assert matching_rules(rules, f"shipit {command}") == {"deploy"}
     for command in ("stack", "stack ls rm", "delete-all", "rm stack"):
-        assert found(rules, f"shipit {command}") == set()
+        assert matching_rules(rules, f"shipit {command}") == set()
 
 
-def test_surroundings_can_be_asked_for() -> None:
-    assert found(mine(assigned={"STAGE": "prod*"}), "STAGE=production shipit") == {"deploy"}
-    assert found(mine(assigned={"STAGE": "prod*"}), "STAGE=test shipit") == set()
-    assert found(mine(through=["sudo"]), "sudo shipit") == {"deploy"}
-    assert found(mine(through=["sudo"]), "shipit") == set()
-    assert found(mine(elsewhere=True), "shipit", through=("ssh",)) == {"deploy"}
-    assert found(mine(elsewhere=False), "shipit", through=("ssh",)) == set()
-    assert found(mine(bare=True), "shipit -v") == {"deploy"}
-    assert found(mine(bare=True), "shipit a") == set()
-    assert found(mine(bare=True), "shipit", more_operands=True) == set()
+def test_conditions_on_variables_wrappers_remote_runs_and_operands() -> None:
+    assert matching_rules(custom_rules(assigned={"STAGE": "prod*"}), "STAGE=production shipit") == {"deploy"}
+    assert matching_rules(custom_rules(assigned={"STAGE": "prod*"}), "STAGE=test shipit") == set()
+    assert matching_rules(custom_rules(through=["sudo"]), "sudo shipit") == {"deploy"}
+    assert matching_rules(custom_rules(through=["sudo"]), "shipit") == set()
+    assert matching_rules(custom_rules(elsewhere=True), "shipit", wrappers=("ssh",)) == {"deploy"}
+    assert matching_rules(custom_rules(elsewhere=False), "shipit", wrappers=("ssh",)) == set()
+    assert matching_rules(custom_rules(bare=True), "shipit -v") == {"deploy"}
+    assert matching_rules(custom_rules(bare=True), "shipit a") == set()
+    assert matching_rules(custom_rules(bare=True), "shipit", has_unknown_operands=True) == set()
 
 
-def test_variables_can_be_asked_for_by_a_pattern_of_their_names() -> None:
-    guarded = mine(assigned={"*SANDBOX*": ["off", "none"]})
-    assert found(guarded, "MY_SANDBOX_MODE=off shipit") == {"deploy"}
-    assert found(guarded, "MY_SANDBOX_MODE=strict shipit") == set()
-    assert found(guarded, "OTHER=off shipit") == set()
+def test_variable_names_can_be_globs() -> None:
+    guarded = custom_rules(assigned={"*SANDBOX*": ["off", "none"]})
+    assert matching_rules(guarded, "MY_SANDBOX_MODE=off shipit") == {"deploy"}
+    assert matching_rules(guarded, "MY_SANDBOX_MODE=strict shipit") == set()
+    assert matching_rules(guarded, "OTHER=off shipit") == set()
 
 
-def test_what_flows_in_can_be_asked_for_by_its_words() -> None:
-    told = mine(input=["flush*", "*\nflush*"])
-    assert found(told, "shipit", stdin=Stream(Word("FLUSHALL\n"))) == {"deploy"}
-    assert found(told, "shipit", stdin=Stream(Word("get a\nflushall"))) == {"deploy"}
-    assert found(told, "shipit", stdin=Stream(Word("get flushed"))) == set()
-    assert found(told, "shipit", stdin=Stream()) == set()
-    assert found(told, "shipit") == set()
+def test_condition_on_the_text_of_standard_input() -> None:
+    matching_input = custom_rules(input=["flush*", "*\nflush*"])
+    assert matching_rules(matching_input, "shipit", stdin=TextStream(Word("FLUSHALL\n"))) == {"deploy"}
+    assert matching_rules(matching_input, "shipit", stdin=TextStream(Word("get a\nflushall"))) == {"deploy"}
+    assert matching_rules(matching_input, "shipit", stdin=TextStream(Word("get flushed"))) == set()
+    assert matching_rules(matching_input, "shipit", stdin=TextStream()) == set()
+    assert matching_rules(matching_input, "shipit") == set()
 
 
-def test_an_unknown_subcommand_is_asked_about_once_and_quietly() -> None:
-    run = Run(argv=(Word("kubectl"), Word(GAP), Word("pods")))
-    (finding,) = SHIPPED.about_run(run)
+def test_unknown_subcommand_yields_one_low_finding() -> None:
+    run = ProgramRun(argv=(Word("kubectl"), Word(GAP), Word("pods")))
+    (finding,) = BUILTIN_RULES.match_run(run)
     assert (finding.rule, finding.severity) == ("unknown-subcommand", Severity.LOW)
     assert "kubectl" in finding.reason
 
 
-def test_an_unknown_word_that_decides_nothing_is_no_finding() -> None:
+def test_unknown_operand_that_changes_nothing_is_no_finding() -> None:
     for argv in (["git", "push", "origin", GAP], ["kubectl", "get", GAP], ["docker", "logs", GAP]):
-        assert list(SHIPPED.about_run(Run(argv=tuple(map(Word, argv))))) == []
+        assert list(BUILTIN_RULES.match_run(ProgramRun(argv=tuple(map(Word, argv))))) == []
 
 
-def test_a_subcommand_of_which_only_the_end_is_unknown_could_still_be_harmless() -> None:
-    assert list(SHIPPED.about_run(Run(argv=(Word("aws"), Word("ec2"), Word("describe-" + GAP))))) == []
-    assert found(SHIPPED, f"aws ec2 delete-{GAP}") == {"aws-delete"}
+def test_known_prefix_of_a_subcommand_decides_the_match() -> None:
+    assert (
+        list(BUILTIN_RULES.match_run(ProgramRun(argv=(Word("aws"), Word("ec2"), Word("describe-" + GAP)))))
+        == []
+    )
+    assert matching_rules(BUILTIN_RULES, f"aws ec2 delete-{GAP}") == {"aws-delete"}
 
 
-def test_a_program_whose_name_is_not_known_is_for_others_to_judge() -> None:
-    assert list(SHIPPED.about_run(Run(argv=(Word(GAP), Word("delete"))))) == []
-    assert list(SHIPPED.about_run(Run(argv=()))) == []
+def test_unknown_or_missing_program_name_matches_no_rule() -> None:
+    assert list(BUILTIN_RULES.match_run(ProgramRun(argv=(Word(GAP), Word("delete"))))) == []
+    assert list(BUILTIN_RULES.match_run(ProgramRun(argv=()))) == []
 
 
-ODD = st.lists(
+ODD_WORDS = st.lists(
     st.sampled_from([*"-=/+:.*?[]{}ab0 ", GAP, STAR, ANY, "force", "delete", "push", "rm", "--", "target"]),
     max_size=8,
 ).map("".join)
 
 
 @given(
-    st.sampled_from(sorted({n for r in SHIPPED.rules for n in getattr(r.about, "programs", ())})),
-    st.lists(ODD),
+    st.sampled_from(sorted({n for r in BUILTIN_RULES.rules for n in getattr(r.condition, "programs", ())})),
+    st.lists(ODD_WORDS),
 )
-def test_no_words_can_make_a_rule_fail(program: str, words: list[str]) -> None:
-    run = Run(argv=(Word(program), *map(Word, words)), more_operands=len(words) % 2 == 0)
-    for finding in SHIPPED.about_run(run):
+def test_matching_never_fails_on_arbitrary_words(program: str, words: list[str]) -> None:
+    run = ProgramRun(argv=(Word(program), *map(Word, words)), has_unknown_operands=len(words) % 2 == 0)
+    for finding in BUILTIN_RULES.match_run(run):
         assert finding.reason
 
 
-# --- what a person reads
+# --- reasons shown to people
 
 
-def test_the_reason_names_program_and_target_without_drawing_characters() -> None:
-    run = Run(argv=(Word("shipit"), Word("a\x1b[2K\u202eb" + "c" * 500)), span=(1, 2))
-    (finding,) = mine().about_run(run)
+def test_reason_names_program_and_target_without_control_characters() -> None:
+    run = ProgramRun(argv=(Word("shipit"), Word("a\x1b[2K\u202eb" + "c" * 500)), span=(1, 2))
+    (finding,) = custom_rules().match_run(run)
     assert finding.reason.startswith("shipit deploys a\ufffd[2K\ufffdbccc")
     assert len(finding.reason) < 120
     assert finding.span == (1, 2)
 
 
-def test_braces_in_a_command_fill_nothing() -> None:
-    (finding,) = mine().about_run(run_of("shipit '{program}{words}{0.__class__}'"))
+def test_braces_in_a_command_are_not_expanded() -> None:
+    (finding,) = custom_rules().match_run(run_of("shipit '{program}{words}{0.__class__}'"))
     assert finding.reason == "shipit deploys {program}{words}{0.__class__}"
 
 
 # --- configuration
 
 
-def test_rules_of_a_configuration_stand_beside_the_shipped_ones() -> None:
-    both = SHIPPED.plus(mine())
-    assert found(both, "shipit now") == {"deploy"}
-    assert "git-force-push" in found(both, "git push --force")
-    assert found(SHIPPED, "shipit now") == set()
+def test_configured_rules_are_added_to_the_builtin_ones() -> None:
+    both = BUILTIN_RULES.merge(custom_rules())
+    assert matching_rules(both, "shipit now") == {"deploy"}
+    assert "git-force-push" in matching_rules(both, "git push --force")
+    assert matching_rules(BUILTIN_RULES, "shipit now") == set()
 
 
-def test_a_configured_rule_about_a_known_program_knows_its_options() -> None:
-    rules = SHIPPED.plus(mine(programs=["kubectl"], words=["apply"]))
-    assert found(rules, "kubectl -n prod apply -f k8s/") == {"deploy"}
+def test_configured_rule_uses_the_known_syntax_of_a_program() -> None:
+    rules = BUILTIN_RULES.merge(custom_rules(programs=["kubectl"], words=["apply"]))
+    assert matching_rules(rules, "kubectl -n prod apply -f k8s/") == {"deploy"}
 
 
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
-        ({"sevrity": "low"}, r"the rule 'deploy': `sevrity` is not a key.*\n  did you mean severity\?"),
-        ({"severity": "hgih"}, r"the rule 'deploy': `severity` cannot be 'hgih'\n  did you mean high\?"),
-        ({"severity": 3}, r"the rule 'deploy': `severity` must be a text"),
-        ({"name": ""}, r"the rule number 1: `name` must be a text"),
-        ({"programs": []}, r"`programs` is empty"),
-        ({"programs": [1]}, r"`programs` must be a list of texts"),
-        ({"effect": "delete"}, r"`effect` and `programs` cannot both be given"),
-        ({"traits": ["recursive"]}, r"`traits` means nothing in a rule about a program"),
-        ({"any_option": ["force"]}, r"`any_option` has 'force', which is not an option"),
-        ({"words": ["a ** b"]}, r"`words` cannot have 'a \*\* b'"),
+        ({"sevrity": "low"}, r"rule 'deploy': `sevrity` is not a valid key\n  did you mean severity\?"),
+        (
+            {"severity": "hgih"},
+            r"rule 'deploy': `severity` has the invalid value 'hgih'\n  did you mean high\?",
+        ),
+        ({"severity": 3}, r"rule 'deploy': `severity` must be a non-empty string"),
+        ({"name": ""}, r"rule number 1: `name` must be a non-empty string"),
+        ({"programs": []}, r"`programs` must not be empty"),
+        ({"programs": [1]}, r"`programs` must be a list of strings"),
+        ({"effect": "delete"}, r"`effect` or `programs` must be set, but not both"),
+        ({"traits": ["recursive"]}, r"`traits` is not valid in a rule about a program"),
+        ({"any_option": ["force"]}, r"`any_option` contains 'force', which is not an option"),
+        ({"words": ["a ** b"]}, r"`words` has the invalid value 'a \*\* b'"),
         ({"bare": "yes"}, r"`bare` must be true or false"),
-        ({"assigned": ["A"]}, r"`assigned` must be a map"),
-        ({"description": "{targte}"}, r"has \{targte\}, which nothing fills\n  did you mean target\?"),
+        ({"assigned": ["A"]}, r"`assigned` must be a table"),
+        (
+            {"description": "{targte}"},
+            r"contains the unknown placeholder \{targte\}\n  did you mean target\?",
+        ),
     ],
 )
-def test_a_rule_that_cannot_be_used_is_named_with_its_key(changed: dict[str, Any], problem: str) -> None:
+def test_invalid_rule_error_names_rule_and_key(changed: dict[str, Any], problem: str) -> None:
     with pytest.raises(RuleError, match=problem):
-        mine(**changed)
+        custom_rules(**changed)
 
 
-def test_a_misspelled_effect_is_guessed() -> None:
-    about = {key: value for key, value in MINE.items() if key != "programs"}
-    with pytest.raises(RuleError, match=r"`effect` cannot be 'delet'\n  did you mean delete\?"):
-        Rules.read([{**about, "effect": "delet"}])
+def test_misspelled_effect_gets_a_suggestion() -> None:
+    about = {key: value for key, value in RULE_TABLE.items() if key != "programs"}
+    with pytest.raises(RuleError, match=r"`effect` has the invalid value 'delet'\n  did you mean delete\?"):
+        Rules.from_tables([{**about, "effect": "delet"}])
 
 
-def test_a_rule_without_a_condition_is_refused() -> None:
-    about = {key: value for key, value in MINE.items() if key != "programs"}
-    with pytest.raises(RuleError, match="one of them must be"):
-        Rules.read([about])
+def test_rule_without_a_condition_is_rejected() -> None:
+    about = {key: value for key, value in RULE_TABLE.items() if key != "programs"}
+    with pytest.raises(RuleError, match="`effect` or `programs` must be set"):
+        Rules.from_tables([about])
 
 
-def test_two_rules_of_one_name_are_refused() -> None:
+def test_duplicate_rule_names_are_rejected() -> None:
     with pytest.raises(RuleError, match="two rules have the name 'deploy'"):
-        mine().plus(mine())
+        custom_rules().merge(custom_rules())
 
 
 KEYS = st.sampled_from(
-    [*MINE, "words", "effect", "traits", "any_option", "bare", "assigned", "operand", "fed", "input"]
+    [*RULE_TABLE, "words", "effect", "traits", "any_option", "bare", "assigned", "operand", "fed", "input"]
 )
 VALUES = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(),
-    ODD,
-    st.lists(ODD, max_size=3),
-    st.dictionaries(ODD, ODD, max_size=2),
+    ODD_WORDS,
+    st.lists(ODD_WORDS, max_size=3),
+    st.dictionaries(ODD_WORDS, ODD_WORDS, max_size=2),
 )
 
 
 @given(st.dictionaries(KEYS, VALUES))
-def test_whatever_a_configuration_says_is_a_rule_or_a_rule_error(changed: dict[str, Any]) -> None:
+def test_arbitrary_tables_yield_a_rule_or_a_rule_error(changed: dict[str, Any]) -> None:
     try:
-        rules = mine(**changed)
+        rules = custom_rules(**changed)
     except RuleError:
         return
-    list(rules.about_run(run_of("shipit now --force")))
+    list(rules.match_run(run_of("shipit now --force")))
 
 
-def test_what_is_not_a_rule_is_refused() -> None:
-    with pytest.raises(RuleError, match="number 2 must be a map"):
-        Rules.read([MINE, "rm -rf"])  # type: ignore[list-item]
+def test_table_of_a_wrong_type_is_rejected() -> None:
+    with pytest.raises(RuleError, match="rule number 2 must be a table"):
+        Rules.from_tables([RULE_TABLE, "rm -rf"])  # type: ignore[list-item]

@@ -1,4 +1,4 @@
-"""A project as developers have one: a repository with sources, build output, caches and precious files."""
+"""A sample project: a git repository with sources, build output, caches and untracked work."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from shellverdict.judge import Judge
-from shellverdict.places import Places
+from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 
 IGNORED = """
@@ -53,9 +53,9 @@ UNTRACKED = [
 ]  # fmt: skip
 
 
-def make_workspace(folder: Path) -> Path:
-    """A project below `folder`, which is its user's home."""
-    project = folder / "work" / "shop"
+def make_workspace(home: Path) -> Path:
+    """Create the sample project below `home` and return its path."""
+    project = home / "work" / "shop"
     for name in (*TRACKED, *UNTRACKED):
         _write(project / name, IGNORED if name == ".gitignore" else "x\n")
     _git(project, "init", "-q")
@@ -64,15 +64,15 @@ def make_workspace(folder: Path) -> Path:
         _write(project / nested / tracked, "x\n")
         _git(project / nested, "init", "-q")
         _git(project / nested, "add", "-f", tracked)
-    (folder / "outside").mkdir()
-    (project / "linked").symlink_to(folder / "outside")
-    (project / "linkdir").symlink_to(folder)
-    (project / "build" / "link-home").symlink_to(folder)
+    (home / "outside").mkdir()
+    (project / "linked").symlink_to(home / "outside")
+    (project / "linkdir").symlink_to(home)
+    (project / "build" / "link-home").symlink_to(home)
     return project
 
 
 def judge_in(project: Path, home: Path) -> Judge:
-    return Judge(Rules.shipped(), Places(home=str(home), cwd=str(project)))
+    return Judge(Rules.shipped(), PathClassifier(home=str(home), cwd=str(project)))
 
 
 def _write(file: Path, text: str) -> None:
@@ -80,5 +80,5 @@ def _write(file: Path, text: str) -> None:
     file.write_text(text)
 
 
-def _git(folder: Path, *words: str) -> None:
-    subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True, timeout=60)
+def _git(directory: Path, *words: str) -> None:
+    subprocess.run(["git", "-C", str(directory), *words], check=True, capture_output=True, timeout=60)

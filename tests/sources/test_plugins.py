@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import Opened
 from toolfold import Runtime, build_tool, tool
-from toolfold.config import locate, trust
+from toolfold.config import locate_paths, trust_project
 from toolfold.errors import SourceError
 from toolfold.sources import Plugin, SourceReport
 
@@ -47,8 +47,8 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def trust_project(home: Path, tmp_path: Path) -> Callable[[], None]:
-    return lambda: trust(tmp_path, locate(project=tmp_path, env={"TOOLFOLD_HOME": str(home)}))
+def trust_tmp_project(home: Path, tmp_path: Path) -> Callable[[], None]:
+    return lambda: trust_project(tmp_path, locate_paths(project=tmp_path, env={"TOOLFOLD_HOME": str(home)}))
 
 
 @pytest.fixture
@@ -133,12 +133,12 @@ def test_the_user_folder_holds_files_and_packages(user: Path, opened: Opened) ->
 
 
 def test_the_places_are_loaded_in_order(
-    site: Path, user: Path, project: Path, opened: Opened, trust_project: Callable[[], None]
+    site: Path, user: Path, project: Path, opened: Opened, trust_tmp_project: Callable[[], None]
 ) -> None:
     install(site, "tf_z_installed", "tf_z_code", {"tf_z_code.py": source("z")})
     write(user, {"b.py": source("b"), "c.py": source("c")})
     write(project, {"a.py": source("a")})
-    trust_project()
+    trust_tmp_project()
     assert list(reports(opened())) == ["tf_z_installed", "b", "c", "a"]
 
 
@@ -171,10 +171,10 @@ def test_a_project_nobody_trusts_runs_nothing(project: Path, tmp_path: Path, ope
 
 
 def test_a_trusted_project_brings_its_plugins(
-    project: Path, opened: Opened, trust_project: Callable[[], None]
+    project: Path, opened: Opened, trust_tmp_project: Callable[[], None]
 ) -> None:
     write(project, {"local.py": source("local")})
-    trust_project()
+    trust_tmp_project()
     runtime = opened()
     assert reports(runtime)["local"].kind == "project folder"
     assert reports(runtime)["local"].state == "loaded"
@@ -183,11 +183,11 @@ def test_a_trusted_project_brings_its_plugins(
 
 @pytest.mark.parametrize("change", ["edited", "added", "removed"])
 def test_a_project_that_changed_since_it_was_trusted_runs_nothing(
-    change: str, project: Path, tmp_path: Path, opened: Opened, trust_project: Callable[[], None]
+    change: str, project: Path, tmp_path: Path, opened: Opened, trust_tmp_project: Callable[[], None]
 ) -> None:
     marker = tmp_path / "ran"
     write(project, {"local.py": source("local"), "other.py": source("other")})
-    trust_project()
+    trust_tmp_project()
     noted = f"open({str(marker)!r}, 'w')\n" + source("local")
     if change == "removed":
         (project / "other.py").unlink()
@@ -201,17 +201,17 @@ def test_a_project_that_changed_since_it_was_trusted_runs_nothing(
 
 
 def test_a_caller_may_leave_a_trusted_project_out(
-    project: Path, opened: Opened, trust_project: Callable[[], None]
+    project: Path, opened: Opened, trust_tmp_project: Callable[[], None]
 ) -> None:
     write(project, {"local.py": source("local")})
-    trust_project()
+    trust_tmp_project()
     runtime = opened(trusted=False)
     assert reports(runtime)["local"].error == "the configuration in use was loaded without trusting it"
     assert "local" not in runtime.registry.snapshot()
 
 
 def test_using_a_trusted_plugin_does_not_change_what_was_trusted(
-    project: Path, opened: Opened, trust_project: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    project: Path, opened: Opened, trust_tmp_project: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     write(
@@ -231,7 +231,7 @@ def register(plugin):
             "pack/deep/late.py": "WORD = 'imported in the call'",
         },
     )
-    trust_project()
+    trust_tmp_project()
     before = sorted(project.rglob("*"))
     assert opened().handle_function_call("late", {}) == '{"result":"imported in the call"}'
     assert sorted(project.rglob("*")) == before
@@ -481,7 +481,7 @@ def register(plugin):
 
 
 def test_two_plugins_of_one_name_keep_their_own_inner_modules(
-    user: Path, project: Path, opened: Opened, trust_project: Callable[[], None]
+    user: Path, project: Path, opened: Opened, trust_tmp_project: Callable[[], None]
 ) -> None:
     code = """
 def answer(args):
@@ -493,7 +493,7 @@ def register(plugin):
 """
     write(user, {"pack/__init__.py": code.format(name="users"), "pack/inner.py": "ANSWER = 'user'"})
     write(project, {"pack/__init__.py": code.format(name="projects"), "pack/inner.py": "ANSWER = 'project'"})
-    trust_project()
+    trust_tmp_project()
     runtime = opened()
     assert runtime.handle_function_call("projects", {}) == '{"result":"project"}'
     assert runtime.handle_function_call("users", {}) == '{"result":"user"}'

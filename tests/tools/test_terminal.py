@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import Opened
-from tests.environments.places import traces
-from tests.environments.test_contract import asleep_somewhere, gone_everywhere
+from tests.environments.backend_kinds import find_traces
+from tests.environments.test_contract import wait_for_sleep, wait_until_gone
 from toolfold import Answer, ApprovalRequest, Runtime, Session
 
 PATIENCE = 60.0
@@ -134,24 +134,24 @@ def test_a_command_out_of_time_says_so_and_leaves_nothing(session: Session) -> N
             break
     assert (answer["output"], answer["exit_code"]) == ("begun\n", None)
     assert f"ended after {seconds} s" in answer["note"]
-    assert traces("slowtoken") == []
+    assert find_traces("slowtoken") == []
 
 
 async def test_a_cancelled_call_ends_its_command(session: Session) -> None:
     call = asyncio.create_task(session.call("terminal", {"command": "MARK=cancelledtoken sleep 86400"}))
-    await asleep_somewhere("cancelledtoken")
+    await wait_for_sleep("cancelledtoken")
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    await gone_everywhere("cancelledtoken")
+    await wait_until_gone("cancelledtoken")
 
 
 def test_what_a_command_leaves_running_ends_with_the_runtime(runtime: Runtime) -> None:
     answer = answered(runtime.session(), "terminal", command="MARK=lefttoken sleep 86400 & echo started")
     assert answer["output"] == "started\n"
-    assert traces("lefttoken")
+    assert find_traces("lefttoken")
     runtime.close()
-    assert traces("lefttoken") == []
+    assert find_traces("lefttoken") == []
     assert "The runtime is closed" in failed(runtime.session(), "terminal", command="true")
 
 
@@ -241,10 +241,10 @@ def test_a_background_process_outlives_the_runtime(opened: Opened) -> None:
 
 def test_commands_get_no_secrets_but_those_that_are_named(opened: Opened, home: Path, tmp_path: Path) -> None:
     from toolfold import open_runtime
-    from toolfold.config import load
+    from toolfold.config import load_config
 
     env = {"TOOLFOLD_HOME": str(home), "HOME": str(home), "API_TOKEN": "abcd1234", "OTHER_TOKEN": "efgh5678"}
-    config = load(project=tmp_path, env=env, overrides={"terminal.environment": ["API_TOKEN"]})
+    config = load_config(project=tmp_path, env=env, overrides={"terminal.environment": ["API_TOKEN"]})
     with open_runtime(config) as runtime:
         output = answered(runtime.session(), "terminal", command="env")["output"]
     assert "abcd1234" in output
@@ -253,10 +253,10 @@ def test_commands_get_no_secrets_but_those_that_are_named(opened: Opened, home: 
 
 def test_a_place_that_cannot_be_used_offers_no_tools(opened: Opened, home: Path, tmp_path: Path) -> None:
     from toolfold import open_runtime
-    from toolfold.config import load
+    from toolfold.config import load_config
 
     env = {"TOOLFOLD_HOME": str(home), "HOME": str(home), "PATH": str(tmp_path)}
-    config = load(project=tmp_path, env=env, overrides={"terminal.backend": "sandbox"})
+    config = load_config(project=tmp_path, env=env, overrides={"terminal.backend": "sandbox"})
     with open_runtime(config) as runtime:
         status = runtime.statuses(["terminal"])["terminal"]
         assert "bubblewrap is not installed" in status.reason

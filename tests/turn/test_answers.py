@@ -12,7 +12,7 @@ import pytest
 
 from toolfold.authoring import build_tool
 from toolfold.availability import Availability
-from toolfold.config.settings import Tools
+from toolfold.config.settings import ToolsSettings
 from toolfold.errors import BridgeMisuse, CallError, InvalidArguments, OutOfScope
 from toolfold.model import Definition, Json, Source, Tool
 from toolfold.registry import Registry
@@ -63,7 +63,7 @@ class Asked:
         registry = Registry()
         registry.add_all(tools)
         snapshot = registry.snapshot()
-        configured = Tools.model_validate({"tool_search": {"enabled": "on"}} | settings)
+        configured = ToolsSettings.model_validate({"tool_search": {"enabled": "on"}} | settings)
         self.answers = Answers(retriever or Retriever(Function(by_topic), None, None), configured)
         bridge = Bridge(self.answers)
         grant = Grant.of(snapshot, frozenset(snapshot) - {"secret_invoice"})
@@ -441,7 +441,7 @@ def test_turns_of_different_grants_are_answered_side_by_side_each_from_its_own(
     registry = Registry()
     registry.add_all(tool(f"invoice_{owner}_{n}", "An invoice.", owner) for owner in "abcd" for n in range(9))
     snapshot = registry.snapshot()
-    configured = Tools.model_validate({"tool_search": {"enabled": "on"}})
+    configured = ToolsSettings.model_validate({"tool_search": {"enabled": "on"}})
     answers = Answers(Retriever(Function(by_topic), None, None), configured)
     bridge = Bridge(answers)
     disclosure = Disclosure(configured, bridge)

@@ -17,7 +17,7 @@ from toolfold.turn.conversation import (
     continues,
     leaning,
 )
-from toolfold.turn.forms import CLOSING, OPENING
+from toolfold.turn.notes import CLOSING, OPENING
 
 OPENAI = [
     {"role": "system", "content": "Be brief."},

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolfold.config.settings import Tools, ToolSearch
+from toolfold.config.settings import ToolSearchSettings, ToolsSettings
 from toolfold.retrieval.search import Retriever
 from toolfold.sources import sample_catalog
 from toolfold.turn import Answers, Bridge
@@ -36,7 +36,7 @@ from toolfold.turn.tokens import TokenCounter
 PAID = Prices(name="paid", input=4.0, cached_read=0.4, cache_write=5.0, output=20.0, minimum_prefix=100)
 FREE = Prices(name="free", input=4.0, cached_read=1.0, output=20.0, minimum_prefix=100)
 NONE = Prices(name="none", input=4.0, output=20.0)
-BRIDGE = Bridge(Answers(Retriever(None, None, None), Tools()))
+BRIDGE = Bridge(Answers(Retriever(None, None, None), ToolsSettings()))
 
 
 def request(*segments: tuple[str, int], output: int = 0, at: float = 0.0, turn: int = 0) -> ModelCall:
@@ -254,7 +254,7 @@ def test_a_conversation_without_turns_costs_nothing() -> None:
 
 def test_tools_are_measured_in_every_form() -> None:
     tools = sample_catalog()[:10]
-    sizes = sizes_of(tools, TokenCounter(), Tools(), bridge=BRIDGE.tools)
+    sizes = sizes_of(tools, TokenCounter(), ToolsSettings(), bridge=BRIDGE.tools)
     for tool in tools:
         assert 0 < sizes.brief[tool.name] < sizes.hit[tool.name]
         assert sizes.slim[tool.name] <= sizes.full[tool.name]
@@ -263,17 +263,20 @@ def test_tools_are_measured_in_every_form() -> None:
 def test_a_long_description_is_measured_as_it_is_cut_for_a_search() -> None:
     (tool,) = sample_catalog()[:1]
     long, longer = (replace(tool, description="word " * many) for many in (1_000, 2_000))
-    brief = [sizes_of([each], TokenCounter(), Tools(), bridge=()).brief[tool.name] for each in (long, longer)]
+    brief = [
+        sizes_of([each], TokenCounter(), ToolsSettings(), bridge=()).brief[tool.name]
+        for each in (long, longer)
+    ]
     assert brief[0] == brief[1] < LONGEST_DESCRIPTION
 
 
 def test_tools_are_shown_as_the_settings_say() -> None:
     tools = sample_catalog()[:10]
-    settings = Tools(
+    settings = ToolsSettings(
         pinned=("nobody", tools[0].name),
         rag_top_k=3,
         rag_append_max=20,
-        tool_search=ToolSearch(search_default_limit=2),
+        tool_search=ToolSearchSettings(search_default_limit=2),
     )
     sizes = sizes_of(tools, TokenCounter(), settings, bridge=BRIDGE.tools)
     assert sizes.pinned == {tools[0].name}
@@ -281,7 +284,7 @@ def test_tools_are_shown_as_the_settings_say() -> None:
 
 
 def test_what_no_settings_say_is_their_default_and_the_real_bridge() -> None:
-    measured, usual = sizes_of([], TokenCounter(), Tools(), bridge=BRIDGE.tools), usual_dialogue()[1]
+    measured, usual = sizes_of([], TokenCounter(), ToolsSettings(), bridge=BRIDGE.tools), usual_dialogue()[1]
     for each in ("shown", "most_grown", "hits", "bridge"):
         assert getattr(measured, each) == getattr(usual, each), each
 

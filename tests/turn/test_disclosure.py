@@ -11,7 +11,7 @@ import pytest
 
 from toolfold.authoring import build_tool
 from toolfold.availability import Availability
-from toolfold.config.settings import Tools
+from toolfold.config.settings import ToolsSettings
 from toolfold.model import Source, Tool
 from toolfold.registry import Registry, Snapshot
 from toolfold.retrieval.search import Retriever
@@ -40,7 +40,7 @@ class Disclosed:
         registry.add_all(tools)
         self.snapshot: Snapshot = registry.snapshot()
         self.grant = Grant.of(self.snapshot, frozenset(self.snapshot))
-        configured = Tools.model_validate({"tool_search": settings, "pinned": pinned})
+        configured = ToolsSettings.model_validate({"tool_search": settings, "pinned": pinned})
         self.bridge = Bridge(Answers(Retriever(None, None, None), configured))
         self.disclosure = Disclosure(configured, self.bridge)
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import tracemalloc
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from toolfold.model import Json
-from toolfold.turn.forms import Form
+from toolfold.providers import DIALECTS, DialectName, get_dialect
 from toolfold.turn.notes import Note, Notes
 
 NOTE = Note("<tools>\nsend_mail(to: string)\n</tools>", told=frozenset({"send_mail"}))
-FORMS: tuple[Form, ...] = get_args(Form)
 PARTS = st.lists(st.builds(lambda text: {"type": "text", "text": text}, st.text()), max_size=3)
 CONTENTS = st.one_of(st.none(), st.text(), PARTS)
 
@@ -32,18 +31,18 @@ def circular() -> Json:
     return value
 
 
-@given(CONTENTS, st.sampled_from(FORMS), st.booleans())
+@given(CONTENTS, st.sampled_from(sorted(DIALECTS)), st.booleans())
 def test_a_message_that_comes_back_with_its_note_is_known_for_what_it_was(
-    content: Any, form: Form, is_there: bool
+    content: Any, form: DialectName, is_there: bool
 ) -> None:
     message = {"role": "user", "name": "ada"} | ({"content": content} if is_there or content else {})
     notes = Notes()
-    written = notes.write(notes.read([message]), NOTE, form)
+    written = notes.write(notes.read([message]), NOTE, get_dialect(form))
     assert written != [message]
     history = notes.read(written)
     assert history.meant() == [message]
     assert history.recalled == NOTE
-    assert notes.write(history, Note(), form) == written
+    assert notes.write(history, Note(), get_dialect(form)) == written
 
 
 def test_a_history_of_large_messages_is_not_kept() -> None:
@@ -52,9 +51,9 @@ def test_a_history_of_large_messages_is_not_kept() -> None:
     try:
         for number in range(20):
             image = {"type": "image_url", "image_url": {"url": f"data:{number}" + "A" * 500_000}}
-            notes.write(notes.read([{"role": "user", "content": [image]}]), NOTE, "openai")
+            notes.write(notes.read([{"role": "user", "content": [image]}]), NOTE, get_dialect("openai"))
             text = f"{number}" + "B" * 500_000
-            notes.write(notes.read([{"role": "user", "content": text}]), NOTE, "openai")
+            notes.write(notes.read([{"role": "user", "content": text}]), NOTE, get_dialect("openai"))
         del image, text
         kept, _ = tracemalloc.get_traced_memory()
     finally:
@@ -77,6 +76,6 @@ def test_keys_of_several_kinds_are_read() -> None:
         {"role": "tool", "content": [{1: 2, "a": 3}]},
         {"role": "user", "content": "hello"},
     ]
-    written = notes.write(notes.read(messages), NOTE, "openai")
+    written = notes.write(notes.read(messages), NOTE, get_dialect("openai"))
     assert notes.read(messages).recalled == NOTE
-    assert notes.write(notes.read(messages), Note(), "openai") == written
+    assert notes.write(notes.read(messages), Note(), get_dialect("openai")) == written

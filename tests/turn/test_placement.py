@@ -17,17 +17,16 @@ from tests.conftest import Opened
 from toolfold import sample_catalog
 from toolfold.authoring import build_tool
 from toolfold.availability import Availability
-from toolfold.config.settings import Tools
+from toolfold.config.settings import ToolsSettings
 from toolfold.model import BRIDGE_NAMES, Definition, Json, Media, Tool, ToolResult
+from toolfold.providers import DIALECTS, DialectName, get_dialect, is_user_message
 from toolfold.registry import Registry
 from toolfold.retrieval.search import Retriever
 from toolfold.session import Session
 from toolfold.turn import Answers, Bridge, Conversation, Grant, Turn, begin
 from toolfold.turn.cost import Placement
-from toolfold.turn.forms import Form, is_from_user
 from toolfold.turn.placement import LONGEST_TAIL, Placements, Placing, Request, Wording
 
-FORMS: tuple[Form, ...] = get_args(Form)
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 BRIDGE = ["tool_search", "tool_describe", "tool_call"]
 NAMES = [f"tool_{number:02}" for number in range(60)]
@@ -48,13 +47,15 @@ TOOLS = [tool(name) for name in ("pinned", *NAMES)]
 class Stage:
     """A session's placing over some tools, with what is chosen given by the test."""
 
-    def __init__(self, *more: Tool, placement: Placement = "tail", form: Form = "openai", most: int = 48):
+    def __init__(
+        self, *more: Tool, placement: Placement = "tail", form: DialectName = "openai", most: int = 48
+    ):
         self.registry = Registry()
         self.registry.add_all([*TOOLS, *more])
-        self.bridge = Bridge(Answers(Retriever(None, None, None), Tools()))
+        self.bridge = Bridge(Answers(Retriever(None, None, None), ToolsSettings()))
         self.placing = Placing(Wording(), most=most)
         self.placement: Placement = placement
-        self.form: Form = form
+        self.form: DialectName = form
         self.broken: set[str] = set()
 
     def turn(self) -> Turn:
@@ -71,10 +72,10 @@ class Stage:
             fixed=[each for each in (*self.pinned(turn), *self.bridge.tools) if each.name not in self.broken],
             chosen=[turn.snapshot[name] for name in names if name in turn.snapshot],
             placement=self.placement,
-            form=self.form,
+            dialect=get_dialect(self.form),
             native=options.pop("native", False),
         )
-        return Request.of(placed, turn, self.form, **options)
+        return Request.of(placed, turn, get_dialect(self.form), **options)
 
     def pinned(self, turn: Turn) -> list[Tool]:
         return [turn.snapshot["pinned"]] if "pinned" in turn.snapshot else []
@@ -88,7 +89,7 @@ def said(text: str) -> Json:
     return {"role": "assistant", "content": text}
 
 
-def called(name: str, number: int, form: Form) -> list[Json]:
+def called(name: str, number: int, form: DialectName) -> list[Json]:
     """A call and its result as a provider keeps them."""
     arguments, result, key = {"city": "Ulm"}, '{"sun": true}', f"call-{number}"
     if form == "anthropic":
@@ -136,8 +137,8 @@ def conversation(stage: Stage, turns: int = 6) -> list[Request]:
 # -- whole conversations --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_at_the_tail_every_request_is_the_beginning_of_the_next(form: Form) -> None:
+@pytest.mark.parametrize("form", DIALECTS)
+def test_at_the_tail_every_request_is_the_beginning_of_the_next(form: DialectName) -> None:
     requests = conversation(Stage(form=form))
     for earlier, later in itertools.pairwise(requests):
         assert wire(earlier.tools) == wire(later.tools)
@@ -146,7 +147,7 @@ def test_at_the_tail_every_request_is_the_beginning_of_the_next(form: Form) -> N
 
 
 @pytest.mark.parametrize("form", ["anthropic", "responses"])
-def test_natively_every_request_is_the_beginning_of_the_next(form: Form) -> None:
+def test_natively_every_request_is_the_beginning_of_the_next(form: DialectName) -> None:
     stage = Stage(form=form)
     history = [user("One")]
     requests = [stage.send(history, *NAMES[:3], native=True)]
@@ -158,8 +159,8 @@ def test_natively_every_request_is_the_beginning_of_the_next(form: Form) -> None
         assert prefixed(later.messages, earlier.messages)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_an_appended_array_begins_like_the_last_one_until_it_says_otherwise(form: Form) -> None:
+@pytest.mark.parametrize("form", DIALECTS)
+def test_an_appended_array_begins_like_the_last_one_until_it_says_otherwise(form: DialectName) -> None:
     requests = conversation(Stage(form=form, placement="append", most=12), turns=8)
     resets = 0
     for earlier, later in itertools.pairwise(requests):
@@ -170,16 +171,18 @@ def test_an_appended_array_begins_like_the_last_one_until_it_says_otherwise(form
     assert all(not request.tail for request in requests)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", DIALECTS)
 @pytest.mark.parametrize("placement", ["replace", "append"])
-def test_a_selection_in_the_array_leaves_every_message_as_it_is(form: Form, placement: Placement) -> None:
+def test_a_selection_in_the_array_leaves_every_message_as_it_is(
+    form: DialectName, placement: Placement
+) -> None:
     stage = Stage(form=form, placement=placement)
     history = [user("One"), said("Yes"), user([{"type": "text", "text": "Two"}]), *called("tool_01", 1, form)]
     assert wire(stage.send(history, "tool_01").messages) == wire(history)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_replaced_array_is_this_turns(form: Form) -> None:
+@pytest.mark.parametrize("form", DIALECTS)
+def test_a_replaced_array_is_this_turns(form: DialectName) -> None:
     stage = Stage(form=form, placement="replace")
     history = [user("One")]
     assert names(stage.send(history, "tool_09", "tool_02").tools) == ["pinned", *BRIDGE, "tool_02", "tool_09"]
@@ -303,12 +306,12 @@ def test_anthropics_breakpoint_does_not_move() -> None:
 
 def test_the_cheapest_placement_is_found_by_model_or_by_form() -> None:
     settle = Placements().settle
-    assert settle("auto", "claude-sonnet-4-6", "openai") == "tail"
-    assert settle("auto", "", "anthropic") == "tail"
-    assert settle("auto", "", "responses") == "tail"
-    assert settle("auto", "llama-4-maverick", "openai") == "replace"
-    assert settle("auto", "", "openai") == "replace"
-    assert settle("append", "claude-sonnet-4-6", "anthropic") == "append"
+    assert settle("auto", "claude-sonnet-4-6", get_dialect("openai")) == "tail"
+    assert settle("auto", "", get_dialect("anthropic")) == "tail"
+    assert settle("auto", "", get_dialect("responses")) == "tail"
+    assert settle("auto", "llama-4-maverick", get_dialect("openai")) == "replace"
+    assert settle("auto", "", get_dialect("openai")) == "replace"
+    assert settle("append", "claude-sonnet-4-6", get_dialect("anthropic")) == "append"
 
 
 # -- the tail -------------------------------------------------------------------------------------------
@@ -327,9 +330,9 @@ def test_the_tail_tells_what_a_call_needs_beside_the_newest_message() -> None:
     ]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", DIALECTS)
 @pytest.mark.parametrize("content", ["Rain in Ulm?", [{"type": "text", "text": "Rain in Ulm?"}], ""])
-def test_what_a_tail_tells_is_nothing_the_user_said(form: Form, content: Any) -> None:
+def test_what_a_tail_tells_is_nothing_the_user_said(form: DialectName, content: Any) -> None:
     sent = Stage(form=form).send([user(content)], "tool_01", "tool_02")
     assert "tool_02" in json.dumps(sent.messages)
     assert Conversation.of(sent.messages).said == (("Rain in Ulm?",) if content else ())
@@ -405,9 +408,9 @@ def test_a_mark_for_the_cache_that_moves_on_does_not_make_another_message() -> N
     assert "cache_control" not in json.dumps(second.messages)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", DIALECTS)
 @pytest.mark.parametrize("native", [False, True])
-def test_a_caller_may_keep_the_messages_as_they_were_sent(form: Form, native: bool) -> None:
+def test_a_caller_may_keep_the_messages_as_they_were_sent(form: DialectName, native: bool) -> None:
     stage = Stage(form=form)
     first = stage.send([user("One")], "tool_01", native=native)
     kept = [*first.messages, said("Yes"), user([{"type": "text", "text": "Two"}])]
@@ -507,9 +510,9 @@ STEPS = st.lists(st.tuples(st.sampled_from(["user", "call", "say", "again"]), CO
 
 
 @settings(max_examples=40, deadline=None)
-@given(STEPS, st.sampled_from(FORMS), st.sampled_from(PLACEMENTS))
+@given(STEPS, st.sampled_from(sorted(DIALECTS)), st.sampled_from(PLACEMENTS))
 def test_whatever_is_said_nothing_that_was_sent_is_altered(
-    steps: list[tuple[str, Any, list[str]]], form: Form, placement: Placement
+    steps: list[tuple[str, Any, list[str]]], form: DialectName, placement: Placement
 ) -> None:
     stage = Stage(form=form, placement=placement, most=6)
     history: list[Json] = []
@@ -526,7 +529,7 @@ def test_whatever_is_said_nothing_that_was_sent_is_altered(
         assert wire(history) == given_before
         assert len(request.messages) == len(history)
         for sent, meant in zip(request.messages, history, strict=True):
-            assert is_from_user(meant) or wire(sent) == wire(meant)
+            assert is_user_message(meant) or wire(sent) == wire(meant)
         if last is not None:
             assert prefixed(request.messages, last.messages)
             if placement == "tail":
@@ -543,9 +546,9 @@ EDITS = st.lists(
 
 
 @settings(max_examples=40, deadline=None)
-@given(EDITS, st.sampled_from(FORMS))
+@given(EDITS, st.sampled_from(sorted(DIALECTS)))
 def test_whatever_is_edited_what_stays_is_sent_as_before(
-    steps: list[tuple[str, int, list[str]]], form: Form
+    steps: list[tuple[str, int, list[str]]], form: DialectName
 ) -> None:
     stage = Stage(form=form)
     history: list[Json] = [user("begin")]
@@ -582,7 +585,9 @@ def test_anthropic_holds_all_tools_and_loads_the_deferred_ones_by_reference() ->
     assert request.headers == {"anthropic-beta": "advanced-tool-use-2025-11-20"}
     found = json.dumps({"matches": [{"name": "tool_09"}]})
     result = ToolResult(call_id="1", name="tool_search", text=found)
-    (block,) = request.answer(result)
+    (message,) = request.answer(result)
+    assert message["role"] == "user"
+    (block,) = message["content"]
     assert block["content"] == [{"type": "tool_reference", "tool_name": "tool_09"}]
 
 
@@ -597,9 +602,10 @@ def test_the_calls_of_one_reply_are_answered_together_with_what_the_model_takes(
 
 
 def referring(request: Request, *found: str) -> Json:
-    """The user's message with the answer of a search that found these."""
+    """Return the user message with the result of a search that found these tools."""
     text = json.dumps({"matches": [{"name": name} for name in found]})
-    return user(request.answer(ToolResult(call_id="1", name="tool_search", text=text)))
+    (message,) = request.answer(ToolResult(call_id="1", name="tool_search", text=text))
+    return message
 
 
 def test_what_an_answer_refers_to_is_sent_as_long_as_the_answer_is() -> None:
@@ -622,7 +628,7 @@ def test_what_an_answer_refers_to_is_sent_as_long_as_the_answer_is() -> None:
 def test_tools_that_come_and_go_take_no_place_from_those_that_are_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("toolfold.turn.placement.MOST_TOOLS", 70)
+    monkeypatch.setattr("toolfold.turn.placement.MAX_TOOLS", 70)
     monkeypatch.setattr("toolfold.turn.placement.MOST_GONE", 3)
     stage = Stage(form="anthropic")
     for number in range(20):
@@ -633,11 +639,12 @@ def test_tools_that_come_and_go_take_no_place_from_those_that_are_there(
 
 
 def test_anthropic_gets_no_more_tools_than_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolfold.turn.placement.MOST_TOOLS", 20)  # with 10,000 it takes ten seconds
+    monkeypatch.setattr("toolfold.turn.placement.MAX_TOOLS", 20)  # with 10,000 it takes ten seconds
     request = Stage(form="anthropic").send([user("One")], "tool_59", native=True)
     assert len(request.tools) == 20
     found = json.dumps({"matches": [{"name": "tool_59"}]})
-    (block,) = request.answer(ToolResult(call_id="1", name="tool_search", text=found))
+    (message,) = request.answer(ToolResult(call_id="1", name="tool_search", text=found))
+    (block,) = message["content"]
     assert block["content"] == found
     assert "- tool_59(" in request.tail
 
@@ -683,7 +690,7 @@ def desk(opened: Opened, **more: object) -> Session:
     return runtime.session(["mcp-desk"])
 
 
-def talk(session: Session, form: Form, **options: Any) -> list[Request]:
+def talk(session: Session, form: DialectName, **options: Any) -> list[Request]:
     history = [user("create an invoice")]
     requests = [session.request(history, form=form, **options)]
     history += called("invoice_create", 1, form)
@@ -693,9 +700,9 @@ def talk(session: Session, form: Form, **options: Any) -> list[Request]:
     return requests
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", DIALECTS)
 @pytest.mark.parametrize("native", [False, True])
-def test_a_sessions_requests_begin_like_the_last_one(opened: Opened, form: Form, native: bool) -> None:
+def test_a_sessions_requests_begin_like_the_last_one(opened: Opened, form: DialectName, native: bool) -> None:
     requests = talk(desk(opened, rag_placement="tail", rag_native=native), form)
     for earlier, later in itertools.pairwise(requests):
         assert wire(earlier.tools) == wire(later.tools)
@@ -727,7 +734,9 @@ async def test_what_a_tail_tells_of_is_called_by_name_or_through_the_bridge(open
 async def test_a_sessions_search_is_answered_in_the_providers_form(opened: Opened) -> None:
     session = desk(opened, rag_placement="tail")
     request = session.request([user("create an invoice")], form="anthropic", native=True)
-    (block, *_) = request.answer(await session.call("tool_search", {"query": "weather"}, call_id="toolu_1"))
+    result = await session.call("tool_search", {"query": "weather"}, call_id="toolu_1")
+    (message,) = request.answer(result)
+    block = message["content"][0]
     assert block["tool_use_id"] == "toolu_1"
     assert {"type": "tool_reference", "tool_name": "weather_today"} in block["content"]
 
@@ -743,7 +752,7 @@ def test_chat_knows_nothing_native_and_says_the_same_without(opened: Opened, pla
     assert {each.deferred for each in native} == {None}
 
 
-LACKING: list[tuple[Form, str]] = [
+LACKING: list[tuple[DialectName, str]] = [
     ("openai", ""),
     ("openai", "gpt-5.4"),
     ("anthropic", "claude-3-5-sonnet-20241022"),
@@ -755,7 +764,7 @@ LACKING: list[tuple[Form, str]] = [
     ("responses", "o4-mini"),
     ("responses", "gpt-oss-20b"),
 ]
-HAVING: list[tuple[Form, str]] = [
+HAVING: list[tuple[DialectName, str]] = [
     ("anthropic", ""),
     ("anthropic", "claude-haiku-4-5-20251001"),
     ("anthropic", "claude-opus-latest"),
@@ -768,7 +777,7 @@ HAVING: list[tuple[Form, str]] = [
 
 @pytest.mark.parametrize(("form", "model"), LACKING)
 def test_whoever_asks_for_a_native_form_that_there_is_not_is_told(
-    opened: Opened, form: Form, model: str
+    opened: Opened, form: DialectName, model: str
 ) -> None:
     with pytest.raises(ValueError, match=r"^native: .*(no form of its own|cannot load tools late)"):
         desk(opened).request([user("create an invoice")], form=form, model=model, native=True)
@@ -778,7 +787,7 @@ def test_whoever_asks_for_a_native_form_that_there_is_not_is_told(
     ("form", "model"), [*LACKING, ("anthropic", "kimi-k2"), ("responses", "deepseek-v3")]
 )
 def test_a_setting_gives_way_where_there_is_no_native_form_and_says_so_once(
-    opened: Opened, caplog: pytest.LogCaptureFixture, form: Form, model: str
+    opened: Opened, caplog: pytest.LogCaptureFixture, form: DialectName, model: str
 ) -> None:
     session = desk(opened, rag_native=True)
     requests = [session.request([user("create an invoice")], form=form, model=model) for _ in range(2)]
@@ -787,7 +796,7 @@ def test_a_setting_gives_way_where_there_is_no_native_form_and_says_so_once(
 
 
 @pytest.mark.parametrize(("form", "model"), HAVING)
-def test_a_native_form_is_used_where_there_is_one(opened: Opened, form: Form, model: str) -> None:
+def test_a_native_form_is_used_where_there_is_one(opened: Opened, form: DialectName, model: str) -> None:
     session = desk(opened, rag_native=True)
     assert session.request([user("create an invoice")], form=form, model=model).deferred is not None
 

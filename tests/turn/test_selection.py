@@ -15,7 +15,7 @@ from tests.conftest import Opened
 from toolfold import Runtime, Session
 from toolfold.authoring import build_tool
 from toolfold.availability import Availability
-from toolfold.config.settings import Tools
+from toolfold.config.settings import ToolsSettings
 from toolfold.errors import OutOfScope
 from toolfold.model import Tool
 from toolfold.registry import Registry
@@ -73,7 +73,7 @@ class Bench:
         self.retriever = retriever or Retriever(Function(by_topic), None, None)
 
     def selector(self, **settings: Any) -> Selector:
-        return Selector(Tools(**{"selection": "keyword", "pinned": (), **settings}), self.retriever)
+        return Selector(ToolsSettings(**{"selection": "keyword", "pinned": (), **settings}), self.retriever)
 
     def __call__(self, conversation: str | Conversation, **settings: Any) -> Selection:
         if isinstance(conversation, str):
@@ -240,7 +240,7 @@ class TestTokens:
                 return super().of(tool)
 
         bench = Bench([self.long("ledger_all", 9_000), *(self.long(f"ledger_{n}", 20) for n in range(7))])
-        chosen = Tools(selection="keyword", pinned=(), rag_max_tokens=3_000)
+        chosen = ToolsSettings(selection="keyword", pinned=(), rag_max_tokens=3_000)
         selection = Selector(chosen, bench.retriever, weights=Counting())(
             bench.grant, bench.turn, asked("keep the ledger")
         )
@@ -395,7 +395,7 @@ class TestForcedSearch:
         from toolfold.turn import Answers, Bridge
 
         bench = Bench(tools, retriever=Failing(None, None, None))
-        given = Tools(selection="hybrid", pinned=(), **settings)
+        given = ToolsSettings(selection="hybrid", pinned=(), **settings)
         disclosure = Disclosure(given, Bridge(Answers(bench.retriever, given)))
         return disclosure(bench.grant, bench.turn, chosen=(), forced=True)
 

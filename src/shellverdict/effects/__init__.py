@@ -1,7 +1,7 @@
-"""What one program does to the world, told from its words.
+"""Effects of one program run, derived from its arguments.
 
-`effects_of` asks the family of programs that a name belongs to. Effects are facts with plain traits; whether
-they matter is for the rules. The class of the place that is touched is among the traits, as `in:system`.
+`find_effects` calls the handlers registered for the program's name. An effect is a fact with plain traits;
+the rules decide whether it matters. The kind of the affected path is among the traits, such as `in:system`.
 """
 
 from __future__ import annotations
@@ -9,76 +9,92 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from shellverdict.effects.clearing import clearing_effects
-from shellverdict.effects.copying import COPYING
-from shellverdict.effects.deleting import DELETING
-from shellverdict.effects.disks import DISKS, disk_effects
-from shellverdict.effects.handed import handed_effects
-from shellverdict.effects.kernel import KERNEL
-from shellverdict.effects.mounts import MOUNTS
-from shellverdict.effects.networks import NETWORKS
-from shellverdict.effects.outputs import OUTPUTS
-from shellverdict.effects.permissions import PERMISSIONS
-from shellverdict.effects.planted import planting_effects
-from shellverdict.effects.processes import PROCESSES, process_effects
-from shellverdict.effects.redirects import redirect_effects
-from shellverdict.effects.scene import Family, Scene
-from shellverdict.effects.secrets import confidential, secret_effects
-from shellverdict.effects.sending import payloads
-from shellverdict.effects.services import SERVICES, service_effects
-from shellverdict.effects.tails import tail_effects
-from shellverdict.effects.unpacking import UNPACKING
-from shellverdict.effects.uploading import UPLOADING
-from shellverdict.effects.variables import VARIABLES
-from shellverdict.effects.writing import WRITING
-from shellverdict.places import Places
-from shellverdict.places.patterns import Pattern
-from shellverdict.shell.runs import Run
+from shellverdict.effects.clearing import find_clearing_effects
+from shellverdict.effects.container_mounts import MOUNT_HANDLERS
+from shellverdict.effects.copying import COPY_HANDLERS
+from shellverdict.effects.deleting import DELETE_HANDLERS
+from shellverdict.effects.disks import DISK_HANDLERS, find_mkfs_effects
+from shellverdict.effects.exported_variables import VARIABLE_HANDLERS
+from shellverdict.effects.kernel import KERNEL_HANDLERS
+from shellverdict.effects.networks import NETWORK_HANDLERS
+from shellverdict.effects.output_options import OUTPUT_HANDLERS
+from shellverdict.effects.permissions import PERMISSION_HANDLERS
+from shellverdict.effects.processes import PROCESS_HANDLERS, find_endless_output_effects
+from shellverdict.effects.protected_arguments import find_protected_argument_effects
+from shellverdict.effects.redirects import find_redirect_effects
+from shellverdict.effects.run_context import EffectHandlers, RunContext
+from shellverdict.effects.runtime_variables import find_runtime_variable_effects
+from shellverdict.effects.secrets import find_secret_effects, prints_confidential
+from shellverdict.effects.sending import sent_words
+from shellverdict.effects.services import SERVICE_HANDLERS, find_init_script_effects
+from shellverdict.effects.unpacking import UNPACK_HANDLERS
+from shellverdict.effects.uploading import UPLOAD_HANDLERS
+from shellverdict.effects.wrapped_commands import find_wrapped_command_effects
+from shellverdict.effects.writing import WRITE_HANDLERS
+from shellverdict.paths import PathClassifier
+from shellverdict.paths.patterns import NamePattern
+from shellverdict.shell.runs import ProgramRun
 from shellverdict.shell.words import Word
-from shellverdict.verdict import Effect
+from shellverdict.verdict import CommandEffect
 
-__all__ = ["confidential", "effects_of", "payloads"]
+__all__ = ["find_effects", "prints_confidential", "sent_words"]
 
-_FAMILIES: tuple[Family, ...] = (
-    *(DELETING, COPYING, UNPACKING, WRITING, OUTPUTS, DISKS, PERMISSIONS),
-    *(PROCESSES, SERVICES, NETWORKS, KERNEL, MOUNTS, UPLOADING, VARIABLES),
+_HANDLERS: tuple[EffectHandlers, ...] = (
+    *(
+        DELETE_HANDLERS,
+        COPY_HANDLERS,
+        UNPACK_HANDLERS,
+        WRITE_HANDLERS,
+        OUTPUT_HANDLERS,
+        DISK_HANDLERS,
+        PERMISSION_HANDLERS,
+    ),
+    *(
+        PROCESS_HANDLERS,
+        SERVICE_HANDLERS,
+        NETWORK_HANDLERS,
+        KERNEL_HANDLERS,
+        MOUNT_HANDLERS,
+        UPLOAD_HANDLERS,
+        VARIABLE_HANDLERS,
+    ),
 )
 
 
-def effects_of(run: Run, places: Places) -> Iterator[Effect]:
-    """Everything that can be told of this run, in no particular order."""
-    if run.elsewhere:
-        places = places.away()
-    yield from redirect_effects(Scene(run, places))
-    yield from clearing_effects(Scene(run, places))
-    yield from planting_effects(Scene(run, places))
-    for name in _known_as(run):
-        scene = Scene(run if name == run.name else _called(run, name), places)
-        yield from _told(name, scene)
-        known = any(name in family for family in _FAMILIES)
-        yield from handed_effects(name, scene, known=known)
-        yield from tail_effects(name, scene, _told, known=known)
-        yield from process_effects(scene)
-        yield from service_effects(scene)
-        yield from secret_effects(scene)
+def find_effects(run: ProgramRun, paths: PathClassifier) -> Iterator[CommandEffect]:
+    """Yield every effect of this run that can be derived, in no particular order."""
+    if run.is_remote:
+        paths = paths.for_other_machine()
+    yield from find_redirect_effects(RunContext(run, paths))
+    yield from find_clearing_effects(RunContext(run, paths))
+    yield from find_runtime_variable_effects(RunContext(run, paths))
+    for name in _possible_names(run):
+        context = RunContext(run if name == run.name else _rename_program(run, name), paths)
+        yield from _handler_effects(name, context)
+        known = any(name in handlers for handlers in _HANDLERS)
+        yield from find_protected_argument_effects(name, context, known=known)
+        yield from find_wrapped_command_effects(name, context, _handler_effects, known=known)
+        yield from find_endless_output_effects(context)
+        yield from find_init_script_effects(context)
+        yield from find_secret_effects(context)
 
 
-def _told(name: str, scene: Scene) -> Iterator[Effect]:
-    """What the program's own family knows of it."""
-    for family in _FAMILIES:
-        if name in family:
-            yield from family[name](scene)
-    yield from disk_effects(name, scene)
+def _handler_effects(name: str, context: RunContext) -> Iterator[CommandEffect]:
+    """Yield the effects that the handlers registered for `name` find."""
+    for handlers in _HANDLERS:
+        if name in handlers:
+            yield from handlers[name](context)
+    yield from find_mkfs_effects(name, context)
 
 
-def _known_as(run: Run) -> Iterator[str]:
-    """The program's name; where it is a pattern (`/bin/r?`), every name it could be."""
+def _possible_names(run: ProgramRun) -> Iterator[str]:
+    """Yield the program's name and, if it is a pattern (`/bin/r?`), every known name that it matches."""
     name = run.name.lower().removesuffix(".exe")
     yield name
-    if run.name.pattern:
-        pattern = Pattern(name)
-        yield from (each for family in _FAMILIES for each in family if pattern.fits(each))
+    if run.name.is_pattern:
+        pattern = NamePattern(name)
+        yield from (each for handlers in _HANDLERS for each in handlers if pattern.matches(each))
 
 
-def _called(run: Run, name: str) -> Run:
+def _rename_program(run: ProgramRun, name: str) -> ProgramRun:
     return replace(run, argv=(Word(name), *run.argv[1:]))

@@ -7,88 +7,93 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, takewhile
 
-from shellverdict.effects.scene import UNKNOWN, Family, Scene
+from shellverdict.effects.run_context import UNKNOWN_WORD, EffectHandlers, RunContext
 from shellverdict.names import names
-from shellverdict.places import Place, Places
-from shellverdict.places.names import remade
-from shellverdict.shell.runs import Run
+from shellverdict.paths import PathClassifier, PathKind
+from shellverdict.paths.known_names import is_regenerable_path
+from shellverdict.shell.runs import ProgramRun
 from shellverdict.shell.words import ANY, EMPTY, GAP, STAR, Word
-from shellverdict.verdict import Effect, Kind
+from shellverdict.verdict import CommandEffect, EffectKind
 
-__all__ = ["DELETING", "deletes_found", "found_are_made"]
+__all__ = ["DELETE_HANDLERS", "deletes_only_generated_files", "deletes_search_results"]
 
 
-def _rm(scene: Scene) -> Iterator[Effect]:
-    options = scene.options()
-    recursive = options.has("-r", "-R", "--recursive") or options.unclear
+def _rm_effects(context: RunContext) -> Iterator[CommandEffect]:
+    options = context.parse_options()
+    recursive = options.has("-r", "-R", "--recursive") or options.has_unknown_option
     traits = ["forced"] if options.has("-f", "--force") else []
     if options.has("--no-preserve-root"):
         traits.append("no-preserve-root")
-    for word in scene.each(options.operands):
-        yield scene.delete(word, *traits, recursive=recursive)
+    for word in context.iter_operands(options.operands):
+        yield context.delete_effect(word, *traits, recursive=recursive)
 
 
-def _cmake(scene: Scene) -> Iterator[Effect]:
-    """Its own small shell: `cmake -E rm -rf src`."""
-    words = scene.run.argv[1:]
+def _cmake_effects(context: RunContext) -> Iterator[CommandEffect]:
+    """Yield the deletions of `cmake -E rm -rf path` and its other file commands."""
+    words = context.run.argv[1:]
     if words[:1] == ("-E",) and words[1:2] and words[1] in ("rm", "remove", "remove_directory"):
         switches = {word for word in words[2:] if word.startswith("-")}
         whole = words[1] == "remove_directory" or any(letter in word for word in switches for letter in "rR")
-        for word in scene.each(word for word in words[2:] if word not in switches):
-            yield scene.delete(word, recursive=whole)
+        for word in context.iter_operands(word for word in words[2:] if word not in switches):
+            yield context.delete_effect(word, recursive=whole)
 
 
-def _rmdir(scene: Scene) -> Iterator[Effect]:
-    for word in scene.each(scene.options().operands):
-        yield scene.delete(word, "only-empty")
+def _rmdir_effects(context: RunContext) -> Iterator[CommandEffect]:
+    for word in context.iter_operands(context.parse_options().operands):
+        yield context.delete_effect(word, "only-empty")
 
 
-def _unlink(scene: Scene) -> Iterator[Effect]:
-    for word in scene.each(scene.options().operands):
-        yield scene.delete(word)
+def _unlink_effects(context: RunContext) -> Iterator[CommandEffect]:
+    for word in context.iter_operands(context.parse_options().operands):
+        yield context.delete_effect(word)
 
 
-def _shred(scene: Scene) -> Iterator[Effect]:
-    """Overwritten past recovery, whether or not the name goes too."""
-    options = scene.options(names("-n --iterations -s --size --random-source -l -p -P -S"))
+def _shred_effects(context: RunContext) -> Iterator[CommandEffect]:
+    """Yield files overwritten beyond recovery, whether or not they are also removed."""
+    options = context.parse_options(names("-n --iterations -s --size --random-source -l -p -P -S"))
     recursive = options.has("-r", "-R", "--recursive")
-    for word in scene.each(options.operands):
-        yield scene.delete(word, "shredded", "forced", recursive=recursive)
+    for word in context.iter_operands(options.operands):
+        yield context.delete_effect(word, "shredded", "forced", recursive=recursive)
 
 
-def _rimraf(scene: Scene) -> Iterator[Effect]:
-    for word in scene.each(scene.options().operands):
-        yield scene.delete(word, "forced", recursive=True)
+def _rimraf_effects(context: RunContext) -> Iterator[CommandEffect]:
+    for word in context.iter_operands(context.parse_options().operands):
+        yield context.delete_effect(word, "forced", recursive=True)
 
 
-_TRASHED_FOR_GOOD = frozenset({Place.ROOT, Place.SYSTEM, Place.SYSTEM_ROOT, Place.HOME})
+_TRASHED_FOR_GOOD = frozenset({PathKind.ROOT, PathKind.SYSTEM, PathKind.SYSTEM_ROOT, PathKind.HOME})
 
 
-def _trash(scene: Scene) -> Iterator[Effect]:
-    """Into the trash and out of it. What was put there can be taken back, unless a system lived on it."""
-    operands = scene.options().operands
-    if scene.run.name == "trash-empty" or scene.options().has("--empty"):
-        yield scene.effect(Kind.DELETE, "trash", "everything", "recursive", "shredded")
+def _trash_effects(context: RunContext) -> Iterator[CommandEffect]:
+    """Yield files moved to the trash, and an emptied trash.
+
+    Files in the trash can be restored, except where the system or a home needs them to work.
+    """
+    operands = context.parse_options().operands
+    if context.run.name == "trash-empty" or context.parse_options().has("--empty"):
+        yield context.new_effect(EffectKind.DELETE, "trash", "everything", "recursive", "shredded")
         return
-    if scene.run.name in _BY_VERB:
+    if context.run.name in _TRASH_VERB_PROGRAMS:
         if operands[:1] and operands[0] not in ("trash", "remove", "del", "rm"):
             return
         operands = operands[1:]
-    for word in scene.each(operands):
-        whole = not _TRASHED_FOR_GOOD.isdisjoint(scene.where(word, follow=False).places)
-        yield scene.delete(word, "trashed", recursive=whole)
+    for word in context.iter_operands(operands):
+        whole = not _TRASHED_FOR_GOOD.isdisjoint(context.classify(word, follow_link=False).kinds)
+        yield context.delete_effect(word, "trashed", recursive=whole)
 
 
-_BY_VERB = names("gio kioclient kioclient5 gtrash")
+_TRASH_VERB_PROGRAMS = names("gio kioclient kioclient5 gtrash")
 
 
-def _dos_delete(scene: Scene) -> Iterator[Effect]:
-    switches = {word.lower() for word in scene.run.argv[1:] if re.fullmatch("/[A-Za-z]", word)}
-    for word in scene.each(w for w in scene.run.argv[1:] if w.lower() not in switches):
-        yield scene.delete(word, *(("forced",) if "/f" in switches else ()), recursive="/s" in switches)
+def _dos_delete_effects(context: RunContext) -> Iterator[CommandEffect]:
+    switches = {word.lower() for word in context.run.argv[1:] if re.fullmatch("/[A-Za-z]", word)}
+    for word in context.iter_operands(w for w in context.run.argv[1:] if w.lower() not in switches):
+        yield context.delete_effect(
+            word, *(("forced",) if "/f" in switches else ()), recursive="/s" in switches
+        )
 
 
-MOST_LOOKED_AT = 400
+MAX_FIND_WORDS = 400
 _FIND_WRITES = names("-fprint -fprint0 -fprintf -fls")
 _FIND_TESTS = names(
     "-name -iname -path -ipath -wholename -regex -iregex -mtime -mmin -atime -amin -ctime -cmin -newer "
@@ -97,55 +102,61 @@ _FIND_TESTS = names(
 _FIND_ACTIONS = ("-delete", "-exec", "-ok")
 
 
-def _find(scene: Scene) -> Iterator[Effect]:
-    words = scene.run.argv[1:]
+def _find_effects(context: RunContext) -> Iterator[CommandEffect]:
+    words = context.run.argv[1:]
     starts = _find_starts(words)
     if "-delete" in words:
-        some = _chooses(words)
-        for word in scene.each(starts or (Word("."),)):
-            found = scene.delete(word, recursive=True)
-            made = some and _finds_only_made(scene, word, words)
-            found = replace(found, traits=found.traits | {"regenerable"}) if made else found
-            yield _narrowed(found, words) if some else found
+        some = _selects_some_files(words)
+        for word in context.iter_operands(starts or (Word("."),)):
+            effect = context.delete_effect(word, recursive=True)
+            only_generated = some and _finds_only_generated(context, word, words)
+            effect = replace(effect, traits=effect.traits | {"regenerable"}) if only_generated else effect
+            yield _narrow_effect(effect, words) if some else effect
     for at, word in enumerate(words[:-1]):
-        if word in _FIND_WRITES and at < MOST_LOOKED_AT:
-            yield scene.write(words[at + 1])
-    yield from _sought_out(scene, words)
+        if word in _FIND_WRITES and at < MAX_FIND_WORDS:
+            yield context.write_effect(words[at + 1])
+    yield from _protected_search_effects(context, words)
 
 
 _FINDERS = names("find gfind bfs")
-_BESIDE_FINDERS = names("rm xargs cd echo true :")
-_CHANGERS = names("chmod chown rm mv cp sed tee truncate unlink shred ln chattr perl")
-_GUARDED = (Place.AGENT, Place.OWN, Place.GUARD)
+_HARMLESS_BESIDE_FIND = names("rm xargs cd echo true :")
+_CHANGING_PROGRAMS = names("chmod chown rm mv cp sed tee truncate unlink shred ln chattr perl")
+_PROTECTED_KINDS = (PathKind.AGENT, PathKind.OWN, PathKind.GUARD)
 
 
-def _sought_out(scene: Scene, words: Sequence[Word]) -> Iterator[Effect]:
-    """Guarded files that are looked for by name, for something to be done to them."""
+def _protected_search_effects(context: RunContext, words: Sequence[Word]) -> Iterator[CommandEffect]:
+    """Yield changes to protected files that `find` searches for by name."""
     if not {"!", "-not", "-prune"}.isdisjoint(words):
         return
-    acts = any(a.startswith(("-exec", "-ok")) and b in _CHANGERS for a, b in pairwise(words))
+    acts = any(a.startswith(("-exec", "-ok")) and b in _CHANGING_PROGRAMS for a, b in pairwise(words))
     if not acts and "-delete" not in words:
         return
     if acts:
-        yield from _found_below(scene, words)
-    for test, word in pairwise(words[:MOST_LOOKED_AT]):
+        yield from _change_below_effects(context, words)
+    for test, word in pairwise(words[:MAX_FIND_WORDS]):
         if test in ("-name", "-iname", "-path", "-ipath", "-wholename"):
-            found = [place for place in _GUARDED if place in scene.where(Word(word.replace("*", "x")))]
-            if found:
-                yield scene.effect(Kind.OVERWRITE, "redirected", *(f"in:{p}" for p in found), target=word)
+            protected_kinds = [
+                place for place in _PROTECTED_KINDS if place in context.classify(Word(word.replace("*", "x")))
+            ]
+            if protected_kinds:
+                yield context.new_effect(
+                    EffectKind.OVERWRITE, "redirected", *(f"in:{p}" for p in protected_kinds), target=word
+                )
 
 
-def _found_below(scene: Scene, words: Sequence[Word]) -> Iterator[Effect]:
-    """Whatever lies below a directory is changed, the guarded files in it too."""
-    for start in scene.each(_find_starts(words)):
-        wide = not scene.where(start).places.isdisjoint({Place.HOME, Place.ROOT})
-        within = scene.places.filled(start, scene.run.cwd)
-        if within and not (wide and _chooses(words)):
-            yield scene.effect(Kind.OVERWRITE, "found", *(f"in:{place}" for place in within), target=start)
+def _change_below_effects(context: RunContext, words: Sequence[Word]) -> Iterator[CommandEffect]:
+    """Yield changes to protected files below a directory in which every file is changed."""
+    for start in context.iter_operands(_find_starts(words)):
+        wide = not context.classify(start).kinds.isdisjoint({PathKind.HOME, PathKind.ROOT})
+        within = context.paths.kinds_replaced_by_filling(start, context.run.cwd)
+        if within and not (wide and _selects_some_files(words)):
+            yield context.new_effect(
+                EffectKind.OVERWRITE, "found", *(f"in:{place}" for place in within), target=start
+            )
 
 
-def _chooses(words: Sequence[Word]) -> bool:
-    """Whether only some files are meant: a test that most files fail stands before the first action."""
+def _selects_some_files(words: Sequence[Word]) -> bool:
+    """Return True if a test that most files fail comes before the first action."""
     if not {"!", "-not", "-o", "-or", ","}.isdisjoint(words):
         return False
     tests = tuple(takewhile(lambda word: not word.startswith(_FIND_ACTIONS), words))
@@ -155,31 +166,50 @@ def _chooses(words: Sequence[Word]) -> bool:
     )
 
 
-def _narrowed(found: Effect, words: Sequence[Word]) -> Effect:
-    """Of a whole tree only a part goes, so that what stands above it is not lost."""
-    inside = {f"in:{Place.ROOT}": f"in:{Place.SYSTEM}", f"in:{Place.HOME}": f"in:{Place.INSIDE_HOME}"}
-    kept = found.traits - {"everything", f"in:{Place.SYSTEM_ROOT}", f"in:{Place.OWN}"}
-    sought = [word for test, word in pairwise(words[:MOST_LOOKED_AT]) if test in ("-name", "-iname")]
-    made = {f"in:{Place.REMADE}"} if sought and all(remade((word,)) for word in sought) else set()
-    return replace(found, traits=frozenset(inside.get(trait, trait) for trait in kept) | {"narrowed"} | made)
-
-
-def found_are_made(runs: Sequence[Run], places: Places) -> bool:
-    """Whether a command only looks for files that tools make, none of them tracked, and deletes them."""
-    finders = [run for run in runs if run.name in _FINDERS]
-    if not finders or not all(run.name in _FINDERS | _BESIDE_FINDERS for run in runs):
-        return False
-    if not all(_hands_on_found(run) for run in runs if run.name == "xargs" or "xargs" in run.through):
-        return False
-    starts = [(run, start) for run in finders for start in _find_starts(run.argv[1:]) or (Word("."),)]
-    given = {GAP, *(f"{start.rstrip('/')}/{name}" for run, start in starts for name in _found_names(run))}
-    found = [word for run in runs if deletes_found(run) for word in run.argv[1:] if not word.startswith("-")]
-    return given.issuperset(found) and all(
-        _finds_only_made(Scene(run, places), start, run.argv[1:]) for run, start in starts
+def _narrow_effect(effect: CommandEffect, words: Sequence[Word]) -> CommandEffect:
+    """Return the effect for a deletion that affects only some files of the tree."""
+    narrower = {
+        f"in:{PathKind.ROOT}": f"in:{PathKind.SYSTEM}",
+        f"in:{PathKind.HOME}": f"in:{PathKind.INSIDE_HOME}",
+    }
+    traits = effect.traits - {"everything", f"in:{PathKind.SYSTEM_ROOT}", f"in:{PathKind.OWN}"}
+    required_names = [word for test, word in pairwise(words[:MAX_FIND_WORDS]) if test in ("-name", "-iname")]
+    generated = (
+        {f"in:{PathKind.REMADE}"}
+        if required_names and all(is_regenerable_path((word,)) for word in required_names)
+        else set()
+    )
+    return replace(
+        effect, traits=frozenset(narrower.get(trait, trait) for trait in traits) | {"narrowed"} | generated
     )
 
 
-def _found_names(run: Run) -> tuple[str, ...]:
+def deletes_only_generated_files(runs: Sequence[ProgramRun], paths: PathClassifier) -> bool:
+    """Return True if a command only searches for untracked files that tools generate, and deletes them."""
+    finders = [run for run in runs if run.name in _FINDERS]
+    if not finders or not all(run.name in _FINDERS | _HARMLESS_BESIDE_FIND for run in runs):
+        return False
+    if not all(_passes_on_results(run) for run in runs if run.name == "xargs" or "xargs" in run.wrappers):
+        return False
+    starts = [(run, start) for run in finders for start in _find_starts(run.argv[1:]) or (Word("."),)]
+    result_words = {
+        GAP,
+        *(f"{start.rstrip('/')}/{name}" for run, start in starts for name in _result_names(run)),
+    }
+    deleted = [
+        word
+        for run in runs
+        if deletes_search_results(run)
+        for word in run.argv[1:]
+        if not word.startswith("-")
+    ]
+    return result_words.issuperset(deleted) and all(
+        _finds_only_generated(RunContext(run, paths), start, run.argv[1:]) for run, start in starts
+    )
+
+
+def _result_names(run: ProgramRun) -> tuple[str, ...]:
+    """Return the names that may stand for search results in the deleting command."""
     return (GAP, *_required_names(run.argv[1:]))
 
 
@@ -188,26 +218,26 @@ _XARGS_OPTION = re.compile(
 )
 
 
-def _hands_on_found(run: Run) -> bool:
-    """Whether the names that `xargs` adds are those another program prints, not those in a file or a text."""
-    if run.stdin is None or run.stdin.text is not None or run.stdin.marks:
+def _passes_on_results(run: ProgramRun) -> bool:
+    """Return True if `xargs` adds names printed by another program, not names from a file or a text."""
+    if run.stdin is None or run.stdin.text is not None or run.stdin.taints:
         return False
     if run.name != "xargs":
         return True
     return all(_XARGS_OPTION.fullmatch(word) for word in takewhile(lambda word: word != "rm", run.argv[1:]))
 
 
-def deletes_found(run: Run) -> bool:
-    """Whether a program deletes what a search hands to it."""
-    return run.name == "rm" and run.more_operands
+def deletes_search_results(run: ProgramRun) -> bool:
+    """Return True if the program deletes the results of a search."""
+    return run.name == "rm" and run.has_unknown_operands
 
 
-def _finds_only_made(scene: Scene, start: Word, words: Sequence[Word]) -> bool:
-    """Whether all that a search can find below a directory has names that tools make, and none is tracked."""
-    sought = _required_names(words)
-    return bool(sought) and all(
-        GAP not in word and scene.places.is_made_below(start, scene.run.cwd, _as_glob(word))
-        for word in sought
+def _finds_only_generated(context: RunContext, start: Word, words: Sequence[Word]) -> bool:
+    """Return True if a search below a directory can only find untracked files that tools generate."""
+    required_names = _required_names(words)
+    return bool(required_names) and all(
+        GAP not in word and context.paths.are_generated_below(start, context.run.cwd, _as_glob(word))
+        for word in required_names
     )
 
 
@@ -217,16 +247,16 @@ _PRINTING = names("-print -print0")
 
 
 def _required_names(words: Sequence[Word]) -> tuple[Word, ...]:
-    """The `-name` patterns that everything printed, deleted or handed to `rm` has to match.
+    """Return the `-name` patterns that every printed or deleted file must match.
 
-    Only one form is understood: start points, tests all of which must hold, and at most one action that
-    deletes, as the last term. Every other word, operators included, gives an empty tuple. So does an action
-    in front of the first `-name`, because it acts on every file.
+    Only one form is supported: start points, tests that must all hold, and at most one deleting action, as
+    the last term. Any other word, including operators, gives an empty tuple. So does an action before the
+    first `-name`, because it applies to every file.
     """
-    if len(words) > MOST_LOOKED_AT:
+    if len(words) > MAX_FIND_WORDS:
         return ()
     rest = list(words)
-    while rest and (rest[0] in ("-H", "-P") or (rest[0].known and not _starts_expression(rest[0]))):
+    while rest and (rest[0] in ("-H", "-P") or (rest[0].is_known and not _starts_expression(rest[0]))):
         rest.pop(0)
     required: list[Word] = []
     while rest:
@@ -243,7 +273,7 @@ def _required_names(words: Sequence[Word]) -> tuple[Word, ...]:
 
 
 def _is_deleting_action(words: Sequence[Word]) -> bool:
-    """Whether the words are one action to the end: `-delete`, or `-exec rm` of nothing but what was found."""
+    """Return True if the words are exactly `-delete`, or `-exec rm` of nothing but the search result."""
     if words[0] == "-delete":
         return len(words) == 1
     if words[0] not in ("-exec", "-execdir") or words[1:2] not in (["rm"], ["/bin/rm"]):
@@ -257,12 +287,12 @@ def _starts_expression(word: Word) -> bool:
 
 
 def _as_glob(word: Word) -> str:
-    return str(word.typed)
+    return str(word.literal)
 
 
 def _find_starts(words: Sequence[Word]) -> tuple[Word, ...]:
     if "-files0-from" in words:
-        return (UNKNOWN,)
+        return (UNKNOWN_WORD,)
     starts: list[Word] = []
     for before, word in zip((EMPTY, *words), words, strict=False):
         if word in ("-H", "-L", "-P", "-D", "--") or before == "-D" or re.fullmatch("-O[0-9]*", word):
@@ -273,15 +303,17 @@ def _find_starts(words: Sequence[Word]) -> tuple[Word, ...]:
     return tuple(starts)
 
 
-DELETING: Family = {
-    **dict.fromkeys(names("rm grm"), _rm),
-    **dict.fromkeys(names("rimraf del-cli"), _rimraf),
-    "rmdir": _rmdir,
-    "cmake": _cmake,
-    "unlink": _unlink,
-    **dict.fromkeys(names("shred srm wipe scrub sfill secure-delete"), _shred),
-    **dict.fromkeys(names("trash-empty trash-put trash rmtrash gvfs-trash gvfs-rm send2trash"), _trash),
-    **dict.fromkeys(_BY_VERB, _trash),
-    **dict.fromkeys(names("del erase rd deltree"), _dos_delete),
-    **dict.fromkeys(_FINDERS, _find),
+DELETE_HANDLERS: EffectHandlers = {
+    **dict.fromkeys(names("rm grm"), _rm_effects),
+    **dict.fromkeys(names("rimraf del-cli"), _rimraf_effects),
+    "rmdir": _rmdir_effects,
+    "cmake": _cmake_effects,
+    "unlink": _unlink_effects,
+    **dict.fromkeys(names("shred srm wipe scrub sfill secure-delete"), _shred_effects),
+    **dict.fromkeys(
+        names("trash-empty trash-put trash rmtrash gvfs-trash gvfs-rm send2trash"), _trash_effects
+    ),
+    **dict.fromkeys(_TRASH_VERB_PROGRAMS, _trash_effects),
+    **dict.fromkeys(names("del erase rd deltree"), _dos_delete_effects),
+    **dict.fromkeys(_FINDERS, _find_effects),
 }

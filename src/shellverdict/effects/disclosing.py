@@ -1,4 +1,4 @@
-"""Which files and secrets a program takes in and shows."""
+"""Files and secrets that a program reads and prints."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from shellverdict.effects.scene import Scene
+from shellverdict.effects.run_context import RunContext
 from shellverdict.names import names
 from shellverdict.options import Options
-from shellverdict.places import Place, Where
-from shellverdict.shell.runs import Mark, Run
-from shellverdict.shell.secret_names import secret_name
+from shellverdict.paths import PathInfo, PathKind
+from shellverdict.shell.runs import ProgramRun, Taint
+from shellverdict.shell.secret_names import is_secret_name
 from shellverdict.shell.words import Word
 
 __all__ = [
-    "COUNTERS",
-    "DUMPS",
-    "SHOWING",
-    "UNREMARKABLE",
-    "any_confidential",
-    "copied_elsewhere",
-    "lists_private",
-    "private",
+    "DATABASE_DUMPERS",
+    "NON_REVEALING_PROGRAMS",
+    "PRINTING_PROGRAMS",
+    "ROUTINE_PRINTERS",
+    "copied_secrets",
+    "has_confidential_word",
+    "is_private",
+    "lists_private_directory",
+    "prints_secrets",
     "read_files",
-    "secret_files",
-    "sought",
-    "taken_in",
-    "tells_secrets",
+    "read_secret_files",
+    "reads_confidential_input",
+    "secret_search_targets",
 ]
 
 
-_READERS = names(
+_FILE_READERS = names(
     "cat tac head tail less more most bat batcat nl strings xxd od hexdump hd base64 base32 base58 basenc "
     "zcat cut sort uniq rev fold fmt pr paste join column expand jq yq dasel uuencode ascii85 comm sdiff "
     "iconv pv dd sqlite3 unshadow"
@@ -39,33 +39,34 @@ _READERS = names(
 _SEARCHERS = names("grep egrep fgrep rg ag ack sed gsed awk gawk mawk perl zgrep")
 _PACKERS = names("tar gtar bsdtar zip 7z 7za cpio rar zstd gzip xz")
 _COPIERS = names("cp gcp install ditto")
-COUNTERS = names(
+NON_REVEALING_PROGRAMS = names(
     "wc md5sum sha1sum sha256sum sha512sum cksum sum b2sum true false test [ : ls stat file chmod chown"
 )
 
 
-def read_files(scene: Scene) -> Iterator[Word]:
-    """The files whose content a program takes in."""
-    run = scene.run
+def read_files(context: RunContext) -> Iterator[Word]:
+    """Yield the files whose content a program reads."""
+    run = context.run
     name = run.name.lower()
     for redirect in run.redirects:
         if redirect.operator == "<":
             yield redirect.target
-    if name in _READERS or name in _PACKERS:
+    if name in _FILE_READERS or name in _PACKERS:
         yield from (word for word in run.argv[1:200] if not word.startswith("-"))
         yield from (Word(w.split("=", 1)[1]) for w in run.argv[1:50] if w.startswith("if="))
     elif name == "openssl":
-        yield from _keys_shown(run)
+        yield from _printed_keys(run)
     elif name in ("curl", "wget"):
         yield from (Word(word[7:]) for word in run.argv[1:200] if word.lower().startswith("file://"))
     elif name in _SEARCHERS and not any(
-        re.match("-i|--in-place|-[a-z]*i$", word) for word in _edits(run, name)
+        re.match("-i|--in-place|-[a-z]*i$", word) for word in _in_place_options(run, name)
     ):
         yield from [word for word in run.argv[1:200] if not word.startswith("-")][1:]
 
 
-def _keys_shown(run: Run) -> Iterator[Word]:
-    options = Options.read(run.argv[1:], names("-in -out -passin"), clusters=False)
+def _printed_keys(run: ProgramRun) -> Iterator[Word]:
+    """Yield the private key files that an openssl command prints."""
+    options = Options.parse(run.argv[1:], names("-in -out -passin"), clusters=False)
     hidden = options.has("-out", "-noout", "-pubout", "-check")
     if run.argv[1:2] and run.argv[1] in ("rsa", "pkey", "ec", "dsa", "pkcs12", "pkcs8") and not hidden:
         yield from options.values("-in")
@@ -74,58 +75,60 @@ def _keys_shown(run: Run) -> Iterator[Word]:
 _LISTERS = names("find ls tree du locate fd")
 
 
-def lists_private(scene: Scene) -> bool:
-    """Whether it tells what is in a whole home or on a whole machine."""
-    if scene.run.name.lower() not in _LISTERS:
+def lists_private_directory(context: RunContext) -> bool:
+    """Return True if the program lists a whole home directory or the whole file system."""
+    if context.run.name.lower() not in _LISTERS:
         return False
-    return any(private(scene.where(word)) for word in scene.run.argv[1:20] if not word.startswith("-"))
+    return any(
+        is_private(context.classify(word)) for word in context.run.argv[1:20] if not word.startswith("-")
+    )
 
 
-_SOUGHT = re.compile(
+_SECRET_SEARCH_PATTERN = re.compile(
     r"akia|begin[ .*\\s\w]*(?:rsa|openssh|private|pgp)|aws_secret|password|passwd|secret|api.?key",
     re.IGNORECASE,
 )
 
 
-def sought(scene: Scene) -> Iterator[Word]:
-    """A whole home or machine that is searched for secrets."""
-    words = [word for word in scene.run.argv[1:64] if not word.startswith("-")]
+def secret_search_targets(context: RunContext) -> Iterator[Word]:
+    """Yield whole homes or file systems, or secret files, that a search for secrets covers."""
+    words = [word for word in context.run.argv[1:64] if not word.startswith("-")]
     if (
-        scene.run.name.lower() in _SEARCHERS
+        context.run.name.lower() in _SEARCHERS
         and words
-        and any(_SOUGHT.search(word[:256]) for word in words[:2])
+        and any(_SECRET_SEARCH_PATTERN.search(word[:256]) for word in words[:2])
     ):
-        whole = {Place.HOME, Place.ROOT}
-        yield from (word for word in words[1:] if whole & scene.where(word).places)
-    elif scene.run.name.lower() == "find" and not {"-exec", "-execdir", "-ok"}.isdisjoint(scene.run.argv):
-        for test, word in pairwise(scene.run.argv[1:64]):
-            if test in ("-name", "-iname", "-path") and Place.SECRET in scene.where(word):
+        whole = {PathKind.HOME, PathKind.ROOT}
+        yield from (word for word in words[1:] if whole & context.classify(word).kinds)
+    elif context.run.name.lower() == "find" and not {"-exec", "-execdir", "-ok"}.isdisjoint(context.run.argv):
+        for test, word in pairwise(context.run.argv[1:64]):
+            if test in ("-name", "-iname", "-path") and PathKind.SECRET in context.classify(word):
                 yield word
 
 
-def _edits(run: Run, name: str) -> tuple[Word, ...]:
-    """The options among which an in-place one would be; for others `-i` means upper and lower case."""
+def _in_place_options(run: ProgramRun, name: str) -> tuple[Word, ...]:
+    """Return the options that may contain an in-place switch; for other programs `-i` ignores case."""
     return run.argv[1:20] if name in ("sed", "gsed", "perl") else ()
 
 
-def copied_elsewhere(scene: Scene) -> Iterator[Word]:
-    """Secrets that leave the place where they belong; an `.env` is copied within a project every day."""
-    if scene.run.name.lower() not in _COPIERS:
+def copied_secrets(context: RunContext) -> Iterator[Word]:
+    """Yield secrets copied from outside the project; copying an `.env` inside a project is routine."""
+    if context.run.name.lower() not in _COPIERS:
         return
-    for word in [w for w in scene.run.argv[1:200] if not w.startswith("-")][:-1]:
-        where = scene.where(word)
-        if Place.SECRET in where and Place.PROJECT not in where:
+    for word in [w for w in context.run.argv[1:200] if not w.startswith("-")][:-1]:
+        path_info = context.classify(word)
+        if PathKind.SECRET in path_info and PathKind.PROJECT not in path_info:
             yield word
 
 
-def secret_files(scene: Scene) -> Iterator[Word]:
-    """What nobody should look at; people look at their own history, so that only sending it away counts."""
-    for word in read_files(scene):
-        if Place.SECRET in scene.where(word) and not word.endswith("history"):
+def read_secret_files(context: RunContext) -> Iterator[Word]:
+    """Yield secret files that are read, except shell history, which is only harmful when sent away."""
+    for word in read_files(context):
+        if PathKind.SECRET in context.classify(word) and not word.endswith("history"):
             yield word
 
 
-_TELLS: tuple[tuple[str, tuple[str, ...]], ...] = (
+_SECRET_COMMANDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("gh", ("auth", "token")),
     ("glab", ("auth", "token")),
     ("aws", ("configure", "get")),
@@ -174,51 +177,52 @@ _TELLS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("ansible-vault", ("decrypt",)),
     ("getent", ("shadow",)),
 )
-_TELLERS = frozenset(program for program, _ in _TELLS)
-DUMPS = names(
+_SECRET_PROGRAMS = frozenset(program for program, _ in _SECRET_COMMANDS)
+DATABASE_DUMPERS = names(
     "mysqldump mariadb-dump pg_dump pg_dumpall mongodump mongoexport redis-dump sqlcmd expdp slapcat"
 )
 
 
 _CLIPBOARDS = names("pbpaste wl-paste xclip xsel")
-# What a machine is and who works on it: nothing to hide from those who sit there, a find for others.
-_OF_THE_MACHINE = names(
+# Details of the machine and its users: harmless locally, useful to an attacker elsewhere.
+_MACHINE_INFO = names(
     "ps id uname whoami hostname ip ifconfig netstat ss lsof w who last lastlog dmesg journalctl arp route "
     "lsblk lscpu dmidecode system_profiler systeminfo ipconfig iwconfig nmcli lshw hostnamectl sw_vers"
 )
 
 
-# Everybody looks at these; only where the words go can make it wrong.
-_SURROUNDINGS = names("env set printenv export declare typeset compgen terraform history")
+# Printing these is routine; only sending the output away is harmful.
+_ENVIRONMENT_PRINTERS = names("env set printenv export declare typeset compgen terraform history")
 
 
-def any_confidential(words: Iterable[Word]) -> bool:
-    return any(Mark.CONFIDENTIAL in word.marks for word in words)
+def has_confidential_word(words: Iterable[Word]) -> bool:
+    return any(Taint.CONFIDENTIAL in word.taints for word in words)
 
 
-_SPOKEN_OF = re.compile(
+_SECRET_FILE_NAME = re.compile(
     r"(?:.*[._-])?(?:secrets?|passwords?|passwd|credentials?|creds|private[_-]?keys?|api[_-]?keys?|tokens?)"
     r"(?:[._-].*)?(?<!\.py)(?<!\.go)(?<!\.js)(?<!\.ts)(?<!\.rs)(?<!\.java)(?<!\.md)(?<!\.html)(?<!\.css)",
     re.IGNORECASE,
 )
 
 
-def private(where: Where) -> bool:
-    """Whether nobody outside should have it: more than what nobody should look at."""
-    if _SPOKEN_OF.fullmatch(where.path.rpartition("/")[2][:256]):
+def is_private(path_info: PathInfo) -> bool:
+    """Return True if sending the file off the machine would be harmful. Broader than secret."""
+    if _SECRET_FILE_NAME.fullmatch(path_info.path.rpartition("/")[2][:256]):
         return True
-    if where.places & {Place.SECRET, Place.HOME, Place.ROOT}:
+    if path_info.kinds & {PathKind.SECRET, PathKind.HOME, PathKind.ROOT}:
         return True
-    return Place.SYSTEM in where and where.path.startswith(("/etc", "/private/etc", "/root"))
+    return PathKind.SYSTEM in path_info and path_info.path.startswith(("/etc", "/private/etc", "/root"))
 
 
-def taken_in(run: Run) -> bool:
-    return run.stdin is not None and Mark.CONFIDENTIAL in run.stdin.marks
+def reads_confidential_input(run: ProgramRun) -> bool:
+    return run.stdin is not None and Taint.CONFIDENTIAL in run.stdin.taints
 
 
-def tells_secrets(run: Run, name: str) -> bool:
+def prints_secrets(run: ProgramRun, name: str) -> bool:
+    """Return True if the program prints secrets or details of this machine."""
     words = run.argv[1:]
-    if name in DUMPS or name in _OF_THE_MACHINE:
+    if name in DATABASE_DUMPERS or name in _MACHINE_INFO:
         return True
     if name in _CLIPBOARDS:
         return name in ("pbpaste", "wl-paste") or not {"-o", "-out", "--output"}.isdisjoint(words)
@@ -227,7 +231,7 @@ def tells_secrets(run: Run, name: str) -> bool:
     if name in ("tcpdump", "tshark", "dumpcap"):
         return any(a == "-w" and b == "-" for a, b in pairwise(words[:64])) or "-w-" in words
     if name == "printenv":
-        return not words or any(secret_name(word) for word in words)
+        return not words or any(is_secret_name(word) for word in words)
     if name in ("env", "set", "compgen", "history"):
         return not words
     if name in ("export", "declare", "typeset"):
@@ -236,11 +240,13 @@ def tells_secrets(run: Run, name: str) -> bool:
         return any(word.startswith("--export-secret") for word in words)
     if name == "ssh-keygen":
         return "-y" in words
-    return name in _TELLERS and any(name == program and _begins(words, verbs) for program, verbs in _TELLS)
+    return name in _SECRET_PROGRAMS and any(
+        name == program and _contains_in_order(words, verbs) for program, verbs in _SECRET_COMMANDS
+    )
 
 
-def _begins(words: tuple[Word, ...], verbs: tuple[str, ...]) -> bool:
-    """The verbs in order among the first words, options between them skipped."""
+def _contains_in_order(words: tuple[Word, ...], verbs: tuple[str, ...]) -> bool:
+    """Return True if the verbs occur in this order among the first words, with other words between."""
     wanted = iter(verbs)
     verb = next(wanted)
     for word in words[:12]:
@@ -252,7 +258,13 @@ def _begins(words: tuple[Word, ...], verbs: tuple[str, ...]) -> bool:
     return False
 
 
-UNREMARKABLE = DUMPS | _SURROUNDINGS | _OF_THE_MACHINE | _CLIPBOARDS | names("tcpdump tshark dumpcap crontab")
-SHOWING = (_READERS | _SEARCHERS | _PACKERS | _COPIERS | _TELLERS | UNREMARKABLE) | names(
-    "gpg gpg2 ssh-keygen echo printf print curl wget openssl find ls tree du locate fd"
+ROUTINE_PRINTERS = (
+    DATABASE_DUMPERS
+    | _ENVIRONMENT_PRINTERS
+    | _MACHINE_INFO
+    | _CLIPBOARDS
+    | names("tcpdump tshark dumpcap crontab")
 )
+PRINTING_PROGRAMS = (
+    _FILE_READERS | _SEARCHERS | _PACKERS | _COPIERS | _SECRET_PROGRAMS | ROUTINE_PRINTERS
+) | names("gpg gpg2 ssh-keygen echo printf print curl wget openssl find ls tree du locate fd")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from shellverdict.effects.scene import Family, Scene
+from shellverdict.effects.run_context import EffectHandlers, RunContext
 from shellverdict.names import names
 from shellverdict.options import Options
 from shellverdict.shell.words import EMPTY, Word
-from shellverdict.verdict import Effect, Kind
+from shellverdict.verdict import CommandEffect, EffectKind
 
-__all__ = ["DISKS", "disk_effects"]
+__all__ = ["DISK_HANDLERS", "find_mkfs_effects"]
 
 _MKFS = re.compile(r"(?:mkfs|newfs|mkudffs|mkntfs|mkdosfs|mke2fs|mkreiserfs|mkexfatfs|mkswap)(?:[._][\w-]+)?")
 _MKFS_VALUES = names(
@@ -20,62 +20,62 @@ _MKFS_VALUES = names(
 )
 
 
-def disk_effects(name: str, scene: Scene) -> Iterator[Effect]:
-    """Makers of file systems come under too many names for a table."""
+def find_mkfs_effects(name: str, context: RunContext) -> Iterator[CommandEffect]:
+    """Yield the effects of a file system maker; these have too many names for a handler table."""
     if _MKFS.fullmatch(name):
-        yield from _mkfs(name, scene)
+        yield from _mkfs_effects(name, context)
 
 
-def _mkfs(name: str, scene: Scene) -> Iterator[Effect]:
-    """Which options take values differs between them, so every word that could be the device counts."""
-    words = scene.run.argv[1:]
+def _mkfs_effects(name: str, context: RunContext) -> Iterator[CommandEffect]:
+    """Yield every word that may be the device, because the makers differ in which options take a value."""
+    words = context.run.argv[1:]
     if not words or words[0] in ("-V", "-h", "--help", "--version"):
         return
     if "-n" in words and name.endswith(("ext2", "ext3", "ext4", "mke2fs")):
-        return  # shows what it would do
-    devices = [w for w in words if w.startswith("/dev/") or not w.known]
-    plain = scene.options(_MKFS_VALUES).operands
-    yield from _formatted(scene, *(devices or plain[:1]))
+        return  # dry run
+    devices = [w for w in words if w.startswith("/dev/") or not w.is_known]
+    plain = context.parse_options(_MKFS_VALUES).operands
+    yield from _format_effects(context, *(devices or plain[:1]))
 
 
-def _formatted(scene: Scene, *devices: Word, detail: str = "") -> Iterator[Effect]:
-    for word in scene.each(devices):
-        yield scene.destroy(Kind.FORMAT, word, scene.where(word))
-    if not devices and not scene.run.more_operands:
-        yield scene.effect(Kind.FORMAT, "in:device", detail=detail)
+def _format_effects(context: RunContext, *devices: Word, detail: str = "") -> Iterator[CommandEffect]:
+    for word in context.iter_operands(devices):
+        yield context.destroy_effect(EffectKind.FORMAT, word, context.classify(word))
+    if not devices and not context.run.has_unknown_operands:
+        yield context.new_effect(EffectKind.FORMAT, "in:device", detail=detail)
 
 
-def _volume(scene: Scene, *traits: str) -> Effect:
-    """Something named, not by a path: a pool, a volume group, a data set."""
-    return scene.effect(Kind.FORMAT, "volume", *traits, target=scene.run.argv[-1])
+def _volume_effect(context: RunContext, *traits: str) -> CommandEffect:
+    """Return the effect on a named object without a path: a pool, a volume group, a data set."""
+    return context.new_effect(EffectKind.FORMAT, "volume", *traits, target=context.run.argv[-1])
 
 
-def _wipefs(scene: Scene) -> Iterator[Effect]:
-    options = scene.options(names("-o --offset -O --output -t --types"))
+def _wipefs_effects(context: RunContext) -> Iterator[CommandEffect]:
+    options = context.parse_options(names("-o --offset -O --output -t --types"))
     if not options.has("-n", "--no-act") and options.has("-a", "--all", "-o", "--offset"):
-        yield from _formatted(scene, *options.operands)
+        yield from _format_effects(context, *options.operands)
 
 
-_PARTED = names(
+_PARTED_CHANGES = names(
     "mklabel mktable mkpart mkpartfs mkfs rm resizepart resize move rescue set name toggle disk_set cp"
 )
 
 
-def _parted(scene: Scene) -> Iterator[Effect]:
-    operands = scene.options(names("-a --align")).operands
-    if any(word in _PARTED for word in operands[1:]) or (operands and scene.run.stdin is not None):
-        yield from _formatted(scene, operands[0])
+def _parted_effects(context: RunContext) -> Iterator[CommandEffect]:
+    operands = context.parse_options(names("-a --align")).operands
+    if any(word in _PARTED_CHANGES for word in operands[1:]) or (operands and context.run.stdin is not None):
+        yield from _format_effects(context, operands[0])
 
 
-def _fdisk(scene: Scene) -> Iterator[Effect]:
-    options = scene.options(names("-b -C -c -H -L -o -S -t -w -W -N -n -u"))
+def _fdisk_effects(context: RunContext) -> Iterator[CommandEffect]:
+    options = context.parse_options(names("-b -C -c -H -L -o -S -t -w -W -N -n -u"))
     shows = options.has("-l", "--list", "-s", "-x", "--list-details", "-V", "-v", "-h", "--help")
     if options.operands and not shows:
-        yield from _formatted(scene, *options.operands[:1])
+        yield from _format_effects(context, *options.operands[:1])
 
 
-def _sfdisk(scene: Scene) -> Iterator[Effect]:
-    options = scene.options(names("-N -O -o -w -W -X -Y --partno --backup-file"))
+def _sfdisk_effects(context: RunContext) -> Iterator[CommandEffect]:
+    options = context.parse_options(names("-N -O -o -w -W -X -Y --partno --backup-file"))
     shows = (
         "-l",
         "--list",
@@ -92,7 +92,7 @@ def _sfdisk(scene: Scene) -> Iterator[Effect]:
         "--no-act",
     )
     if options.operands and not options.has(*shows, "-T", "--list-types", "-v", "--version", "--help"):
-        yield from _formatted(scene, options.operands[0])
+        yield from _format_effects(context, options.operands[0])
 
 
 _SGDISK_SHOWS = names(
@@ -100,154 +100,154 @@ _SGDISK_SHOWS = names(
 )
 
 
-def _sgdisk(scene: Scene) -> Iterator[Effect]:
-    words = [word for word in scene.run.argv[1:] if word.startswith("-")]
+def _sgdisk_effects(context: RunContext) -> Iterator[CommandEffect]:
+    words = [word for word in context.run.argv[1:] if word.startswith("-")]
     if "-P" in words or "--pretend" in words:
         return
     changes = [
         w for w in words if w.partition("=")[0] not in _SGDISK_SHOWS and not re.fullmatch("-[pivbL].*", w)
     ]
     if changes:
-        operands = [word for word in scene.run.argv[1:] if not word.startswith("-")]
-        yield from _formatted(scene, *operands[-1:])
+        operands = [word for word in context.run.argv[1:] if not word.startswith("-")]
+        yield from _format_effects(context, *operands[-1:])
 
 
-def _gdisk(scene: Scene) -> Iterator[Effect]:
-    options = scene.options()
+def _gdisk_effects(context: RunContext) -> Iterator[CommandEffect]:
+    options = context.parse_options()
     if options.operands and not options.has("-l"):
-        yield from _formatted(scene, options.operands[0])
+        yield from _format_effects(context, options.operands[0])
 
 
-def _blkdiscard(scene: Scene) -> Iterator[Effect]:
-    operands = scene.options(names("-o --offset -l --length -p --step")).operands
-    if operands or scene.run.more_operands:
-        yield from _formatted(scene, *operands)
+def _blkdiscard_effects(context: RunContext) -> Iterator[CommandEffect]:
+    operands = context.parse_options(names("-o --offset -l --length -p --step")).operands
+    if operands or context.run.has_unknown_operands:
+        yield from _format_effects(context, *operands)
 
 
-_NVME = names(
+_NVME_CHANGES = names(
     "format sanitize delete-ns detach-ns write write-zeroes write-uncor dsm fw-download fw-commit reset"
 )
 
 
-def _nvme(scene: Scene) -> Iterator[Effect]:
-    operands = scene.options().operands
-    if operands and operands[0] in _NVME:
-        yield from _formatted(
-            scene, *(word for word in operands[1:] if word.startswith("/") or not word.known)
+def _nvme_effects(context: RunContext) -> Iterator[CommandEffect]:
+    operands = context.parse_options().operands
+    if operands and operands[0] in _NVME_CHANGES:
+        yield from _format_effects(
+            context, *(word for word in operands[1:] if word.startswith("/") or not word.is_known)
         )
 
 
-_HDPARM = re.compile(
+_HDPARM_CHANGES = re.compile(
     r"--(?:security-(?:erase|erase-enhanced|set-pass|disable|freeze|unlock|mode|prompt).*|trim-sector-ranges.*"
     r"|write-sector|repair-sector|make-bad-sector|fwdownload.*|dco-.*|sanitize-.*|yes-i-know.*)"
 )
 
 
-def _hdparm(scene: Scene) -> Iterator[Effect]:
-    if any(_HDPARM.fullmatch(word) for word in scene.run.argv[1:]):
-        yield from _formatted(scene, *scene.run.argv[-1:])
+def _hdparm_effects(context: RunContext) -> Iterator[CommandEffect]:
+    if any(_HDPARM_CHANGES.fullmatch(word) for word in context.run.argv[1:]):
+        yield from _format_effects(context, *context.run.argv[-1:])
 
 
-def _badblocks(scene: Scene) -> Iterator[Effect]:
-    options = scene.options(names("-b -c -d -e -i -o -p -t"))
+def _badblocks_effects(context: RunContext) -> Iterator[CommandEffect]:
+    options = context.parse_options(names("-b -c -d -e -i -o -p -t"))
     if options.has("-w") and options.operands:
-        yield from _formatted(scene, options.operands[0])
+        yield from _format_effects(context, options.operands[0])
 
 
-_CRYPT = names("luksformat lukserase erase plainformat")
+_CRYPT_FORMATS = names("luksformat lukserase erase plainformat")
 _CRYPT_KEYS = names("reencrypt lukskillslot luksremovekey luksheaderrestore")
 
 
-def _cryptsetup(scene: Scene) -> Iterator[Effect]:
-    operands = scene.options(
+def _cryptsetup_effects(context: RunContext) -> Iterator[CommandEffect]:
+    operands = context.parse_options(
         names("-c --cipher -h --hash -s --key-size -d --key-file -S --key-slot -i -l -M --type")
     )
     words = operands.operands
-    if words and words[0].lower() in _CRYPT:
-        yield from _formatted(scene, *words[1:2])
+    if words and words[0].lower() in _CRYPT_FORMATS:
+        yield from _format_effects(context, *words[1:2])
     elif words and words[0].lower() in _CRYPT_KEYS:
-        yield _volume(scene)
+        yield _volume_effect(context)
 
 
-def _zfs(scene: Scene) -> Iterator[Effect]:
-    options = scene.options(names("-o -O -t"))
+def _zfs_effects(context: RunContext) -> Iterator[CommandEffect]:
+    options = context.parse_options(names("-o -O -t"))
     verb = options.operands[0] if options.operands else EMPTY
     pool = names("destroy labelclear remove detach export create add")
     data = names("destroy rollback")
-    if verb in (pool if scene.run.name == "zpool" else data) and not options.has("-n"):
-        yield _volume(scene)
+    if verb in (pool if context.run.name == "zpool" else data) and not options.has("-n"):
+        yield _volume_effect(context)
 
 
-_LVM = names("lvremove vgremove pvremove lvreduce vgreduce pvcreate lvconvert")
+_LVM_CHANGES = names("lvremove vgremove pvremove lvreduce vgreduce pvcreate lvconvert")
 
 
-def _lvm(scene: Scene) -> Iterator[Effect]:
-    argv = scene.run.argv
-    if argv and argv[0] == "lvm" and len(argv) > 1 and argv[1] in _LVM:
+def _lvm_effects(context: RunContext) -> Iterator[CommandEffect]:
+    argv = context.run.argv
+    if argv and argv[0] == "lvm" and len(argv) > 1 and argv[1] in _LVM_CHANGES:
         argv = argv[1:]
-    options = Options.read(argv, names("-L --size -l --extents"))
-    if argv and argv[0] in _LVM and options.operands and not options.has("-t", "--test"):
-        yield _volume(scene)
+    options = Options.parse(argv, names("-L --size -l --extents"))
+    if argv and argv[0] in _LVM_CHANGES and options.operands and not options.has("-t", "--test"):
+        yield _volume_effect(context)
 
 
-def _mdadm(scene: Scene) -> Iterator[Effect]:
-    options = scene.options(abbreviated=False)
+def _mdadm_effects(context: RunContext) -> Iterator[CommandEffect]:
+    options = context.parse_options(abbreviated=False)
     if options.has("--stop", "-S", "--remove", "-r", "--fail", "-f"):
-        yield _volume(scene)
+        yield _volume_effect(context)
     if options.has("--zero-superblock", "--create", "-C"):
-        yield from _formatted(scene, *(word for word in options.operands if word.startswith("/")))
+        yield from _format_effects(context, *(word for word in options.operands if word.startswith("/")))
 
 
-def _btrfs(scene: Scene) -> Iterator[Effect]:
-    words = scene.options().operands
+def _btrfs_effects(context: RunContext) -> Iterator[CommandEffect]:
+    words = context.parse_options().operands
     if len(words) > 1 and words[0].startswith(("su", "de")) and words[1].startswith(("del", "rem")):
-        yield _volume(scene)
-    if words[:1] == ("check",) and scene.options().has("--repair"):
-        yield _volume(scene)
+        yield _volume_effect(context)
+    if words[:1] == ("check",) and context.parse_options().has("--repair"):
+        yield _volume_effect(context)
 
 
-_DISKUTIL = re.compile(
+_DISKUTIL_CHANGES = re.compile(
     r"erase\w*|reformat|partitiondisk|zerodisk|randomdisk|secureerase|deletecontainer|deletevolume|eraseoptical"
     r"|splitpartition|mergepartitions|resizevolume|destroy|delete",
     re.IGNORECASE,
 )
 
 
-def _diskutil(scene: Scene) -> Iterator[Effect]:
-    verbs = [word for word in scene.options().operands[:2] if _DISKUTIL.fullmatch(word)]
+def _diskutil_effects(context: RunContext) -> Iterator[CommandEffect]:
+    verbs = [word for word in context.parse_options().operands[:2] if _DISKUTIL_CHANGES.fullmatch(word)]
     if verbs:
-        yield scene.effect(Kind.FORMAT, "in:device", target=scene.run.argv[-1])
+        yield context.new_effect(EffectKind.FORMAT, "in:device", target=context.run.argv[-1])
 
 
-def _format(scene: Scene) -> Iterator[Effect]:
-    for word in scene.run.argv[1:2]:
+def _dos_format_effects(context: RunContext) -> Iterator[CommandEffect]:
+    for word in context.run.argv[1:2]:
         if re.fullmatch(r"[A-Za-z]:[\\/]?", word):
-            yield scene.effect(Kind.FORMAT, "in:device", target=word)
+            yield context.new_effect(EffectKind.FORMAT, "in:device", target=word)
 
 
-def _dmsetup(scene: Scene) -> Iterator[Effect]:
-    if scene.options().operands[:1] in (("remove",), ("remove_all",), ("wipe_table",)):
-        yield _volume(scene)
+def _dmsetup_effects(context: RunContext) -> Iterator[CommandEffect]:
+    if context.parse_options().operands[:1] in (("remove",), ("remove_all",), ("wipe_table",)):
+        yield _volume_effect(context)
 
 
-def _always(scene: Scene) -> Iterator[Effect]:
-    """Programs that do nothing else; without operands they only explain themselves, or ask."""
-    operands = scene.options().operands
+def _always_destructive_effects(context: RunContext) -> Iterator[CommandEffect]:
+    """Yield the effect of programs that always destroy data when given an operand."""
+    operands = context.parse_options().operands
     if operands:
-        yield from _formatted(scene, *operands[:1])
+        yield from _format_effects(context, *operands[:1])
 
 
-def _flashrom(scene: Scene) -> Iterator[Effect]:
-    if scene.options(names("-p -c -l -i")).has("-w", "--write", "-E", "--erase"):
-        yield _volume(scene, "firmware")
+def _flashrom_effects(context: RunContext) -> Iterator[CommandEffect]:
+    if context.parse_options(names("-p -c -l -i")).has("-w", "--write", "-E", "--erase"):
+        yield _volume_effect(context, "firmware")
 
 
-def _efibootmgr(scene: Scene) -> Iterator[Effect]:
-    if scene.options(names("-b")).has("-B", "--delete-bootnum", "-O", "--delete-bootorder"):
-        yield _volume(scene, "firmware")
+def _efibootmgr_effects(context: RunContext) -> Iterator[CommandEffect]:
+    if context.parse_options(names("-b")).has("-B", "--delete-bootnum", "-O", "--delete-bootorder"):
+        yield _volume_effect(context, "firmware")
 
 
-_VERBS: dict[str, frozenset[str]] = {
+_DESTRUCTIVE_VERBS: dict[str, frozenset[str]] = {
     "gpart": names("destroy delete create bootcode restore undo"),
     "gpt": names("destroy remove create"),
     "geli": names("init kill delkey clear"),
@@ -261,43 +261,44 @@ _VERBS: dict[str, frozenset[str]] = {
 }
 
 
-def _verbs(scene: Scene) -> Iterator[Effect]:
-    """Keepers of volumes that say what they do in a word."""
-    if any(word in _VERBS[scene.run.name.lower()] for word in scene.run.argv[1:8]):
-        yield _volume(scene)
+def _volume_verb_effects(context: RunContext) -> Iterator[CommandEffect]:
+    """Yield the effect of volume managers whose subcommand says what they destroy."""
+    if any(word in _DESTRUCTIVE_VERBS[context.run.name.lower()] for word in context.run.argv[1:8]):
+        yield _volume_effect(context)
 
 
-def _repair(scene: Scene) -> Iterator[Effect]:
-    """Repairs that throw data away, or write to a file system past the kernel."""
-    letter = "-L" if scene.run.name == "xfs_repair" else "-w"
-    if scene.options(names("-f -l -o -r")).has(letter):
-        yield _volume(scene)
+def _repair_effects(context: RunContext) -> Iterator[CommandEffect]:
+    """Yield repairs that discard data, or that write to a mounted file system directly."""
+    letter = "-L" if context.run.name == "xfs_repair" else "-w"
+    if context.parse_options(names("-f -l -o -r")).has(letter):
+        yield _volume_effect(context)
 
 
-DISKS: Family = {
-    **dict.fromkeys(_VERBS, _verbs),
-    **dict.fromkeys(names("xfs_repair debugfs"), _repair),
-    "wipefs": _wipefs,
-    **dict.fromkeys(names("parted"), _parted),
-    **dict.fromkeys(names("fdisk"), _fdisk),
-    "sfdisk": _sfdisk,
-    "sgdisk": _sgdisk,
-    **dict.fromkeys(names("gdisk cfdisk cgdisk fixparts"), _gdisk),
-    "blkdiscard": _blkdiscard,
-    "nvme": _nvme,
-    "hdparm": _hdparm,
-    "badblocks": _badblocks,
-    "cryptsetup": _cryptsetup,
-    **dict.fromkeys(names("zfs zpool"), _zfs),
-    **dict.fromkeys(_LVM | {"lvm"}, _lvm),
-    "mdadm": _mdadm,
-    "btrfs": _btrfs,
-    "diskutil": _diskutil,
-    "format": _format,
-    "dmsetup": _dmsetup,
+DISK_HANDLERS: EffectHandlers = {
+    **dict.fromkeys(_DESTRUCTIVE_VERBS, _volume_verb_effects),
+    **dict.fromkeys(names("xfs_repair debugfs"), _repair_effects),
+    "wipefs": _wipefs_effects,
+    **dict.fromkeys(names("parted"), _parted_effects),
+    **dict.fromkeys(names("fdisk"), _fdisk_effects),
+    "sfdisk": _sfdisk_effects,
+    "sgdisk": _sgdisk_effects,
+    **dict.fromkeys(names("gdisk cfdisk cgdisk fixparts"), _gdisk_effects),
+    "blkdiscard": _blkdiscard_effects,
+    "nvme": _nvme_effects,
+    "hdparm": _hdparm_effects,
+    "badblocks": _badblocks_effects,
+    "cryptsetup": _cryptsetup_effects,
+    **dict.fromkeys(names("zfs zpool"), _zfs_effects),
+    **dict.fromkeys(_LVM_CHANGES | {"lvm"}, _lvm_effects),
+    "mdadm": _mdadm_effects,
+    "btrfs": _btrfs_effects,
+    "diskutil": _diskutil_effects,
+    "format": _dos_format_effects,
+    "dmsetup": _dmsetup_effects,
     **dict.fromkeys(
-        names("nwipe sg_format sg_sanitize flash_erase flash_eraseall flashcp ubiformat"), _always
+        names("nwipe sg_format sg_sanitize flash_erase flash_eraseall flashcp ubiformat"),
+        _always_destructive_effects,
     ),
-    "flashrom": _flashrom,
-    "efibootmgr": _efibootmgr,
+    "flashrom": _flashrom_effects,
+    "efibootmgr": _efibootmgr_effects,
 }

@@ -1,6 +1,6 @@
-"""Keys, tokens and passwords read, and sent away.
+"""Keys, tokens and passwords that are read or sent away.
 
-`confidential` says that what a run prints is secret, so that whoever follows the pipe can mark it.
+`prints_confidential` tells the shell reader that a run's output is secret, so that it can mark the pipe.
 """
 
 from __future__ import annotations
@@ -8,90 +8,102 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shellverdict.effects.disclosing import (
-    COUNTERS,
-    DUMPS,
-    SHOWING,
-    UNREMARKABLE,
-    any_confidential,
-    copied_elsewhere,
-    lists_private,
-    private,
+    DATABASE_DUMPERS,
+    NON_REVEALING_PROGRAMS,
+    PRINTING_PROGRAMS,
+    ROUTINE_PRINTERS,
+    copied_secrets,
+    has_confidential_word,
+    is_private,
+    lists_private_directory,
+    prints_secrets,
     read_files,
-    secret_files,
-    sought,
-    taken_in,
-    tells_secrets,
+    read_secret_files,
+    reads_confidential_input,
+    secret_search_targets,
 )
-from shellverdict.effects.scene import Scene
-from shellverdict.effects.sending import SENDERS, SENDING, asks_for_metadata, files_sent, payloads
-from shellverdict.places import Places
-from shellverdict.shell.runs import STANDARD_INPUT, Run
-from shellverdict.verdict import Effect, Kind
+from shellverdict.effects.run_context import RunContext
+from shellverdict.effects.sending import (
+    PROGRAMS_THAT_MAY_SEND,
+    SENDING_PROGRAMS,
+    fetches_cloud_metadata,
+    sent_files,
+    sent_words,
+)
+from shellverdict.paths import PathClassifier
+from shellverdict.shell.runs import STDIN_PATHS, ProgramRun
+from shellverdict.verdict import CommandEffect, EffectKind
 
-__all__ = ["confidential", "secret_effects"]
+__all__ = ["find_secret_effects", "prints_confidential"]
 
-_REACHING = frozenset(("docker", "podman", "kubectl", "nerdctl", "oc", "ssh", "lxc"))
-_CONCERNED = SHOWING | SENDING | _REACHING
+_REMOTE_PROGRAMS = frozenset(("docker", "podman", "kubectl", "nerdctl", "oc", "ssh", "lxc"))
+_REVEALING_OR_SENDING = PRINTING_PROGRAMS | PROGRAMS_THAT_MAY_SEND | _REMOTE_PROGRAMS
 
 
-def confidential(run: Run, places: Places) -> bool:
-    """Whether what this run prints is a secret, as far as its words tell."""
-    scene = Scene(run, places.away() if run.elsewhere else places)
+def prints_confidential(run: ProgramRun, paths: PathClassifier) -> bool:
+    """Return True if the output of this run is secret, judged by its arguments and input."""
+    context = RunContext(run, paths.for_other_machine() if run.is_remote else paths)
     name = run.name.lower()
-    if name in COUNTERS or not _concerned(run, name):
+    if name in NON_REVEALING_PROGRAMS or not _may_reveal_or_send(run, name):
         return False
-    if taken_in(run):
-        return not SENDERS & {name}
-    if name in ("echo", "printf", "print") and any_confidential(run.argv):
+    if reads_confidential_input(run):
+        return not SENDING_PROGRAMS & {name}
+    if name in ("echo", "printf", "print") and has_confidential_word(run.argv):
         return True
-    if lists_private(scene) or _reaches_for_secrets(scene, name):
+    if lists_private_directory(context) or _prints_remote_secrets(context, name):
         return True
-    return tells_secrets(run, name) or any(private(scene.where(word)) for word in read_files(scene))
+    return prints_secrets(run, name) or any(
+        is_private(context.classify(word)) for word in read_files(context)
+    )
 
 
-def _reaches_for_secrets(scene: Scene, name: str) -> bool:
-    """Whether a program on another machine or in a container is told to print what is secret there."""
-    if name not in _REACHING:
+def _prints_remote_secrets(context: RunContext, name: str) -> bool:
+    """Return True if a program on another machine or in a container prints secrets from there."""
+    if name not in _REMOTE_PROGRAMS:
         return False
-    there = scene.places.away()
-    words = scene.run.argv[2:32]
-    return any(word in DUMPS or (word[:1] == "/" and private(there.of(word))) for word in words)
+    there = context.paths.for_other_machine()
+    words = context.run.argv[2:32]
+    return any(
+        word in DATABASE_DUMPERS or (word[:1] == "/" and is_private(there.classify(word))) for word in words
+    )
 
 
-def _concerned(run: Run, name: str) -> bool:
-    """Most programs neither show nor send; they are let go at once."""
-    return name in _CONCERNED or bool(run.redirects) or taken_in(run)
+def _may_reveal_or_send(run: ProgramRun, name: str) -> bool:
+    """Return False for the many programs that neither print nor send anything relevant."""
+    return name in _REVEALING_OR_SENDING or bool(run.redirects) or reads_confidential_input(run)
 
 
-def secret_effects(scene: Scene) -> Iterator[Effect]:
-    """Secrets read, secrets sent, and the address at which clouds hand out secrets."""
-    run = scene.run
-    if not _concerned(run, run.name.lower()):
+def find_secret_effects(context: RunContext) -> Iterator[CommandEffect]:
+    """Yield secrets read, secrets sent, and requests to cloud metadata addresses."""
+    run = context.run
+    if not _may_reveal_or_send(run, run.name.lower()):
         return
-    sent = list(files_sent(scene))[:400]
-    flows_in = any(word in STANDARD_INPUT for word in sent)
+    sent = list(sent_files(context))[:400]
+    flows_in = any(word in STDIN_PATHS for word in sent)
     redirected = [r.target for r in run.redirects if r.operator == "<" and flows_in]
     for word in (*sent, *redirected):
-        if word in STANDARD_INPUT:
-            if taken_in(run):
-                yield scene.effect(Kind.EXFILTRATE, "network", "in:secret")
+        if word in STDIN_PATHS:
+            if reads_confidential_input(run):
+                yield context.new_effect(EffectKind.EXFILTRATE, "network", "in:secret")
             continue
-        where = scene.where(word)
-        if private(where):
-            yield scene.effect(Kind.EXFILTRATE, "network", *where.traits, target=where.path)
-    spoken = (
+        path_info = context.classify(word)
+        if is_private(path_info):
+            yield context.new_effect(
+                EffectKind.EXFILTRATE, "network", *path_info.traits, target=path_info.path
+            )
+    printed_words = (
         run.argv
-        if any(word in STANDARD_INPUT for word in sent) and run.name in ("echo", "printf", "print")
+        if any(word in STDIN_PATHS for word in sent) and run.name in ("echo", "printf", "print")
         else ()
     )
-    if any_confidential((*payloads(run), *spoken)):
-        yield scene.effect(Kind.EXFILTRATE, "network", "in:secret")
+    if has_confidential_word((*sent_words(run), *printed_words)):
+        yield context.new_effect(EffectKind.EXFILTRATE, "network", "in:secret")
     if not sent:
-        for word in (*secret_files(scene), *copied_elsewhere(scene), *sought(scene)):
-            where = scene.where(word)
-            yield scene.effect(Kind.DISCLOSE, *where.traits, target=where.path)
-        if tells_secrets(run, run.name.lower()) and run.name not in UNREMARKABLE:
+        for word in (*read_secret_files(context), *copied_secrets(context), *secret_search_targets(context)):
+            path_info = context.classify(word)
+            yield context.new_effect(EffectKind.DISCLOSE, *path_info.traits, target=path_info.path)
+        if prints_secrets(run, run.name.lower()) and run.name not in ROUTINE_PRINTERS:
             system = ("in:secret", "in:system") if run.name == "getent" else ("told",)
-            yield scene.effect(Kind.DISCLOSE, *system)
-    if asks_for_metadata(run):
-        yield scene.effect(Kind.DISCLOSE, "metadata", "network", "in:secret")
+            yield context.new_effect(EffectKind.DISCLOSE, *system)
+    if fetches_cloud_metadata(run):
+        yield context.new_effect(EffectKind.DISCLOSE, "metadata", "network", "in:secret")

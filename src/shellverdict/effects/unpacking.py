@@ -1,17 +1,17 @@
-"""Archives unpacked onto what is there."""
+"""Archives unpacked over existing files, or created."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from shellverdict.effects.permissions import mode_traits
-from shellverdict.effects.scene import Family, Scene
+from shellverdict.effects.run_context import EffectHandlers, RunContext
 from shellverdict.names import names
 from shellverdict.options import Options
 from shellverdict.shell.words import EMPTY, Word
-from shellverdict.verdict import Effect, Kind
+from shellverdict.verdict import CommandEffect, EffectKind
 
-__all__ = ["UNPACKING"]
+__all__ = ["UNPACK_HANDLERS"]
 
 
 _TAR_VALUES = names(
@@ -22,28 +22,30 @@ _TAR_VALUES = names(
 )
 
 
-def _tar(scene: Scene) -> Iterator[Effect]:
-    options = Options.read(_with_dashes(scene.run.argv), _TAR_VALUES)
+def _tar_effects(context: RunContext) -> Iterator[CommandEffect]:
+    options = Options.parse(_add_option_dashes(context.run.argv), _TAR_VALUES)
     if options.has("-x", "--extract", "--get"):
         absolute = ("absolute",) if options.has("-P", "--absolute-names") else ()
-        put = scene.write if options.operands else scene.fill  # members that are named are known
+        make_effect = (
+            context.write_effect if options.operands else context.fill_effect
+        )  # named members are known files
         for word in options.values("-C", "--directory") or (Word("."),):
-            yield put(word, "extracted")
+            yield make_effect(word, "extracted")
         if absolute:
-            yield scene.write(Word("/"), "extracted", *absolute)
+            yield context.write_effect(Word("/"), "extracted", *absolute)
     mode = options.value("--mode")
     if mode is not None and "setuid" in mode_traits(mode):
-        yield scene.effect(Kind.PERMISSIONS, "setuid")
+        yield context.new_effect(EffectKind.PERMISSIONS, "setuid")
     archive = options.value("-f", "--file")
     if archive is not None and archive != "-" and options.has("-c", "--create"):
-        yield scene.write(archive)
+        yield context.write_effect(archive)
     if options.has("--remove-files"):
-        for word in scene.each(options.operands):
-            yield scene.delete(word, "copied-first", recursive=True)
+        for word in context.iter_operands(options.operands):
+            yield context.delete_effect(word, "copied-first", recursive=True)
 
 
-def _with_dashes(argv: Sequence[Word]) -> list[Word]:
-    """`tar xfC a.tar /` as `tar -x -f a.tar -C /`: in the old style the values follow in order."""
+def _add_option_dashes(argv: Sequence[Word]) -> list[Word]:
+    """Rewrite `tar xfC a.tar /` as `tar -x -f a.tar -C /`: old-style values follow in order."""
     if len(argv) < 2 or argv[1].startswith("-") or not argv[1].isalnum() or len(argv[1]) > 32:
         return list(argv)
     words = iter(argv[2:])
@@ -55,61 +57,63 @@ def _with_dashes(argv: Sequence[Word]) -> list[Word]:
     return [*spelled, *words]
 
 
-def _unzip(scene: Scene) -> Iterator[Effect]:
-    options = scene.options(names("-d -P -x"))
+def _unzip_effects(context: RunContext) -> Iterator[CommandEffect]:
+    options = context.parse_options(names("-d -P -x"))
     if options.operands and not options.has("-l", "-t", "-p", "-v", "-Z", "-z", "-c"):
-        yield scene.fill(options.value("-d") or Word("."), "extracted")
+        yield context.fill_effect(options.value("-d") or Word("."), "extracted")
 
 
-def _zip(scene: Scene) -> Iterator[Effect]:
-    options = scene.options(names("-b -t -tt -n -O -P -s -Z -TT -ws"))
+def _zip_effects(context: RunContext) -> Iterator[CommandEffect]:
+    options = context.parse_options(names("-b -t -tt -n -O -P -s -Z -TT -ws"))
     for word in (*options.operands[:1], *options.values("-O", "--out", "--output-file")):
         if word != "-":
-            yield scene.write(word, "archived", kind=Kind.WRITE)
+            yield context.write_effect(word, "archived", kind=EffectKind.WRITE)
     if options.has("-m", "--move"):
-        for word in scene.each(options.operands[1:]):
-            yield scene.delete(word, "copied-first", recursive=True)
+        for word in context.iter_operands(options.operands[1:]):
+            yield context.delete_effect(word, "copied-first", recursive=True)
 
 
-def _seven(scene: Scene) -> Iterator[Effect]:
-    verb = scene.run.argv[1] if len(scene.run.argv) > 1 else EMPTY
-    if "-sdel" in scene.run.argv:
-        for word in scene.each(scene.options(clusters=False).operands[2:]):
-            yield scene.delete(word, "copied-first", recursive=True)
+def _seven_zip_effects(context: RunContext) -> Iterator[CommandEffect]:
+    verb = context.run.argv[1] if len(context.run.argv) > 1 else EMPTY
+    if "-sdel" in context.run.argv:
+        for word in context.iter_operands(context.parse_options(clusters=False).operands[2:]):
+            yield context.delete_effect(word, "copied-first", recursive=True)
     if verb in ("x", "e"):
-        into = next((Word(w[2:]) for w in scene.run.argv if w.startswith("-o") and len(w) > 2), Word("."))
-        yield scene.fill(into, "extracted")
+        directory = next(
+            (Word(w[2:]) for w in context.run.argv if w.startswith("-o") and len(w) > 2), Word(".")
+        )
+        yield context.fill_effect(directory, "extracted")
 
 
-def _cpio(scene: Scene) -> Iterator[Effect]:
-    options = scene.options(names("-D --directory -F --file -I -O -R --owner -H --format"))
+def _cpio_effects(context: RunContext) -> Iterator[CommandEffect]:
+    options = context.parse_options(names("-D --directory -F --file -I -O -R --owner -H --format"))
     if options.has("-i", "--extract") and not options.has("-t", "--list"):
-        yield scene.fill(options.value("-D", "--directory") or Word("."), "extracted")
+        yield context.fill_effect(options.value("-D", "--directory") or Word("."), "extracted")
     if options.has("-p", "--pass-through"):
-        for word in scene.each(options.operands):
-            yield scene.fill(word, "copied")
+        for word in context.iter_operands(options.operands):
+            yield context.fill_effect(word, "copied")
 
 
 _PYTHON_UNPACKS = {"zipfile": names("-e --extract"), "tarfile": names("-e --extract")}
 
 
-def _python(scene: Scene) -> Iterator[Effect]:
-    """`python -m zipfile -e archive folder`, and tarfile's."""
-    words = scene.run.argv[1:]
+def _python_unpack_effects(context: RunContext) -> Iterator[CommandEffect]:
+    """Yield the directory of `python -m zipfile -e archive directory`, also for tarfile."""
+    words = context.run.argv[1:]
     place = next((at for at, word in enumerate(words) if word == "-m"), None)
     if place is None or len(words) < place + 3:
         return
-    asked = _PYTHON_UNPACKS.get(words[place + 1], frozenset())
-    if words[place + 2] in asked:
-        into = words[place + 4 : place + 5]
-        yield scene.fill(into[0] if into else Word("."), "extracted")
+    extract_options = _PYTHON_UNPACKS.get(words[place + 1], frozenset())
+    if words[place + 2] in extract_options:
+        directory = words[place + 4 : place + 5]
+        yield context.fill_effect(directory[0] if directory else Word("."), "extracted")
 
 
-UNPACKING: Family = {
-    **dict.fromkeys(names("python python3 pypy pypy3"), _python),
-    **dict.fromkeys(names("tar gtar bsdtar star"), _tar),
-    "unzip": _unzip,
-    "zip": _zip,
-    **dict.fromkeys(names("7z 7za 7zr unrar rar"), _seven),
-    "cpio": _cpio,
+UNPACK_HANDLERS: EffectHandlers = {
+    **dict.fromkeys(names("python python3 pypy pypy3"), _python_unpack_effects),
+    **dict.fromkeys(names("tar gtar bsdtar star"), _tar_effects),
+    "unzip": _unzip_effects,
+    "zip": _zip_effects,
+    **dict.fromkeys(names("7z 7za 7zr unrar rar"), _seven_zip_effects),
+    "cpio": _cpio_effects,
 }

@@ -15,16 +15,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from shellverdict.foreign import Foreign, read_foreign
-from shellverdict.foreign.reading import LONGEST
+from shellverdict.embedded_code import CodeAnalysis, analyze_code
+from shellverdict.embedded_code.dispatch import MAX_CODE_CHARS
 from shellverdict.interactive.programs import UNREAD
-from shellverdict.shell.grammar import TooMuch
+from shellverdict.shell.grammar import BudgetExceeded
 from shellverdict.shell.words import Word
-from shellverdict.verdict import Effect, Kind
+from shellverdict.verdict import CommandEffect, EffectKind
 
 __all__ = ["MAX_CODE_CHARS", "CodeReader"]
 
-MAX_CODE_CHARS = LONGEST
 MAX_READ_CHARS = 400_000
 """How much code is read for one verdict, all repetitions counted: a few seconds' work."""
 MAX_HELD_LINES = 64
@@ -53,13 +52,13 @@ class CodeReader:
     """Reads code and counts the work."""
 
     left: int = MAX_READ_CHARS
-    _known: dict[tuple[str, str], Foreign] = field(default_factory=dict)
+    _known: dict[tuple[str, str], CodeAnalysis] = field(default_factory=dict)
     _parsed: dict[str, _Parsed] = field(default_factory=dict)
 
-    def read_new(self, language: str, before: Sequence[str], new: Sequence[str]) -> Foreign:
+    def read_new(self, language: str, before: Sequence[str], new: Sequence[str]) -> CodeAnalysis:
         """What `new` lines do, with what the lines `before` have set up."""
         if language == UNREAD:
-            return _unread("\n".join(new)) if any(line.strip() for line in new) else Foreign()
+            return _unread("\n".join(new)) if any(line.strip() for line in new) else CodeAnalysis()
         if sum(map(len, before)) + sum(map(len, new)) > MAX_CODE_CHARS:
             return _unread("more code than is read")
         old, fresh = self._units(language, before, new)
@@ -111,7 +110,7 @@ class CodeReader:
 
     def _parse(self, lines: Sequence[str]) -> _Parsed:
         if len(lines) > MAX_HELD_LINES:
-            raise TooMuch
+            raise BudgetExceeded
         text = "\n".join(lines)
         if (known := self._parsed.get(text)) is None:
             self._spend(len(text))
@@ -121,7 +120,7 @@ class CodeReader:
     def _spend(self, chars: int) -> None:
         self.left -= chars
         if self.left < 0:
-            raise TooMuch
+            raise BudgetExceeded
 
     def _harmless(self, language: str, units: Iterable[str]) -> list[str]:
         """The units that do nothing by themselves. The others have been asked about, and may come again."""
@@ -134,7 +133,7 @@ class CodeReader:
                 kept.append(unit)
         return kept
 
-    def _restarted(self, language: str, context: list[str], new: list[str]) -> Iterator[Foreign]:
+    def _restarted(self, language: str, context: list[str], new: list[str]) -> Iterator[CodeAnalysis]:
         lines = [*context, *new]
         first_new = len(context)
         starts = range(max(1, first_new - MAX_RESTARTS), len(lines))
@@ -146,7 +145,7 @@ class CodeReader:
                 told = _without(told, self._read(language, lines[start:first_new]))
             yield told
 
-    def _read(self, language: str, units: Sequence[str]) -> Foreign:
+    def _read(self, language: str, units: Sequence[str]) -> CodeAnalysis:
         text = "\n".join(units)
         if (found := self._known.get((language, text))) is not None:
             return found
@@ -158,22 +157,22 @@ class CodeReader:
         return found
 
 
-def _read_text(text: str, language: str) -> Foreign:
+def _read_text(text: str, language: str) -> CodeAnalysis:
     if language.startswith("sql"):
         text = _sql_plain(text)
     if language in _SHELL_LINES:
         lines = (line.strip() for line in text.split("\n"))
         sign = _SHELL_LINES[language]
         escaped = tuple(Word(line[len(sign) :]) for line in lines if line.startswith(sign))
-        return _joined([Foreign(escaped), read_foreign(Word(text), language)])
+        return _joined([CodeAnalysis(escaped), analyze_code(Word(text), language)])
     if language == "redis":
-        return Foreign(tuple(_redis_commands(text)))
+        return CodeAnalysis(tuple(_redis_commands(text)))
     if language == "pager":
-        return Foreign(tuple(Word(each) for each in _KEYS_TO_SHELL.findall(text) if each.strip()))
+        return CodeAnalysis(tuple(Word(each) for each in _KEYS_TO_SHELL.findall(text) if each.strip()))
     if language == "vim":
         typed = [part for line in text.split("\n") for part in line.split(":")[1:]]
-        return read_foreign(Word("\n".join(typed)), "vim")
-    return read_foreign(Word(text), language)
+        return analyze_code(Word("\n".join(typed)), "vim")
+    return analyze_code(Word(text), language)
 
 
 _SHELL_LINES = {"haskell": ":!", "julia": ";"}
@@ -248,16 +247,19 @@ def _is_unfinished(text: str) -> bool:
 _MAGIC = re.compile(r"\s*(?:\w[\w, ]*=\s*)?(?:!+|%{1,2}(?:sx|sc|system|bash|sh|!)?\s?)(?=\S)(.*)", re.DOTALL)
 
 
-def _python_magic(unit: str) -> Foreign:
+def _python_magic(unit: str) -> CodeAnalysis:
     """IPython's and pdb's lines behind `!` and `%`: a command of the shell, or a statement."""
     found = _MAGIC.fullmatch(unit)
     if found is None:
-        return Foreign()
-    return _joined([Foreign((Word(found[1]),)), read_foreign(Word(found[1]), "python")])
+        return CodeAnalysis()
+    return _joined([CodeAnalysis((Word(found[1]),)), analyze_code(Word(found[1]), "python")])
 
 
-def _unread(text: str) -> Foreign:
-    return Foreign((), (Effect(Kind.UNREADABLE, Word(text[:80]), detail="a language that is not read here"),))
+def _unread(text: str) -> CodeAnalysis:
+    return CodeAnalysis(
+        (),
+        (CommandEffect(EffectKind.UNREADABLE, Word(text[:80]), detail="a language that is not read here"),),
+    )
 
 
 _DEFINES = re.compile(
@@ -273,21 +275,21 @@ def _uses(defining: Iterable[str], using: Iterable[str]) -> bool:
     return any(word.lower() in names for unit in using for word in re.findall(r"[\w.]+", unit))
 
 
-def _anything(found: Foreign) -> bool:
+def _anything(found: CodeAnalysis) -> bool:
     return bool(found.scripts or found.effects)
 
 
-def _without(found: Foreign, known: Foreign) -> Foreign:
-    return Foreign(
+def _without(found: CodeAnalysis, known: CodeAnalysis) -> CodeAnalysis:
+    return CodeAnalysis(
         tuple(each for each in found.scripts if each not in known.scripts),
         tuple(each for each in found.effects if each not in known.effects),
     )
 
 
-def _joined(found: Iterable[Foreign]) -> Foreign:
+def _joined(found: Iterable[CodeAnalysis]) -> CodeAnalysis:
     scripts: dict[Word, None] = {}
-    effects: dict[Effect, None] = {}
+    effects: dict[CommandEffect, None] = {}
     for each in found:
         scripts |= dict.fromkeys(each.scripts)
         effects |= dict.fromkeys(each.effects)
-    return Foreign(tuple(scripts), tuple(effects))
+    return CodeAnalysis(tuple(scripts), tuple(effects))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from shellverdict.shell.runs import Run
+from shellverdict.shell.runs import ProgramRun
 
 __all__ = ["UNREAD", "interactive_language", "leaves", "may_take_lines", "opens_shell"]
 
@@ -50,7 +50,7 @@ def _table() -> _Table:
     )
 
 
-def interactive_language(run: Run) -> str:
+def interactive_language(run: ProgramRun) -> str:
     """The language of a program that takes its input from a person; empty where it is not known to."""
     table, name = _table(), str(run.name)
     words = [str(word) for word in run.argv[1:]]
@@ -91,13 +91,13 @@ def _operands(words: list[str]) -> list[str]:
     return found
 
 
-def may_take_lines(run: Run, *, pty: bool, own_path: bool) -> bool:
+def may_take_lines(run: ProgramRun, *, pty: bool, own_path: bool) -> bool:
     """Whether a program may read lines that were meant for the shell that started it.
 
     With `pty`, a program can open the terminal whatever its standard input is. With `own_path`, a name
     without a folder may be any program.
     """
-    if not run.argv or not (pty or (run.stdin is not None and run.stdin.typed)):
+    if not run.argv or not (pty or (run.stdin is not None and run.stdin.is_interactive)):
         return False
     table = _table()
     if run.path in table.silent_builtins:

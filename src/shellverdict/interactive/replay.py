@@ -24,13 +24,13 @@ from shellverdict.interactive.terminal_keys import (
     takes_part_of_line,
 )
 from shellverdict.interactive.worlds import MAX_WORLDS, Frame, World, merge_worlds
-from shellverdict.shell.grammar import Budget, TooMuch, Unreadable, parse_input
-from shellverdict.shell.runs import Run, Stream
-from shellverdict.shell.state import State
+from shellverdict.shell.grammar import Budget, BudgetExceeded, ShellSyntaxError, parse_partial_input
+from shellverdict.shell.reading import BranchPolicy, CommandReading, ExecutionContext
+from shellverdict.shell.runs import ProgramRun, TextStream
+from shellverdict.shell.state import ShellState
 from shellverdict.shell.tree import Script
-from shellverdict.shell.walk import Around, Choice, Reading
-from shellverdict.shell.words import LONGEST, Word, gap
-from shellverdict.verdict import Kind
+from shellverdict.shell.words import MAX_TEXT_CHARS, Word, unknown_word
+from shellverdict.verdict import EffectKind
 
 __all__ = ["InputReading", "read_input"]
 
@@ -57,8 +57,8 @@ _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 class InputReading:
     """What the latest write would do, and why that may not be all."""
 
-    reading: Reading = field(default_factory=Reading)
-    possible: Reading = field(default_factory=Reading)
+    reading: CommandReading = field(default_factory=CommandReading)
+    possible: CommandReading = field(default_factory=CommandReading)
     """What it would do only if a part of it were read in another way than it seems."""
     unknown: list[str] = field(default_factory=list)
     """Reasons why nobody can tell what it would do."""
@@ -73,35 +73,42 @@ def read_input(
     *,
     home: str,
     cwd: str,
-    start: str = "",
-    confidential: Callable[[Run], bool] = lambda _: False,
+    initial_cwd: str = "",
+    is_confidential: Callable[[ProgramRun], bool] = lambda _: False,
 ) -> InputReading:
     """Tell what a write would do. Whatever it is, this ends soon and raises nothing."""
     found = InputReading()
     if given.unknown:
         found.unknown.append(given.unknown)
-    if len(given.command) + len(given.written_before) + len(given.text) > LONGEST:
+    if len(given.command) + len(given.written_before) + len(given.text) > MAX_TEXT_CHARS:
         found.unknown.append("the process has been given more than can be judged together")
         return found
     budget, code = Budget(MAX_STEPS), CodeReader()
     try:
         for before, after in _transcripts(given, found):
-            for choice in Choice:
+            for choice in BranchPolicy:
                 replay = _Replay(
-                    given, found, SessionReader(found.reading, budget, confidential, choice), code
+                    given, found, SessionReader(found.reading, budget, is_confidential, choice), code
                 )
-                replay.run(before, after, State(home=Word(home), cwd=Word(cwd), start=Word(start)))
-                if not replay.reader.doubted:
+                replay.run(
+                    before, after, ShellState(home=Word(home), cwd=Word(cwd), initial_cwd=Word(initial_cwd))
+                )
+                if not replay.reader.has_divergent_branches:
                     break
         if found.guessed:
-            reader = SessionReader(found.reading, budget, confidential, Choice.DOUBT)
-            _read_as_data(given, found, reader, State(home=Word(home), cwd=Word(cwd), start=Word(start)))
-    except (TooMuch, RecursionError):
-        found.reading.unread = True
+            reader = SessionReader(found.reading, budget, is_confidential, BranchPolicy.MARK_UNKNOWN)
+            _read_as_data(
+                given,
+                found,
+                reader,
+                ShellState(home=Word(home), cwd=Word(cwd), initial_cwd=Word(initial_cwd)),
+            )
+    except (BudgetExceeded, RecursionError):
+        found.reading.is_incomplete = True
     return found
 
 
-def _read_as_data(given: ProcessInput, found: InputReading, reader: SessionReader, state: State) -> None:
+def _read_as_data(given: ProcessInput, found: InputReading, reader: SessionReader, state: ShellState) -> None:
     """Note what the command itself makes of its input: `xargs rm`, `awk '{system($0)}'`."""
     reading = found.reading
     runs, effects = len(reading.runs), len(reading.effects)
@@ -113,9 +120,9 @@ def _read_as_data(given: ProcessInput, found: InputReading, reader: SessionReade
     del reading.effects[effects:]
 
 
-def _runs_with(text: str, given: ProcessInput, reader: SessionReader, state: State) -> list[Run]:
+def _runs_with(text: str, given: ProcessInput, reader: SessionReader, state: ShellState) -> list[ProgramRun]:
     first = len(reader.reading.runs)
-    reader.look_at_text(given.command, state, Around(stdin=Stream(Word(text))))
+    reader.look_at_text(given.command, state, ExecutionContext(stdin=TextStream(Word(text))))
     return reader.reading.runs[first:]
 
 
@@ -148,7 +155,7 @@ class _Replay:
         self._unclear = ""  # why text may not arrive as it is written
         self._reported: set[object] = set()
 
-    def run(self, before: Transcript, after: Transcript, state: State) -> None:
+    def run(self, before: Transcript, after: Transcript, state: ShellState) -> None:
         reading = self.reader.reading
         told = (len(reading.runs), len(reading.effects))
         worlds = self._begin(state)
@@ -180,7 +187,7 @@ class _Replay:
             (now if at_once or world.innermost.language in _BY_KEY else later).append(world)
         return [*self._step_all(now, Event("line", partial)), *later]
 
-    def _start_reporting(self, reading: Reading, worlds: list[World], runs: int, effects: int) -> None:
+    def _start_reporting(self, reading: CommandReading, worlds: list[World], runs: int, effects: int) -> None:
         """Forget what was found in earlier input: it has been judged when it was written."""
         del reading.runs[runs:], reading.effects[effects:]
         self._new = True
@@ -188,9 +195,9 @@ class _Replay:
             for frame in world.stack:
                 frame.waiting = bool(frame.pending)
 
-    def _begin(self, state: State) -> list[World]:
+    def _begin(self, state: ShellState) -> list[World]:
         first = len(self.reader.reading.runs)
-        prompts = self.reader.look_at_text(self._given.command, state, Around(stdin=TYPED))
+        prompts = self.reader.look_at_text(self._given.command, state, ExecutionContext(stdin=TYPED))
         names = {prompt.name for prompt in prompts}
         runs = self.reader.reading.runs[first:]
         others = [run for run in runs if run.name not in names]
@@ -204,8 +211,8 @@ class _Replay:
             return [known, *([_doubtful(known)] if self._may_take_lines(others, state) else [])]
         return [known, self._guess("sh", state)]  # any program may start a shell in a way nobody sees
 
-    def _guess(self, language: str, state: State) -> World:
-        frame = Frame(language, state.copy(), Around(stdin=TYPED, depth=1), doubtful=True)
+    def _guess(self, language: str, state: ShellState) -> World:
+        frame = Frame(language, state.copy(), ExecutionContext(stdin=TYPED, depth=1), doubtful=True)
         return World([frame], guess=True)
 
     def _frames(self, prompts: Iterable[WaitingProgram]) -> list[Frame]:
@@ -222,7 +229,7 @@ class _Replay:
                 found += self._step(world, event)
         after = merge_worlds(found)
         if len(after) > MAX_WORLDS:
-            raise TooMuch
+            raise BudgetExceeded
         return after
 
     def _look_at_tabs(self, worlds: Iterable[World], text: str) -> None:
@@ -235,7 +242,7 @@ class _Replay:
         if self._new and self._unclear and self._unclear not in self._found.unknown:
             self._found.unknown.append(self._unclear)
 
-    def _look_at_keys(self, world: World, runs: Sequence[Run]) -> None:
+    def _look_at_keys(self, world: World, runs: Sequence[ProgramRun]) -> None:
         """Note commands after which text does not arrive as it is written."""
         frame = world.innermost
         if world.guess or self._unclear:
@@ -253,7 +260,7 @@ class _Replay:
         first = len(effects)
         yield
         if guess:
-            effects[first:] = [each for each in effects[first:] if each.kind is not Kind.UNREADABLE]
+            effects[first:] = [each for each in effects[first:] if each.kind is not EffectKind.UNREADABLE]
 
     def _step(self, world: World, event: Event) -> list[World]:
         match event.kind:
@@ -295,65 +302,69 @@ class _Replay:
             self._look_at_line(frame, had, line)
         frame.expands_history = frame.expands_history or _HISTORY_ON.search(line) is not None
         try:
-            script = parse_input(text, self.reader.budget)
-        except Unreadable as problem:
+            script = parse_partial_input(text, self.reader.budget)
+        except ShellSyntaxError as problem:
             self._not_a_unit(world, text, problem)
             return [world]
         frame.pending, frame.waiting = "", False
         return self._run_unit(world, script, text)
 
-    def _not_a_unit(self, world: World, text: str, problem: Unreadable) -> None:
+    def _not_a_unit(self, world: World, text: str, problem: ShellSyntaxError) -> None:
         frame = world.innermost
-        if problem.unfinished:
+        if problem.is_unfinished:
             frame.pending = text
         else:
             frame.pending, frame.waiting = "", False
             frame.unclear |= set(_NAME.findall(text))
             for name in frame.unclear & frame.state.variables.keys():
-                frame.state.variables[name] = gap()
+                frame.state.variables[name] = unknown_word()
             if self._new and world.certain:
-                self.reader.see(Kind.UNREADABLE, text, str(problem))
+                self.reader.see(EffectKind.UNREADABLE, text, str(problem))
         if self._new and problem.script:
-            self.reader.look_at(problem.script, frame.state, frame.around)
+            self.reader.look_at(problem.script, frame.state, frame.context)
 
     def _look_at_line(self, frame: Frame, had: str, line: str) -> None:
         """What can be seen in a new line by itself, whatever it is a part of."""
         if frame.expands_history and _is_history(line):
-            self.reader.see(Kind.UNREADABLE, line, "the shell puts an earlier command in its place")
+            self.reader.see(EffectKind.UNREADABLE, line, "the shell puts an earlier command in its place")
         if not had or not (frame.waiting or frame.doubtful):
             return
         lines = [*had.split("\n")[:-1], line]
         if len(lines) > MAX_PENDING_LINES:
-            self.reader.see(Kind.UNREADABLE, line, "it belongs to a command that is too long to be read")
+            self.reader.see(
+                EffectKind.UNREADABLE, line, "it belongs to a command that is too long to be read"
+            )
             return
         reading, possible = self.reader.reading, self._found.possible
         runs, effects = len(reading.runs), len(reading.effects)
         for start in range(1, len(lines)):
             self._look_at_text("\n".join(lines[start:]) + "\n", frame)
         possible.runs += reading.runs[runs:]
-        possible.effects += [each for each in reading.effects[effects:] if each.kind is not Kind.UNREADABLE]
+        possible.effects += [
+            each for each in reading.effects[effects:] if each.kind is not EffectKind.UNREADABLE
+        ]
         del reading.runs[runs:], reading.effects[effects:]
 
     def _look_at_text(self, text: str, frame: Frame) -> None:
         """In case the shell does not wait for more where we think so."""
         try:
-            script: Script | None = parse_input(text, self.reader.budget)
-        except Unreadable as problem:
+            script: Script | None = parse_partial_input(text, self.reader.budget)
+        except ShellSyntaxError as problem:
             script = problem.script
         if script:
-            self.reader.look_at(script, frame.state, frame.around)
+            self.reader.look_at(script, frame.state, frame.context)
 
     def _look_at_unfinished(self, world: World, text: str) -> None:
         """The input ends within a command: a shell may run it as it is."""
         self._look_at_text(text, world.innermost)
         if world.certain:
-            self.reader.see(Kind.UNREADABLE, text, "the input ends within a command")
+            self.reader.see(EffectKind.UNREADABLE, text, "the input ends within a command")
 
     def _run_unit(self, world: World, script: Script, text: str) -> list[World]:
         frame = world.innermost
         before = frame.state.copy()
         first = len(self.reader.reading.runs)
-        prompts = self.reader.run_unit(script, frame.state, frame.around)
+        prompts = self.reader.run_unit(script, frame.state, frame.context)
         runs = self.reader.reading.runs[first:]
         self._look_at_names(frame, runs)
         self._look_at_keys(world, runs)
@@ -369,7 +380,7 @@ class _Replay:
             found += self._leave_shell(world, text)
         return found
 
-    def _may_take_lines(self, runs: Iterable[Run], state: State) -> bool:
+    def _may_take_lines(self, runs: Iterable[ProgramRun], state: ShellState) -> bool:
         own_path = "PATH" in state.variables
         return any(may_take_lines(run, pty=self._given.pty, own_path=own_path) for run in runs)
 
@@ -379,11 +390,13 @@ class _Replay:
         world.certain = world.certain and not plain
         return [left]
 
-    def _look_at_names(self, frame: Frame, runs: Sequence[Run]) -> None:
+    def _look_at_names(self, frame: Frame, runs: Sequence[ProgramRun]) -> None:
         if self._new and any(run.path in frame.unclear for run in runs):
-            self.reader.see(Kind.UNREADABLE, "", "an earlier line that could not be read may have defined it")
+            self.reader.see(
+                EffectKind.UNREADABLE, "", "an earlier line that could not be read may have defined it"
+            )
         if self._new and any(repeats_commands(run, frame.name) for run in runs):
-            self.reader.see(Kind.UNREADABLE, "", "it runs an earlier command again")
+            self.reader.see(EffectKind.UNREADABLE, "", "it runs an earlier command again")
 
     # Other languages
 
@@ -398,7 +411,7 @@ class _Replay:
             left = world.without_innermost(certain=world.certain)
             return [left, stays] if left.stack else [world]
         if opens_shell(frame.language, line):
-            return self._open(world, [WaitingProgram("sh", frame.state.child(()), frame.around)])
+            return self._open(world, [WaitingProgram("sh", frame.state.create_child(()), frame.context)])
         if self._code.may_start_something(line):
             return self._open(world, self._started(frame))
         return [world]
@@ -418,7 +431,7 @@ class _Replay:
         return [
             prompt
             for script in found.scripts
-            for prompt in self.reader.look_at_text(script.typed, frame.state, frame.around)
+            for prompt in self.reader.look_at_text(script.literal, frame.state, frame.context)
         ]
 
     def _report_code(self, frame: Frame, certain: bool) -> None:
@@ -431,9 +444,9 @@ class _Replay:
         self._reported.add(key)
         found = self._code.read_new(frame.language, frame.given, frame.new)
         effects = self.reader.reading.effects
-        effects += [each for each in found.effects if certain or each.kind is not Kind.UNREADABLE]
+        effects += [each for each in found.effects if certain or each.kind is not EffectKind.UNREADABLE]
         for script in found.scripts:
-            self.reader.look_at_text(script.typed, frame.state, frame.around)
+            self.reader.look_at_text(script.literal, frame.state, frame.context)
 
 
 def _doubtful(world: World) -> World:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from shellverdict.shell.runs import STANDARD_INPUT, Run
+from shellverdict.shell.runs import STDIN_PATHS, ProgramRun
 
 __all__ = ["KEY_VARIABLES", "code_redefines_keys", "redefines_keys", "repeats_commands", "takes_part_of_line"]
 
@@ -43,10 +43,10 @@ _PART_OPTIONS = {
 _INTERPRETERS = re.compile(r"python[\d.]*|perl|ruby|node|php|lua[\d.]*")
 
 
-def redefines_keys(run: Run) -> bool:
+def redefines_keys(run: ProgramRun) -> bool:
     """Whether a command may give keys of its terminal another meaning."""
     name, words = str(run.name), [str(word) for word in run.argv[1:]]
-    if "INPUTRC" in run.assigned or any(word.startswith("INPUTRC=") for word in words):
+    if "INPUTRC" in run.env_assignments or any(word.startswith("INPUTRC=") for word in words):
         return True
     if name in ("set", "setopt"):
         return any(_EDITING_MODE.fullmatch(word) for word in words)
@@ -61,14 +61,14 @@ def code_redefines_keys(line: str) -> bool:
     return _CODE.search(line) is not None
 
 
-def repeats_commands(run: Run, shell: str) -> bool:
+def repeats_commands(run: ProgramRun, shell: str) -> bool:
     """Whether it is `r` of zsh or `hist` of ksh, which run an earlier command again, changed or not."""
     return shell in ("zsh", "ksh", "ksh93", "mksh") and run.path in ("r", "hist")
 
 
-def takes_part_of_line(run: Run) -> bool:
+def takes_part_of_line(run: ProgramRun) -> bool:
     """Whether a program may read the shell's input and stop within a line: the shell gets the rest."""
-    if run.stdin is None or not run.stdin.typed:
+    if run.stdin is None or not run.stdin.is_interactive:
         return False
     if _INTERPRETERS.fullmatch(run.name):
         return any(_INLINE_READ.search(word) for word in run.argv[1:] if not word.startswith(("/", "./")))
@@ -78,7 +78,7 @@ def takes_part_of_line(run: Run) -> bool:
     return any(options.fullmatch(word) for word in run.argv[1:]) and not _reads_file(run)
 
 
-def _reads_file(run: Run) -> bool:
+def _reads_file(run: ProgramRun) -> bool:
     """Whether it is given a file to read instead of its input."""
     if run.name in ("read", "readarray", "mapfile"):
         return False
@@ -90,4 +90,4 @@ def _reads_file(run: Run) -> bool:
 
 
 def _is_input(word: str) -> bool:
-    return word in STANDARD_INPUT or word.startswith(("/dev/fd", "/dev/tty", "/dev/pts", "/proc/"))
+    return word in STDIN_PATHS or word.startswith(("/dev/fd", "/dev/tty", "/dev/pts", "/proc/"))

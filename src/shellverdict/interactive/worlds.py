@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from shellverdict.interactive.session_reader import WaitingProgram
-from shellverdict.shell.state import State
-from shellverdict.shell.walk import Around
+from shellverdict.shell.reading import ExecutionContext
+from shellverdict.shell.state import ShellState
 
 __all__ = ["MAX_WORLDS", "Frame", "World", "merge_worlds"]
 
@@ -23,8 +23,8 @@ class Frame:
     """One program that reads lines."""
 
     language: str
-    state: State
-    around: Around
+    state: ShellState
+    context: ExecutionContext
     name: str = ""
     expands_history: bool = False
     doubtful: bool = False
@@ -45,7 +45,7 @@ class Frame:
         return cls(
             prompt.language,
             prompt.state,
-            prompt.around,
+            prompt.context,
             prompt.name,
             expands_history=shell and (pty or prompt.expands_history),
         )

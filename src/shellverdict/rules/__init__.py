@@ -1,8 +1,8 @@
-"""Rules that name what somebody must see before it happens, and the engine that holds them against a command.
+"""Rules that name dangerous commands, and the engine that matches commands against them.
 
-A rule is data: about an effect (`recursive deletion in a system directory`) or about a program's words
-(`git push --force`). The shipped ones are the TOML files beside this module. What a command does is worked
-out elsewhere; here it is only given a name, a severity and a reason.
+A rule is data: it matches an effect (recursive deletion in a system directory) or the arguments of a program
+(`git push --force`). The built-in rules are the TOML files beside this module. The effects of a command are
+determined elsewhere; rules add a name, a severity and a reason.
 """
 
 from __future__ import annotations
@@ -13,147 +13,157 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shellverdict.errors import RuleError
-from shellverdict.rules.globs import Answer, Glob, is_glob
-from shellverdict.rules.loading import read_program, read_rule, shipped_tables
-from shellverdict.rules.programs import Given, Program, bare_names
-from shellverdict.rules.rule import AboutEffect, AboutRun, Rule
-from shellverdict.shell.runs import Run
+from shellverdict.rules.loading import load_builtin_tables, read_program, read_rule
+from shellverdict.rules.patterns import Glob, MatchResult, is_glob
+from shellverdict.rules.program_syntax import ParsedArguments, ProgramSyntax, known_names
+from shellverdict.rules.rule import EffectCondition, Rule, RunCondition
+from shellverdict.shell.runs import ProgramRun
 from shellverdict.shell.words import Word
-from shellverdict.verdict import Effect, Finding, Kind, Severity
+from shellverdict.verdict import CommandEffect, EffectKind, Finding, Severity
 
 __all__ = ["Rule", "Rules"]
 
-UNTOLD: Final = Rule(
+UNKNOWN_SUBCOMMAND: Final = Rule(
     name="unknown-subcommand",
     category="unreadable",
     severity=Severity.LOW,
-    description="what {program} is told to do cannot be read here, and it can destroy things",
-    about=AboutRun(programs=("*",)),
+    description="the subcommand of {program} is not known, and {program} has destructive subcommands",
+    condition=RunCondition(programs=("*",)),
 )
 
 
 class Rules:
-    """A set of rules, found by program and by kind of effect, never by trying them all."""
+    """A set of rules, indexed by program and by kind of effect."""
 
-    def __init__(self, rules: Iterable[Rule], programs: Mapping[str, Program] | None = None) -> None:
+    def __init__(self, rules: Iterable[Rule], programs: Mapping[str, ProgramSyntax] | None = None) -> None:
         self.rules = tuple(rules)
-        _each_name_once(self.rules)
-        self._programs = _with_values(programs or {}, self.rules)
-        self._by_kind = _by_kind(self.rules)
-        self._always = [(r, r.about) for r in self.rules if isinstance(r.about, AboutRun) and r.about.always]
-        self._by_program = _by_program(self.rules)
-        self._globs = [(Glob.of(name), name) for name in self._by_program if is_glob(name)]
-        self._shelves: dict[str, _Shelf] = {}
+        _check_unique_names(self.rules)
+        self._programs = _add_option_values(programs or {}, self.rules)
+        self._by_kind = _group_by_kind(self.rules)
+        self._always = [
+            (r, r.condition)
+            for r in self.rules
+            if isinstance(r.condition, RunCondition) and r.condition.always
+        ]
+        self._by_program = _group_by_program(self.rules)
+        self._globs = [(Glob.parse(name), name) for name in self._by_program if is_glob(name)]
+        self._indexes: dict[str, _RuleIndex] = {}
 
     @classmethod
     def shipped(cls) -> Rules:
-        """The rules that come with the package. Reads its files each time: keep what it gives."""
-        programs, rules = shipped_tables()
-        return cls((read_rule(table) for table in rules), _programs(programs))
+        """Load the built-in rules. Reads the files on each call; reuse the result."""
+        programs, rules = load_builtin_tables()
+        return cls((read_rule(table) for table in rules), _read_programs(programs))
 
     @classmethod
-    def read(cls, tables: Sequence[Mapping[str, Any]]) -> Rules:
-        """Rules out of a configuration or a plugin; a RuleError says what cannot be used, and where."""
+    def from_tables(cls, tables: Sequence[Mapping[str, Any]]) -> Rules:
+        """Read rules from configuration or plugin tables. A RuleError names the invalid rule and key."""
         return cls(read_rule(table, number) for number, table in enumerate(tables))
 
-    def plus(self, more: Rules) -> Rules:
-        """These and others; a name can be taken only once."""
+    def merge(self, more: Rules) -> Rules:
+        """Return a set with these and more rules; names must be unique."""
         programs = dict(self._programs)
         for name, program in more._programs.items():
-            programs[name] = programs[name].merged(program) if name in programs else program
+            programs[name] = programs[name].merge(program) if name in programs else program
         return Rules((*self.rules, *more.rules), programs)
 
-    def about_effect(self, effect: Effect) -> Iterator[Finding]:
-        """What the rules say about one effect."""
-        for rule, about in self._by_kind.get(effect.kind, ()):
-            if about.meets(effect):
-                yield rule.found(effect.span, target=effect.target, words=effect.detail)
+    def match_effect(self, effect: CommandEffect) -> Iterator[Finding]:
+        """Yield the findings of all rules that match an effect."""
+        for rule, condition in self._by_kind.get(effect.kind, ()):
+            if condition.matches(effect):
+                yield rule.make_finding(effect.span, target=effect.target, words=effect.detail)
 
-    def about_run(self, run: Run) -> Iterator[Finding]:
-        """What the rules say about one program and its words."""
-        for rule, about in self._always:
-            if about.asked(run, NOTHING_GIVEN) is Answer.YES:
-                yield _found(rule, run, NOTHING_GIVEN)
-        if not run.name.known:
+    def match_run(self, run: ProgramRun) -> Iterator[Finding]:
+        """Yield the findings of all rules that match a program and its arguments."""
+        for rule, condition in self._always:
+            if condition.match(run, NO_ARGUMENTS) is MatchResult.YES:
+                yield _make_finding(rule, run, NO_ARGUMENTS)
+        if not run.name.is_known:
             return
-        meant = self._programs.get(self._known_as(run.name), PLAIN_PROGRAM).behind(run)
-        name = self._known_as(meant.name)
-        shelves = list(self._about(name, meant))
-        if not shelves:
+        resolved = self._programs.get(self._known_name(run.name), DEFAULT_SYNTAX).resolve_module(run)
+        name = self._known_name(resolved.name)
+        indexes = list(self._indexes_for(name, resolved))
+        if not indexes:
             return
-        given = self._programs.get(name, PLAIN_PROGRAM).read(meant)
-        if given.harmless:
+        arguments = self._programs.get(name, DEFAULT_SYNTAX).parse(resolved)
+        if arguments.is_harmless:
             return
-        answers = [
-            (about.asked(meant, given), about.fallback, rule)
-            for rule, about in _candidates(shelves, given)
-            if about.no_programs.isdisjoint(bare_names(meant.name))
+        results = [
+            (condition.match(resolved, arguments), condition.fallback, rule)
+            for rule, condition in _candidate_rules(indexes, arguments)
+            if condition.no_programs.isdisjoint(known_names(resolved.name))
         ]
-        for rule in _spoken(answers):
-            yield _found(rule, meant, given)
+        for rule in _select_rules(results):
+            yield _make_finding(rule, resolved, arguments)
 
-    def _known_as(self, name: Word) -> str:
-        names = bare_names(name)
+    def _known_name(self, name: Word) -> str:
+        names = known_names(name)
         return next((each for each in names if each in self._by_program or each in self._programs), names[-1])
 
-    def _about(self, name: str, run: Run) -> Iterator[_Shelf]:
-        """The rules about this program; those about every program, where there is something to ask about."""
+    def _indexes_for(self, name: str, run: ProgramRun) -> Iterator[_RuleIndex]:
+        """Yield the rules for this program, and those for all programs if it has arguments or variables."""
         if name in self._by_program:
-            yield self._shelf(name)
-        if len(run.argv) > 1 or run.assigned:
-            yield from (self._shelf(each) for glob, each in self._globs if glob.meets(name))
+            yield self._index_for(name)
+        if len(run.argv) > 1 or run.env_assignments:
+            yield from (self._index_for(each) for glob, each in self._globs if glob.matches(name))
 
-    def _shelf(self, name: str) -> _Shelf:
-        """Sorted when it is first asked for: most programs never are."""
-        if name not in self._shelves:
-            self._shelves[name] = _shelf(self._by_program[name])
-        return self._shelves[name]
+    def _index_for(self, name: str) -> _RuleIndex:
+        """Return the rules for a program name, indexed on first use: most programs never occur."""
+        if name not in self._indexes:
+            self._indexes[name] = _build_index(self._by_program[name])
+        return self._indexes[name]
 
 
-PLAIN_PROGRAM: Final = Program()
-NOTHING_GIVEN: Final = Given(flags={}, operands=())
+DEFAULT_SYNTAX: Final = ProgramSyntax()
+NO_ARGUMENTS: Final = ParsedArguments(flags={}, operands=())
 
 
 @dataclass(frozen=True, slots=True)
-class _Shelf:
-    """The rules about one program: those that begin with a certain word, and the others."""
+class _RuleIndex:
+    """Rules for one program: by their first subcommand word, and the others."""
 
-    by_word: Mapping[str, Sequence[tuple[Rule, AboutRun]]]
-    others: Sequence[tuple[Rule, AboutRun]]
+    by_word: Mapping[str, Sequence[tuple[Rule, RunCondition]]]
+    others: Sequence[tuple[Rule, RunCondition]]
 
-    def beginning(self, word: Word | None) -> Iterable[tuple[Rule, AboutRun]]:
-        if word is None or not word.known:
+    def rules_starting_with(self, word: Word | None) -> Iterable[tuple[Rule, RunCondition]]:
+        if word is None or not word.is_known:
             return {
-                rule.name: (rule, about) for pairs in self.by_word.values() for rule, about in pairs
+                rule.name: (rule, condition) for pairs in self.by_word.values() for rule, condition in pairs
             }.values()
         return self.by_word.get(word.casefold(), ())
 
 
-def _candidates(shelves: Iterable[_Shelf], given: Given) -> Iterator[tuple[Rule, AboutRun]]:
-    first = given.operands[given.in_front] if len(given.operands) > given.in_front else None
-    for shelf in shelves:
-        yield from shelf.beginning(first)
-        if given.in_front:
-            yield from shelf.beginning(given.operands[0])
-        yield from shelf.others
+def _candidate_rules(
+    indexes: Iterable[_RuleIndex], arguments: ParsedArguments
+) -> Iterator[tuple[Rule, RunCondition]]:
+    first = (
+        arguments.operands[arguments.leading_values]
+        if len(arguments.operands) > arguments.leading_values
+        else None
+    )
+    for index in indexes:
+        yield from index.rules_starting_with(first)
+        if arguments.leading_values:
+            yield from index.rules_starting_with(arguments.operands[0])
+        yield from index.others
 
 
-def _spoken(answers: Sequence[tuple[Answer, bool, Rule]]) -> list[Rule]:
-    """Those that are sure; else those that stand in for them; else one that says what is not known."""
-    sure = [(fallback, rule) for answer, fallback, rule in answers if answer is Answer.YES]
-    if sure:
-        return [rule for fallback, rule in sure if not fallback] or [rule for _, rule in sure]
-    perhaps = any(answer is Answer.PERHAPS for answer, fallback, _ in answers if not fallback)
-    return [UNTOLD] if perhaps else []
+def _select_rules(results: Sequence[tuple[MatchResult, bool, Rule]]) -> list[Rule]:
+    """Return the certain matches, else the fallback rules, else the rule for an unknown subcommand."""
+    certain = [(fallback, rule) for result, fallback, rule in results if result is MatchResult.YES]
+    if certain:
+        return [rule for fallback, rule in certain if not fallback] or [rule for _, rule in certain]
+    is_possible = any(result is MatchResult.MAYBE for result, fallback, _ in results if not fallback)
+    return [UNKNOWN_SUBCOMMAND] if is_possible else []
 
 
-def _found(rule: Rule, run: Run, given: Given) -> Finding:
-    words = " ".join(word.shown for word in given.operands[:3])
-    target = given.operands[-1] if given.operands else Word("")
-    return rule.found(run.span, program=run.name, target=target, words=words)
+def _make_finding(rule: Rule, run: ProgramRun, arguments: ParsedArguments) -> Finding:
+    words = " ".join(word.display_text for word in arguments.operands[:3])
+    target = arguments.operands[-1] if arguments.operands else Word("")
+    return rule.make_finding(run.span, program=run.name, target=target, words=words)
 
 
-def _each_name_once(rules: Sequence[Rule]) -> None:
+def _check_unique_names(rules: Sequence[Rule]) -> None:
     seen: set[str] = set()
     for rule in rules:
         if rule.name in seen:
@@ -161,50 +171,52 @@ def _each_name_once(rules: Sequence[Rule]) -> None:
         seen.add(rule.name)
 
 
-def _programs(tables: Iterable[Mapping[str, Any]]) -> dict[str, Program]:
-    programs: dict[str, Program] = {}
+def _read_programs(tables: Iterable[Mapping[str, Any]]) -> dict[str, ProgramSyntax]:
+    programs: dict[str, ProgramSyntax] = {}
     for names, program in map(read_program, tables):
         for name in names:
-            programs[name] = programs[name].merged(program) if name in programs else program
+            programs[name] = programs[name].merge(program) if name in programs else program
     return programs
 
 
-def _with_values(programs: Mapping[str, Program], rules: Iterable[Rule]) -> dict[str, Program]:
-    """The programs, knowing that an option whose value some rule asks for has one."""
+def _add_option_values(
+    programs: Mapping[str, ProgramSyntax], rules: Iterable[Rule]
+) -> dict[str, ProgramSyntax]:
+    """Add to each program the options whose value a rule matches: they take a value."""
     valued: defaultdict[str, set[str]] = defaultdict(set)
     for rule in rules:
-        if isinstance(rule.about, AboutRun):
-            for name in rule.about.programs:
-                valued[name].update(rule.about.valued)
-    known = {name: Program(valued=frozenset(options)) for name, options in valued.items() if options}
-    return {**programs, **{name: each.merged(programs.get(name, each)) for name, each in known.items()}}
+        if isinstance(rule.condition, RunCondition):
+            for name in rule.condition.programs:
+                valued[name].update(rule.condition.valued_options)
+    known = {name: ProgramSyntax(valued=frozenset(options)) for name, options in valued.items() if options}
+    return {**programs, **{name: each.merge(programs.get(name, each)) for name, each in known.items()}}
 
 
-def _by_kind(rules: Iterable[Rule]) -> dict[Kind, list[tuple[Rule, AboutEffect]]]:
-    found: defaultdict[Kind, list[tuple[Rule, AboutEffect]]] = defaultdict(list)
+def _group_by_kind(rules: Iterable[Rule]) -> dict[EffectKind, list[tuple[Rule, EffectCondition]]]:
+    grouped: defaultdict[EffectKind, list[tuple[Rule, EffectCondition]]] = defaultdict(list)
     for rule in rules:
-        if isinstance(rule.about, AboutEffect):
-            found[rule.about.kind].append((rule, rule.about))
-    return dict(found)
+        if isinstance(rule.condition, EffectCondition):
+            grouped[rule.condition.kind].append((rule, rule.condition))
+    return dict(grouped)
 
 
-def _by_program(rules: Iterable[Rule]) -> dict[str, list[tuple[Rule, AboutRun]]]:
-    found: defaultdict[str, list[tuple[Rule, AboutRun]]] = defaultdict(list)
+def _group_by_program(rules: Iterable[Rule]) -> dict[str, list[tuple[Rule, RunCondition]]]:
+    grouped: defaultdict[str, list[tuple[Rule, RunCondition]]] = defaultdict(list)
     for rule in rules:
-        if isinstance(rule.about, AboutRun):
-            for name in rule.about.programs:
-                found[name].append((rule, rule.about))
-    return dict(found)
+        if isinstance(rule.condition, RunCondition):
+            for name in rule.condition.programs:
+                grouped[name].append((rule, rule.condition))
+    return dict(grouped)
 
 
-def _shelf(pairs: Iterable[tuple[Rule, AboutRun]]) -> _Shelf:
-    by_word: defaultdict[str, list[tuple[Rule, AboutRun]]] = defaultdict(list)
-    others: list[tuple[Rule, AboutRun]] = []
-    for rule, about in pairs:
-        firsts = [path.first for path in about.words]
-        if firsts and all(firsts):
-            for word in frozenset().union(*firsts):
-                by_word[word].append((rule, about))
+def _build_index(pairs: Iterable[tuple[Rule, RunCondition]]) -> _RuleIndex:
+    by_word: defaultdict[str, list[tuple[Rule, RunCondition]]] = defaultdict(list)
+    others: list[tuple[Rule, RunCondition]] = []
+    for rule, condition in pairs:
+        first_words = [path.first_words for path in condition.words]
+        if first_words and all(first_words):
+            for word in frozenset().union(*first_words):
+                by_word[word].append((rule, condition))
         else:
-            others.append((rule, about))
-    return _Shelf(dict(by_word), others)
+            others.append((rule, condition))
+    return _RuleIndex(dict(by_word), others)

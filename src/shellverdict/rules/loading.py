@@ -1,6 +1,6 @@
-"""Rules and programs out of tables: the shipped TOML files, a configuration, a plugin.
+"""Read rules and program syntax from tables: built-in TOML files, configuration, plugins.
 
-Whatever cannot be used is named with its rule and key, so that a person can mend it.
+Errors name the rule and the key.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from shellverdict.errors import RuleError, shorten, suggest_name
-from shellverdict.rules.globs import Choice, OptionGlob, Path
-from shellverdict.rules.programs import Program
-from shellverdict.rules.rule import PLACEHOLDER, UNNAMED, AboutEffect, AboutRun, Rule
-from shellverdict.shell.runs import Mark
-from shellverdict.verdict import Kind, Severity
+from shellverdict.rules.patterns import OptionPattern, SubcommandPattern, WordPattern
+from shellverdict.rules.program_syntax import ProgramSyntax
+from shellverdict.rules.rule import PLACEHOLDER, PLACEHOLDER_DEFAULTS, EffectCondition, Rule, RunCondition
+from shellverdict.shell.runs import Taint
+from shellverdict.verdict import EffectKind, Severity
 
-__all__ = ["read_program", "read_rule", "shipped_tables"]
+__all__ = ["load_builtin_tables", "read_program", "read_rule"]
 
-PLAIN: Final = ("name", "category", "severity", "description", "blocked", "matches", "must_not_match")
-OF_EFFECT: Final = ("effect", "traits", "any_trait", "no_trait", "target", "known", "detail", "no_detail")
-OF_RUN: Final = (
+RULE_KEYS: Final = ("name", "category", "severity", "description", "blocked", "matches", "must_not_match")
+EFFECT_KEYS: Final = ("effect", "traits", "any_trait", "no_trait", "target", "known", "detail", "no_detail")
+RUN_KEYS: Final = (
     "programs",
     "no_programs",
     "words",
@@ -40,7 +40,7 @@ OF_RUN: Final = (
     "assigned",
     "fallback",
 )
-OF_PROGRAM: Final = (
+PROGRAM_KEYS: Final = (
     "names",
     "valued",
     "harmless",
@@ -54,12 +54,12 @@ OF_PROGRAM: Final = (
 )
 
 
-def shipped_tables() -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """The programs and the rules of the files beside this one, by the files' names."""
-    found = (each for each in files(__package__).iterdir() if each.name.endswith(".toml"))
+def load_builtin_tables() -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """Return the program and rule tables of the TOML files in this package, in order of file name."""
+    toml_files = (each for each in files(__package__).iterdir() if each.name.endswith(".toml"))
     programs: list[Mapping[str, Any]] = []
     rules: list[Mapping[str, Any]] = []
-    for file in sorted(found, key=lambda each: each.name):
+    for file in sorted(toml_files, key=lambda each: each.name):
         tables = tomllib.loads(file.read_text(encoding="utf-8"))
         programs.extend(tables.get("program", ()))
         rules.extend(tables.get("rule", ()))
@@ -67,175 +67,181 @@ def shipped_tables() -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
 
 
 def read_rule(table: Mapping[str, Any], number: int = 0) -> Rule:
-    """One rule, or a RuleError that says which and why not."""
-    keys = _Keys(table, f"the rule {_named(table, number)}")
-    keys.only(*PLAIN, *OF_EFFECT, *OF_RUN)
+    """Read one rule. Raises RuleError if it is invalid."""
+    keys = _TableReader(table, f"rule {_rule_label(table, number)}")
+    keys.check_known_keys(*RULE_KEYS, *EFFECT_KEYS, *RUN_KEYS)
     return Rule(
-        name=keys.text("name"),
-        category=keys.text("category"),
-        severity=Severity[keys.one_of("severity", [s.name.lower() for s in Severity]).upper()],
-        description=_description(keys),
-        about=_about(keys),
-        blocked=keys.flag("blocked") or False,
-        matches=keys.texts("matches"),
-        must_not_match=keys.texts("must_not_match"),
+        name=keys.read_text("name"),
+        category=keys.read_text("category"),
+        severity=Severity[keys.read_choice("severity", [s.name.lower() for s in Severity]).upper()],
+        description=_read_description(keys),
+        condition=_read_condition(keys),
+        blocked=keys.read_flag("blocked") or False,
+        matches=keys.read_texts("matches"),
+        must_not_match=keys.read_texts("must_not_match"),
     )
 
 
-def read_program(table: Mapping[str, Any]) -> tuple[tuple[str, ...], Program]:
-    """The names of a program and how it reads its words."""
-    keys = _Keys(table, f"the program {table.get('names')}")
-    keys.only(*OF_PROGRAM)
-    return keys.texts("names"), Program(
-        valued=frozenset(keys.texts("valued")),
-        harmless=frozenset(keys.texts("harmless")),
-        not_help=frozenset(keys.texts("not_help")),
-        inner=frozenset(tuple(path.split()) for path in keys.texts("inner")),
-        exact=keys.flag("exact") or False,
-        leading=keys.flag("leading") or False,
-        abbreviated=keys.flag("abbreviated") or False,
-        slashes=keys.flag("slashes") or False,
-        modules=keys.flag("modules") or False,
+def read_program(table: Mapping[str, Any]) -> tuple[tuple[str, ...], ProgramSyntax]:
+    """Read the names of a program and its syntax."""
+    keys = _TableReader(table, f"program {table.get('names')}")
+    keys.check_known_keys(*PROGRAM_KEYS)
+    return keys.read_texts("names"), ProgramSyntax(
+        valued=frozenset(keys.read_texts("valued")),
+        harmless=frozenset(keys.read_texts("harmless")),
+        not_help=frozenset(keys.read_texts("not_help")),
+        inner=frozenset(tuple(path.split()) for path in keys.read_texts("inner")),
+        exact=keys.read_flag("exact") or False,
+        leading=keys.read_flag("leading") or False,
+        abbreviated=keys.read_flag("abbreviated") or False,
+        slashes=keys.read_flag("slashes") or False,
+        modules=keys.read_flag("modules") or False,
     )
 
 
-def _named(table: Mapping[str, Any], number: int) -> str:
+def _rule_label(table: Mapping[str, Any], number: int) -> str:
     name = table.get("name") if isinstance(table, Mapping) else None
     return repr(shorten(name)) if isinstance(name, str) and name else f"number {number + 1}"
 
 
-def _description(keys: _Keys) -> str:
-    text = keys.text("description")
+def _read_description(keys: _TableReader) -> str:
+    text = keys.read_text("description")
     for name in PLACEHOLDER.findall(text):
-        if name not in UNNAMED:
-            raise keys.wrong(
-                "description", f"has {{{name}}}, which nothing fills", suggest_name(name, UNNAMED)
+        if name not in PLACEHOLDER_DEFAULTS:
+            raise keys.make_error(
+                "description",
+                f"contains the unknown placeholder {{{name}}}",
+                suggest_name(name, PLACEHOLDER_DEFAULTS),
             )
     return text
 
 
-def _about(keys: _Keys) -> AboutEffect | AboutRun:
-    if keys.has("effect") == keys.has("programs"):
-        raise keys.wrong("effect", "and `programs` cannot both be given, and one of them must be")
-    if keys.has("effect"):
-        keys.none_of(OF_RUN, "a rule about an effect")
-        return _about_effect(keys)
-    keys.none_of(OF_EFFECT, "a rule about a program")
-    return _about_run(keys)
+def _read_condition(keys: _TableReader) -> EffectCondition | RunCondition:
+    if keys.has_key("effect") == keys.has_key("programs"):
+        raise keys.make_error("effect", "or `programs` must be set, but not both")
+    if keys.has_key("effect"):
+        keys.check_absent(RUN_KEYS, "a rule about an effect")
+        return _read_effect_condition(keys)
+    keys.check_absent(EFFECT_KEYS, "a rule about a program")
+    return _read_run_condition(keys)
 
 
-def _about_effect(keys: _Keys) -> AboutEffect:
-    return AboutEffect(
-        kind=Kind(keys.one_of("effect", [kind.value for kind in Kind])),
-        traits=frozenset(keys.texts("traits")),
-        any_trait=frozenset(keys.texts("any_trait")),
-        no_trait=frozenset(keys.texts("no_trait")),
-        target=keys.choice("target"),
-        known=keys.flag("known"),
-        detail=keys.choice("detail"),
-        no_detail=keys.choice("no_detail"),
+def _read_effect_condition(keys: _TableReader) -> EffectCondition:
+    return EffectCondition(
+        kind=EffectKind(keys.read_choice("effect", [kind.value for kind in EffectKind])),
+        traits=frozenset(keys.read_texts("traits")),
+        any_trait=frozenset(keys.read_texts("any_trait")),
+        no_trait=frozenset(keys.read_texts("no_trait")),
+        target=keys.read_word_pattern("target"),
+        known=keys.read_flag("known"),
+        detail=keys.read_word_pattern("detail"),
+        no_detail=keys.read_word_pattern("no_detail"),
     )
 
 
-def _about_run(keys: _Keys) -> AboutRun:
-    return AboutRun(
-        programs=keys.texts("programs"),
-        no_programs=frozenset(keys.texts("no_programs")),
-        words=keys.paths("words"),
-        no_words=keys.paths("no_words"),
-        any_option=keys.options("any_option"),
-        all_options=keys.options("all_options"),
-        no_option=keys.options("no_option"),
-        operand=keys.choice("operand"),
-        no_operand=keys.choice("no_operand"),
-        bare=keys.flag("bare"),
-        through=frozenset(keys.texts("through")),
-        elsewhere=keys.flag("elsewhere"),
-        fed=frozenset(Mark(mark) for mark in keys.each_of("fed", [mark.value for mark in Mark])),
-        input=keys.choice("input"),
-        assigned=keys.assigned("assigned"),
-        fallback=keys.flag("fallback") or False,
+def _read_run_condition(keys: _TableReader) -> RunCondition:
+    return RunCondition(
+        programs=keys.read_texts("programs"),
+        no_programs=frozenset(keys.read_texts("no_programs")),
+        words=keys.read_subcommands("words"),
+        no_words=keys.read_subcommands("no_words"),
+        any_option=keys.read_options("any_option"),
+        all_options=keys.read_options("all_options"),
+        no_option=keys.read_options("no_option"),
+        operand=keys.read_word_pattern("operand"),
+        no_operand=keys.read_word_pattern("no_operand"),
+        bare=keys.read_flag("bare"),
+        through=frozenset(keys.read_texts("through")),
+        elsewhere=keys.read_flag("elsewhere"),
+        fed=frozenset(Taint(taint) for taint in keys.read_choices("fed", [taint.value for taint in Taint])),
+        input=keys.read_word_pattern("input"),
+        assigned=keys.read_assignments("assigned"),
+        fallback=keys.read_flag("fallback") or False,
     )
 
 
-class _Keys:
-    """One table, read key by key; every complaint names the owner and the key."""
+class _TableReader:
+    """Reads one table key by key; errors name the owner and the key."""
 
     def __init__(self, table: Mapping[str, Any], owner: str) -> None:
         if not isinstance(table, Mapping):
-            raise RuleError(f"{owner} must be a map of keys", key=owner)
+            raise RuleError(f"{owner} must be a table of keys and values", key=owner)
         self._table, self._owner = table, owner
 
-    def wrong(self, key: str, problem: str, hint: str = "") -> RuleError:
+    def make_error(self, key: str, problem: str, hint: str = "") -> RuleError:
         return RuleError(f"{self._owner}: `{key}` {problem}", key=key, hint=hint)
 
-    def has(self, key: str) -> bool:
+    def has_key(self, key: str) -> bool:
         return key in self._table
 
-    def only(self, *known: str) -> None:
+    def check_known_keys(self, *known: str) -> None:
         for key in self._table:
             if key not in known:
-                raise self.wrong(shorten(str(key)), "is not a key it can have", suggest_name(str(key), known))
+                raise self.make_error(shorten(str(key)), "is not a valid key", suggest_name(str(key), known))
 
-    def none_of(self, keys: Sequence[str], owner: str) -> None:
+    def check_absent(self, keys: Sequence[str], owner: str) -> None:
         for key in keys:
             if key in self._table:
-                raise self.wrong(key, f"means nothing in {owner}")
+                raise self.make_error(key, f"is not valid in {owner}")
 
-    def text(self, key: str) -> str:
+    def read_text(self, key: str) -> str:
         value = self._table.get(key)
         if not isinstance(value, str) or not value.strip():
-            raise self.wrong(key, "must be a text" if key in self._table else "is missing")
+            raise self.make_error(key, "must be a non-empty string" if key in self._table else "is missing")
         return value.strip()
 
-    def one_of(self, key: str, known: Sequence[str]) -> str:
-        return self._known(key, self.text(key), known)
+    def read_choice(self, key: str, known: Sequence[str]) -> str:
+        return self._check_choice(key, self.read_text(key), known)
 
-    def each_of(self, key: str, known: Sequence[str]) -> list[str]:
-        return [self._known(key, value, known) for value in self.texts(key)]
+    def read_choices(self, key: str, known: Sequence[str]) -> list[str]:
+        return [self._check_choice(key, value, known) for value in self.read_texts(key)]
 
-    def _known(self, key: str, value: str, known: Sequence[str]) -> str:
+    def _check_choice(self, key: str, value: str, known: Sequence[str]) -> str:
         if value not in known:
             hint = suggest_name(value, known) or f"use one of {', '.join(known)}"
-            raise self.wrong(key, f"cannot be {shorten(value)!r}", hint)
+            raise self.make_error(key, f"has the invalid value {shorten(value)!r}", hint)
         return value
 
-    def flag(self, key: str) -> bool | None:
+    def read_flag(self, key: str) -> bool | None:
         value = self._table.get(key)
         if value is not None and not isinstance(value, bool):
-            raise self.wrong(key, "must be true or false")
+            raise self.make_error(key, "must be true or false")
         return value
 
-    def texts(self, key: str) -> tuple[str, ...]:
+    def read_texts(self, key: str) -> tuple[str, ...]:
         value = self._table.get(key, ())
         if isinstance(value, str):
             value = (value,)
         if not isinstance(value, Sequence) or not all(isinstance(each, str) and each for each in value):
-            raise self.wrong(key, "must be a list of texts")
+            raise self.make_error(key, "must be a list of strings")
         if key in self._table and not value:
-            raise self.wrong(key, "is empty")
+            raise self.make_error(key, "must not be empty")
         return tuple(value)
 
-    def paths(self, key: str) -> tuple[Path, ...]:
-        paths = tuple(Path.of(text) for text in self.texts(key))
-        for text, path in zip(self.texts(key), paths, strict=True):
+    def read_subcommands(self, key: str) -> tuple[SubcommandPattern, ...]:
+        paths = tuple(SubcommandPattern.parse(text) for text in self.read_texts(key))
+        for text, path in zip(self.read_texts(key), paths, strict=True):
             if not path.steps or "**" in text.split()[1:]:
-                raise self.wrong(key, f"cannot have {shorten(text)!r}", "`**` can only come first")
+                raise self.make_error(
+                    key, f"has the invalid value {shorten(text)!r}", "`**` is only allowed as the first word"
+                )
         return paths
 
-    def options(self, key: str) -> tuple[OptionGlob, ...]:
-        texts = self.texts(key)
+    def read_options(self, key: str) -> tuple[OptionPattern, ...]:
+        texts = self.read_texts(key)
         for text in texts:
             if text[0] not in "-/+":
-                raise self.wrong(key, f"has {shorten(text)!r}, which is not an option", f"write -{text}")
-        return tuple(OptionGlob.of(text) for text in texts)
+                raise self.make_error(
+                    key, f"contains {shorten(text)!r}, which is not an option", f"write -{text}"
+                )
+        return tuple(OptionPattern.parse(text) for text in texts)
 
-    def choice(self, key: str) -> Choice | None:
-        return Choice.of(self.texts(key)) if key in self._table else None
+    def read_word_pattern(self, key: str) -> WordPattern | None:
+        return WordPattern.parse(self.read_texts(key)) if key in self._table else None
 
-    def assigned(self, key: str) -> Mapping[str, Choice]:
+    def read_assignments(self, key: str) -> Mapping[str, WordPattern]:
         value = self._table.get(key, {})
         if not isinstance(value, Mapping):
-            raise self.wrong(key, "must be a map of names to values")
-        inside = _Keys(value, f"{self._owner}, `{key}`")
-        return MappingProxyType({name: Choice.of(inside.texts(name)) for name in value})
+            raise self.make_error(key, "must be a table of variable names and values")
+        assignments = _TableReader(value, f"{self._owner}, `{key}`")
+        return MappingProxyType({name: WordPattern.parse(assignments.read_texts(name)) for name in value})

@@ -1,1 +1,1 @@
-"""Reading a command line as a shell would, without running it."""
+"""Analysis of shell command lines without running them."""

@@ -1,8 +1,8 @@
-"""Commands inside text that is not shell code itself: settings, option values, strings of other languages.
+"""Commands embedded in text that is not shell code: settings, option values, strings of other languages.
 
-Nobody can list every program that runs a part of its words, of its input or of a file. Where such text holds
-what would be a harmful command, and a program that is not known to treat it as mere text may see it, that
-command is judged as if it were run. Only the judge knows what is harmful; this module finds the candidates.
+No list of programs that run a part of their arguments, input or files is complete. If such text contains a
+harmful command, and a program that is not known to treat it as plain text may see it, the command is judged
+as if it ran. This module finds the candidates; it does not know what is harmful.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from types import MappingProxyType
 from typing import Any
 
 from shellverdict.names import names
-from shellverdict.shell.runs import Mark, Run, Stream
+from shellverdict.shell.runs import ProgramRun, Taint, TextStream
 from shellverdict.shell.words import GAP, Word
 
 __all__ = [
     "WrittenTexts",
-    "calls_indirectly",
-    "embedded_commands",
-    "files_loaded_by_name",
-    "language_of",
-    "makes_option_file",
-    "words_that_may_run",
+    "detect_language",
+    "find_embedded_commands",
+    "find_files_loaded_by_name",
+    "has_indirect_call",
+    "has_option_like_target",
+    "possible_code_words",
 ]
 
-MAX_CANDIDATES = 200  # different commands that are judged for one text
+MAX_CANDIDATES = 200  # candidate commands per text
 MAX_CANDIDATE_LENGTH = 512
 MAX_TEXT_LENGTH = 16_384
-MAX_TEXTS = 64  # texts that are kept for one command
+MAX_TEXTS = 64  # recorded texts per command
 
-_START = re.compile(
+_COMMAND_START = re.compile(
     r"(?<![\w./$~-])(?:/(?:usr/)?(?:local/)?s?bin/)?"
     r"(?:rm|unlink|shred|srm|wipefs|dd|mkfs(?:\.\w+)?|truncate|chmod|chown|find|xargs|curl|wget|nc|ncat|socat"
     r"|scp|rsync|sudo|shutdown|reboot|poweroff|crontab|kill|killall|pkill|bash|sh|eval|tee|mv|cp)"
     r"(?=(?:\\?[ \t]|[\"'],|,|\$\{IFS\}|%20))"
 )
 _LIST_SEPARATOR = re.compile(r"[\"']\s*,\s*(?:\w{1,20}[\s(]\s*)?[\"']")
-_BLANK = re.compile(r"\\[ \t]|\$\{IFS\}|%20|\\t")
-_END = re.compile(r"[\"'`)}\]>\n;|&#\\]")
+_ENCODED_BLANK = re.compile(r"\\[ \t]|\$\{IFS\}|%20|\\t")
+_COMMAND_END = re.compile(r"[\"'`)}\]>\n;|&#\\]")
 
-# Ways of an interpreter to call what a string names, to load what was stored, or to run code in a pattern.
-_INDIRECT = re.compile(
+# Constructs that call a function by name, load serialized objects, or run code inside a pattern.
+_INDIRECT_CALL = re.compile(
     r"methodcaller|attrgetter|__getattribute__|__dict__|__globals__|\bvars\(|\bglobals\(|getattr\("
     r"|call_user_func|\bFunction\(|Reflect\.|\.(?:call|apply)\(|\bsend\b|public_send|\bmethod\(|instance_eval"
     r"|class_eval|array_map|array_walk|usort|register_shutdown_function|ReflectionFunction|unserialize"
@@ -56,153 +56,161 @@ _INDIRECT = re.compile(
     r"|promisify|^define\b|\$\((?:foreach|call|eval)\b|\.ONESHELL|^\.?SHELL",
     re.MULTILINE,
 )
-_STARTS_PROGRAMS = re.compile("exec|[Pp]rocess|system|popen|spawn|Command")
+_PROCESS_CALL = re.compile("exec|[Pp]rocess|system|popen|spawn|Command")
 _SHEBANG = re.compile(
     r"#!\s*\S*?(?:\benv\s+(?:-\S+\s+)*)?(python|perl|ruby|node|php|lua|tclsh|awk|sed)[\d.]*\b"
 )
-_BUILT_ELSEWHERE = re.compile(
+_CONTAINER_FILE = re.compile(
     r"(?:.*/)?(?:(?:Docker|Container)file[\w.-]*|[\w.-]+\.dockerfile)\Z", re.IGNORECASE
 )
-_LIKE_AN_OPTION = re.compile(r"(?:.*/)?--[a-z][\w-]*=.")
-_GIT_CODE = ("-c", "--template", "--exec-path", "--config-env", "--config", "-u", "--upload-pack")
+_OPTION_FILE_NAME = re.compile(r"(?:.*/)?--[a-z][\w-]*=.")
+_GIT_CODE_OPTIONS = ("-c", "--template", "--exec-path", "--config-env", "--config", "-u", "--upload-pack")
 
 
 @dataclass(slots=True)
 class WrittenTexts:
-    """Texts of one command that a later program of the same command may run."""
+    """Texts in one command that a later program of the same command may run."""
 
-    texts: dict[Word, tuple[str, tuple[int, int]]] = field(
-        default_factory=dict
-    )  # path it is written to, span
-    edits: dict[Word, tuple[int, int]] = field(default_factory=dict)  # words of programs that write files
+    texts: dict[Word, tuple[str, tuple[int, int]]] = field(default_factory=dict)
+    """Path that the text is written to, and span of the command, by text."""
+    edits: dict[Word, tuple[int, int]] = field(default_factory=dict)
+    """Span of the command, by text that a file-writing program received."""
 
-    def note_edit(self, run: Run) -> None:
-        """Keep the text given to a program that writes files: a script that runs later may hold it."""
-        if _bare_name(run) in _listed("writers") and len(self.edits) < MAX_TEXTS:
-            for text in (*run.argv[1:], _input(run)):
-                if _START.search(text[:MAX_TEXT_LENGTH]):
+    def record_edit(self, run: ProgramRun) -> None:
+        """Record text given to a program that writes files; a script run later may contain it."""
+        if _name_without_version(run) in _table_names("writers") and len(self.edits) < MAX_TEXTS:
+            for text in (*run.argv[1:], _input_text(run)):
+                if _COMMAND_START.search(text[:MAX_TEXT_LENGTH]):
                     self.edits.setdefault(text, run.span)
 
-    def run_edited(self) -> None:
-        """A script is run whose content is not known: one that was edited before, perhaps."""
+    def add_edited_texts(self) -> None:
+        """Add the recorded edits, because a script with unknown content is run, perhaps an edited one."""
         for text, span in self.edits.items():
             self.texts.setdefault(text, ("", span))
         self.edits.clear()
 
-    def run_written(self, run: Run, files: Mapping[str, Stream]) -> None:
-        """A program starts that may run a file which the command has written."""
-        passive, called = _runs_no_file(run), (run.name, "-".join(run.argv[:2]))  # git-log for `git log`
+    def add_written_files(self, run: ProgramRun, files: Mapping[str, TextStream]) -> None:
+        """Add the files written by the command that this program may run."""
+        passive, called = (
+            _is_passive_program(run),
+            (run.name, "-".join(run.argv[:2])),
+        )  # git-log for `git log`
         for path, stream in files.items():
             text = stream.text
             if text is None or text in self.texts or len(self.texts) >= MAX_TEXTS:
                 continue
-            if (not passive or path.rpartition("/")[2] in called) and _may_be_code(path, text, run):
+            if (not passive or path.rpartition("/")[2] in called) and _can_be_code(path, text, run):
                 self.texts[text] = (path, run.span)
 
 
-def embedded_commands(text: str) -> Iterator[Word]:
-    """What would be commands if something ran a part of the text."""
+def find_embedded_commands(text: str) -> Iterator[Word]:
+    """Yield the parts of a text that would be commands if something ran them."""
     text, seen = text[:MAX_TEXT_LENGTH], set[str]()
-    for found in _START.finditer(text):
+    for found in _COMMAND_START.finditer(text):
         if len(seen) == MAX_CANDIDATES:
             return
         rest = text[found.start() : found.start() + MAX_CANDIDATE_LENGTH]
-        rest = _BLANK.sub(" ", _LIST_SEPARATOR.sub(" ", rest))
+        rest = _ENCODED_BLANK.sub(" ", _LIST_SEPARATOR.sub(" ", rest))
         if rest[found.end() - found.start() :][:1] == ",":
             rest = rest.replace(",", " ")
-        ended = _END.search(rest)
+        ended = _COMMAND_END.search(rest)
         command = rest[: ended.start()] if ended else rest
         if command.strip().strip(GAP) and command not in seen:
             seen.add(command)
             yield Word(command)
 
 
-def words_that_may_run(run: Run, *, known: bool) -> Iterator[Word]:
-    """The words and the input that a program may run; of one that is not `known`, the values of options."""
-    if _treats_text_as_text(run):
+def possible_code_words(run: ProgramRun, *, known: bool) -> Iterator[Word]:
+    """Yield the words and input that a program may run.
+
+    `known` means that the program is known to run others; otherwise only option values are yielded.
+    """
+    if _is_text_only(run):
         return
     if known:
-        yield _input(run)
+        yield _input_text(run)
     for before, word in zip(run.argv, run.argv[1:], strict=False):
         if known or word.startswith("-") or before.startswith("-"):
             yield word
 
 
-def calls_indirectly(code: str, language: str = "") -> bool:
-    """Whether code may run a string in a way that the readers of its language do not follow."""
+def has_indirect_call(code: str, language: str = "") -> bool:
+    """Return True if code may run a string in a way that the analysis of its language does not follow."""
     code = code[:MAX_TEXT_LENGTH]
-    if language in _listed("hardly_read") and _STARTS_PROGRAMS.search(code):
+    if language in _table_names("hardly_read") and _PROCESS_CALL.search(code):
         return True
-    return _INDIRECT.search(code) is not None
+    return _INDIRECT_CALL.search(code) is not None
 
 
-def language_of(path: str, text: str) -> str:
-    """The language of a file by its name or its first line; empty where neither tells."""
+def detect_language(path: str, text: str) -> str:
+    """Return the language of a file by its name or first line; empty if neither tells."""
     name = path.rpartition("/")[2].lower()
-    if name in _table()["named"]:
-        return str(_table()["named"][name])
+    if name in _load_table()["named"]:
+        return str(_load_table()["named"][name])
     if found := _SHEBANG.match(text):
         return found[1].replace("tclsh", "tcl")
-    return str(_table()["languages"].get(name.rpartition(".")[2], "")) if "." in name else ""
+    return str(_load_table()["languages"].get(name.rpartition(".")[2], "")) if "." in name else ""
 
 
-def files_loaded_by_name(run: Run, files: Mapping[str, Stream]) -> Iterator[tuple[str, frozenset[Mark]]]:
-    """Files of unknown text that this program loads because of their names, and where they come from."""
-    loaded = names(_table()["loads"].get(run.name, ""))
+def find_files_loaded_by_name(
+    run: ProgramRun, files: Mapping[str, TextStream]
+) -> Iterator[tuple[str, frozenset[Taint]]]:
+    """Yield files of unknown content that this program loads because of their names, with their taints."""
+    loaded = names(_load_table()["loads"].get(run.name, ""))
     for path, stream in files.items() if loaded else ():
         if path.rpartition("/")[2].lower() in loaded and stream.text is None:
-            yield path, stream.marks - {Mark.CONFIDENTIAL}
+            yield path, stream.taints - {Taint.CONFIDENTIAL}
 
 
-def makes_option_file(run: Run) -> bool:
-    """Whether a file is made whose name is an option, for a pattern to hand it to a program."""
-    if run.name not in _listed("makes_files"):
+def has_option_like_target(run: ProgramRun) -> bool:
+    """Return True if the run creates a file named like an option, which a `*` would pass to a program."""
+    if run.name not in _table_names("makes_files"):
         return False
     behind = run.argv.index(Word("--")) if "--" in run.argv else len(run.argv)
     operands = (*(word for word in run.argv[1:behind] if not word.startswith("-")), *run.argv[behind + 1 :])
-    return any(_LIKE_AN_OPTION.match(word) for word in operands)
+    return any(_OPTION_FILE_NAME.match(word) for word in operands)
 
 
 @cache
-def _table() -> Mapping[str, Any]:
+def _load_table() -> Mapping[str, Any]:
     text = package_files(__package__).joinpath("embedded.toml").read_text("utf-8")
     return MappingProxyType(tomllib.loads(text))
 
 
-def _listed(key: str) -> frozenset[str]:
-    return names(_table()[key])
+def _table_names(key: str) -> frozenset[str]:
+    return names(_load_table()[key])
 
 
-def _bare_name(run: Run) -> str:
-    """The name of the program without a version."""
+def _name_without_version(run: ProgramRun) -> str:
+    """Return the name of the program without a version number."""
     return run.name.rstrip("0123456789.") or run.name
 
 
-def _input(run: Run) -> Word:
-    """The text that flows in, as far as it is known."""
+def _input_text(run: ProgramRun) -> Word:
+    """Return the known text of standard input; empty if unknown."""
     return run.stdin.text if run.stdin is not None and run.stdin.text is not None else Word("")
 
 
-def _treats_text_as_text(run: Run) -> bool:
-    """Whether what the words say is never run, or is read by a reader that knows the language."""
-    name = _bare_name(run)
-    if name not in _listed("interpreters"):
-        return name in _listed("text_programs") or run.name in _listed("text_programs")
-    return not any(calls_indirectly(text) for text in (*run.argv[1:], _input(run)))
+def _is_text_only(run: ProgramRun) -> bool:
+    """Return True if the program never runs its words, or if another analyser reads its code."""
+    name = _name_without_version(run)
+    if name not in _table_names("interpreters"):
+        return name in _table_names("text_programs") or run.name in _table_names("text_programs")
+    return not any(has_indirect_call(text) for text in (*run.argv[1:], _input_text(run)))
 
 
-def _runs_no_file(run: Run) -> bool:
+def _is_passive_program(run: ProgramRun) -> bool:
     if run.name == "git":
-        told = any(word.startswith(_GIT_CODE) for word in run.argv[1:])
-        return not told and not any(name.startswith("GIT_") for name in run.assigned)
-    return run.name in _listed("runs_no_file") and "PATH" not in run.assigned
+        has_code_option = any(word.startswith(_GIT_CODE_OPTIONS) for word in run.argv[1:])
+        return not has_code_option and not any(name.startswith("GIT_") for name in run.env_assignments)
+    return run.name in _table_names("runs_no_file") and "PATH" not in run.env_assignments
 
 
-def _may_be_code(path: str, text: str, run: Run) -> bool:
-    if path.startswith("/dev/") or _BUILT_ELSEWHERE.match(path):
+def _can_be_code(path: str, text: str, run: ProgramRun) -> bool:
+    if path.startswith("/dev/") or _CONTAINER_FILE.match(path):
         return False
-    language = language_of(path, text)
-    holds_command = _START.search(text[:MAX_TEXT_LENGTH]) is not None
-    if not language and path.lower().endswith(tuple(_listed("documents"))):
+    language = detect_language(path, text)
+    holds_command = _COMMAND_START.search(text[:MAX_TEXT_LENGTH]) is not None
+    if not language and path.lower().endswith(tuple(_table_names("documents"))):
         return holds_command and any(path.rpartition("/")[2] in word for word in run.argv[1:])
     return holds_command or language not in ("", "make")

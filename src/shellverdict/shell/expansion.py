@@ -1,7 +1,8 @@
-"""From a word as typed to the words a program would be given.
+"""Expansion of words as typed to the arguments that a program receives.
 
-In bash's order: braces, tilde, parameters, substitutions, arithmetic, splitting; file patterns are kept as
-patterns. What a substitution prints is asked of the reader, which alone can follow commands.
+In bash's order: braces, tilde, parameters, command substitutions, arithmetic, field splitting. File patterns
+stay patterns. The output of command substitutions is requested from the reader, which alone can analyse
+commands.
 """
 
 from __future__ import annotations
@@ -13,38 +14,49 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from shellverdict.shell.grammar import Budget
-from shellverdict.shell.runs import Stream
-from shellverdict.shell.state import UNSET, State, Value
+from shellverdict.shell.runs import TextStream
+from shellverdict.shell.state import UNSET, ShellState, Value
 from shellverdict.shell.tree import (
-    Arithmetic,
+    ArithmeticExpansion,
     Array,
+    CommandSubstitution,
     Literal,
+    ParameterExpansion,
     Part,
-    Process,
+    ProcessSubstitution,
     Script,
-    Substitution,
-    Variable,
     WordNode,
 )
-from shellverdict.shell.words import ANY, CLOSE, EMPTY, GAP, LONGEST, OPEN, STAR, Word, expression, gap
+from shellverdict.shell.words import (
+    ANY,
+    CLOSE,
+    EMPTY,
+    GAP,
+    MAX_TEXT_CHARS,
+    OPEN,
+    STAR,
+    Word,
+    compile_pattern,
+    unknown_word,
+)
 
 __all__ = ["Expansion"]
 
-MOST_ALTERNATIVES = 128
-LONGEST_MATCHED = 300
-LONGEST_PATTERN = 60
+MAX_BRACE_ALTERNATIVES = 128
+MAX_MATCHED_CHARS = 300
+MAX_PATTERN_CHARS = 60
 
-_PATTERN_SIGNS = str.maketrans({"*": STAR, "?": ANY})
-_BRACKET = re.compile(r"\[([^\[\]/]+)\]")
-_SEQUENCE = re.compile(r"(-?\d{1,6}|[A-Za-z])\.\.(-?\d{1,6}|[A-Za-z])(?:\.\.(-?\d{1,4}))?")
-_LATER_TILDE = re.compile(r"(:)~(?=/|:|\Z)")
-# A subscript with a substitution in it is run by whatever evaluates it as a number or as a name.
-_RUNS_CODE = re.compile(r"\[[^\]]*(?:\$\(|`|\$\{)")
-_CHANGED = re.compile(
+_WILDCARD_CHARACTERS = str.maketrans({"*": STAR, "?": ANY})
+_BRACKET_EXPRESSION = re.compile(r"\[([^\[\]/]+)\]")
+_SEQUENCE_EXPRESSION = re.compile(r"(-?\d{1,6}|[A-Za-z])\.\.(-?\d{1,6}|[A-Za-z])(?:\.\.(-?\d{1,4}))?")
+_TILDE_AFTER_COLON = re.compile(r"(:)~(?=/|:|\Z)")
+# A command substitution in a subscript runs when the text is evaluated as a number or as a name.
+_COMMAND_IN_SUBSCRIPT = re.compile(r"\[[^\]]*(?:\$\(|`|\$\{)")
+_ASSIGNED_NAME = re.compile(
     r"([A-Za-z_]\w*)\s*(?:\+\+|--|(?:[-+*/%&|^]|<<|>>)?=(?!=))|(?:\+\+|--)\s*([A-Za-z_]\w*)"
 )
-_PLACED = re.compile(r"\[(\d{1,3})\]=(.*)", re.DOTALL)
-_ARITHMETIC = {
+_INDEXED_ITEM = re.compile(r"\[(\d{1,3})\]=(.*)", re.DOTALL)
+_ARITHMETIC_OPERATORS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -54,60 +66,67 @@ _ARITHMETIC = {
 
 
 class Expansion:
-    """Expands words against one state."""
+    """Expands words with the variables of one shell state."""
 
     def __init__(
         self,
-        state: State,
+        state: ShellState,
         budget: Budget,
-        captured: Callable[[Script], Stream],
-        process: Callable[[Script, bool], Word],
-        doubt: Callable[[str], None],
-        used: Callable[[str], None],
+        capture_output: Callable[[Script], TextStream],
+        substitute_process: Callable[[Script, bool], Word],
+        report_evaluated_text: Callable[[str], None],
+        check_name: Callable[[str], None],
     ) -> None:
         self._state, self._budget = state, budget
-        self._captured, self._process, self._doubt, self._used = captured, process, doubt, used
+        self._capture_output, self._substitute_process, self._report_evaluated_text, self._check_name = (
+            capture_output,
+            substitute_process,
+            report_evaluated_text,
+            check_name,
+        )
 
-    def fields(self, words: Iterable[WordNode]) -> list[Word]:
-        """All words, split and with their braces written out."""
+    def expand_fields(self, words: Iterable[WordNode]) -> list[Word]:
+        """Expand words into fields, with brace expansion and field splitting."""
         found: list[Word] = []
         for typed in words:
-            for parts in self._braces(typed.parts):
-                made = self._split(parts)
+            for parts in self._expand_braces(typed.parts):
+                made = self._split_fields(parts)
                 self._budget.spend(len(made))
-                found.extend(self._bounded(word) for word in made)
+                found.extend(self._limit_length(word) for word in made)
         return found
 
-    def text(self, parts: Sequence[Part], *, tilde: bool = True) -> Word:
-        """One word that is not split: a value, a redirection's target, a here-document."""
+    def expand_text(self, parts: Sequence[Part], *, tilde: bool = True) -> Word:
+        """Expand parts without splitting: a value, the target of a redirection, or a here-document."""
         written: list[str] = []
         for place, part in enumerate(parts):
             if place == 0 and tilde and isinstance(part, Literal) and not part.quoted:
-                written.append(self._tilde(part.text))
+                written.append(self._expand_tilde(part.text))
             elif isinstance(part, Literal):
-                written.append(part.text if part.quoted else _patterned(part.text))
+                written.append(part.text if part.quoted else _mark_wildcards(part.text))
             else:
-                written.append(_joined(self._expanded(part)))
-        return self._bounded("".join(written))
+                written.append(_join_items(self._expand_part(part)))
+        return self._limit_length("".join(written))
 
-    def _bounded(self, text: str) -> Word:
-        """A variable doubled thirty times is a billion letters: what grows so long is not followed."""
+    def _limit_length(self, text: str) -> Word:
+        """Return the text as a word; text that exceeds the length limit becomes unknown."""
         self._budget.spend(len(text) // 128)
-        return Word(text) if len(text) <= LONGEST else gap(Word(text).marks)
+        return Word(text) if len(text) <= MAX_TEXT_CHARS else unknown_word(Word(text).taints)
 
-    def plain_text(self, parts: Sequence[Part]) -> Word:
-        """One word in which nothing is a file pattern."""
-        return self.text(parts).typed
+    def expand_literal(self, parts: Sequence[Part]) -> Word:
+        """Expand parts to one word without file patterns."""
+        return self.expand_text(parts).literal
 
-    def value(self, assigned: Sequence[Part] | Array) -> Value:
+    def expand_value(self, assigned: Sequence[Part] | Array) -> Value:
         if isinstance(assigned, Array):
-            return _placed(self.fields(assigned.words))
-        home = self._home()
-        return Word(_LATER_TILDE.sub(lambda found: found.group(1) + home, self.plain_text(assigned)))
+            return _build_array(self.expand_fields(assigned.words))
+        home = self._home_directory()
+        return Word(
+            _TILDE_AFTER_COLON.sub(lambda found: found.group(1) + home, self.expand_literal(assigned))
+        )
 
     # Braces
 
-    def _braces(self, parts: tuple[Part, ...]) -> list[tuple[Part, ...]]:
+    def _expand_braces(self, parts: tuple[Part, ...]) -> list[tuple[Part, ...]]:
         if not any(isinstance(p, Literal) and not p.quoted and "{" in p.text for p in parts):
             return [parts]
         atoms: list[str | Part] = []
@@ -117,221 +136,226 @@ class Expansion:
             else:
                 atoms.append(part)
         self._budget.spend(len(atoms))
-        return [_regrouped(alternative) for alternative in self._alternatives(atoms)]
+        return [_join_literals(alternative) for alternative in self._expand_alternatives(atoms)]
 
-    def _alternatives(self, atoms: list[str | Part]) -> list[list[str | Part]]:
+    def _expand_alternatives(self, atoms: list[str | Part]) -> list[list[str | Part]]:
         opening = 0
         while True:
             try:
                 opening = atoms.index("{", opening)
             except ValueError:
                 return [atoms]
-            inside = _matching(atoms, opening)
+            inside = _brace_content(atoms, opening)
             self._budget.spend((len(atoms) - opening if inside is None else len(inside)) // 8)
-            choices = self._choices(inside) if inside is not None else None
+            choices = self._brace_choices(inside) if inside is not None else None
             if choices is None or inside is None:
                 opening += 1
                 continue
             head, tail = atoms[:opening], atoms[opening + len(inside) + 2 :]
-            results = [head + choice + rest for choice in choices for rest in self._alternatives(tail)]
+            results = [head + choice + rest for choice in choices for rest in self._expand_alternatives(tail)]
             self._budget.spend(len(results))
             return (
-                results if len(results) <= MOST_ALTERNATIVES else [[*head, Literal(GAP, quoted=True), *tail]]
+                results
+                if len(results) <= MAX_BRACE_ALTERNATIVES
+                else [[*head, Literal(GAP, quoted=True), *tail]]
             )
 
-    def _choices(self, inside: list[str | Part]) -> list[list[str | Part]] | None:
-        pieces = _comma_parts(inside)
+    def _brace_choices(self, inside: list[str | Part]) -> list[list[str | Part]] | None:
+        pieces = _split_at_commas(inside)
         if len(pieces) > 1:
-            return [whole for piece in pieces for whole in self._alternatives(piece)]
+            return [whole for piece in pieces for whole in self._expand_alternatives(piece)]
         if all(isinstance(atom, str) for atom in inside):
-            sequence = _sequence("".join(str(atom) for atom in inside))
+            sequence = _expand_sequence("".join(str(atom) for atom in inside))
             return [list(text) for text in sequence] if sequence else None
         return None
 
     # Splitting
 
-    def _split(self, parts: tuple[Part, ...]) -> list[Word]:
-        fields = _Fields(self._separators())
+    def _split_fields(self, parts: tuple[Part, ...]) -> list[Word]:
+        fields = _FieldBuilder(self._field_separators())
         for place, part in enumerate(parts):
-            self._add(part, fields, first=place == 0)
-        return fields.done()
+            self._add_part(part, fields, first=place == 0)
+        return fields.finish()
 
-    def _separators(self) -> str:
-        separators = self._state.value("IFS")
-        return " \t\n" if separators is None or separators is UNSET else _joined(separators)
+    def _field_separators(self) -> str:
+        separators = self._state.get_value("IFS")
+        return " \t\n" if separators is None or separators is UNSET else _join_items(separators)
 
-    def _home(self) -> str:
-        home = self._state.value("HOME")
+    def _home_directory(self) -> str:
+        home = self._state.get_value("HOME")
         return self._state.home if home is None or isinstance(home, tuple) else home
 
-    def _add(self, part: Part, fields: _Fields, *, first: bool) -> None:
+    def _add_part(self, part: Part, fields: _FieldBuilder, *, first: bool) -> None:
         if isinstance(part, Literal):
             if part.quoted:
                 fields.add(part.text)
             elif first and part.text.startswith("~"):
-                fields.add(self._tilde(part.text))
+                fields.add(self._expand_tilde(part.text))
             elif first and "=~" in part.text:
                 name, _, rest = part.text.partition("=")
-                fields.add(f"{name}={self._tilde(rest)}")
+                fields.add(f"{name}={self._expand_tilde(rest)}")
             else:
-                fields.add(_patterned(part.text))
-        elif isinstance(part, Variable) and not part.quoted and self._takes_default(part):
+                fields.add(_mark_wildcards(part.text))
+        elif isinstance(part, ParameterExpansion) and not part.quoted and self._uses_default(part):
             for place, inner in enumerate(part.argument):
                 if isinstance(inner, Literal) and not inner.quoted:
-                    fields.add_split(Word(self._tilde(inner.text) if place == 0 else inner.text))
+                    fields.add_split(Word(self._expand_tilde(inner.text) if place == 0 else inner.text))
                 else:
-                    self._add(inner, fields, first=False)
-        elif isinstance(part, Variable | Substitution) and not part.quoted:
-            fields.add_split(self._expanded(part))
+                    self._add_part(inner, fields, first=False)
+        elif isinstance(part, ParameterExpansion | CommandSubstitution) and not part.quoted:
+            fields.add_split(self._expand_part(part))
         else:
-            fields.add_quoted(self._expanded(part), part)
+            fields.add_quoted(self._expand_part(part), part)
 
-    def _takes_default(self, part: Variable) -> bool:
-        """Whether `${x:-…}` stands for its own words, whose quoting then counts."""
-        value = self._state.value(part.name)
+    def _uses_default(self, part: ParameterExpansion) -> bool:
+        """Return True if `${x:-…}` expands to its default, whose own quoting then applies."""
+        value = self._state.get_value(part.name)
         missing = value is None or value is UNSET or (part.operator == ":-" and value in (EMPTY, ()))
         return part.operator in (":-", "-") and not part.prefix and part.index is None and missing
 
-    def _tilde(self, text: str) -> str:
+    def _expand_tilde(self, text: str) -> str:
         name, slash, rest = text.partition("/")
         state = self._state
         match name:
             case "~":
-                return self._home() + slash + _patterned(rest)
+                return self._home_directory() + slash + _mark_wildcards(rest)
             case "~+":
-                return state.cwd + slash + _patterned(rest)
+                return state.cwd + slash + _mark_wildcards(rest)
             case "~-":
-                return GAP + slash + _patterned(rest)
+                return GAP + slash + _mark_wildcards(rest)
             case "~root":
-                return "/root" + slash + _patterned(rest)
+                return "/root" + slash + _mark_wildcards(rest)
         if name.startswith("~") and name[1:].isalnum():
-            return f"/home/{name[1:]}" + slash + _patterned(rest)
-        return _patterned(text)
+            return f"/home/{name[1:]}" + slash + _mark_wildcards(rest)
+        return _mark_wildcards(text)
 
     # Parts
 
-    def _expanded(self, part: Part) -> Value:
+    def _expand_part(self, part: Part) -> Value:
         self._budget.spend()
         match part:
             case Literal():
                 return Word(part.text)
-            case Variable():
-                return self._variable(part)
-            case Substitution():
-                return _printed(self._captured(part.body))
-            case Process():
-                return self._process(part.body, part.writes)
-            case Arithmetic():
-                return self._number(part.parts)
+            case ParameterExpansion():
+                return self._expand_parameter(part)
+            case CommandSubstitution():
+                return _substitution_text(self._capture_output(part.body))
+            case ProcessSubstitution():
+                return self._substitute_process(part.body, part.writes)
+            case ArithmeticExpansion():
+                return self._evaluate_parts(part.parts)
 
-    def _number(self, parts: Sequence[Part]) -> Word:
-        return self.number(self.text(parts, tilde=False).typed)
+    def _evaluate_parts(self, parts: Sequence[Part]) -> Word:
+        return self.evaluate_arithmetic(self.expand_text(parts, tilde=False).literal)
 
-    def number(self, text: Word) -> Word:
-        """What a sum comes to. Names in it stand for their values, whose subscripts a shell evaluates."""
-        self._suspect(text)
-        changed = {first or second for first, second in _CHANGED.findall(text)}
+    def evaluate_arithmetic(self, text: Word) -> Word:
+        """Evaluate an arithmetic expression. Report commands in subscripts, which a shell would run."""
+        self._check_subscripts(text)
+        changed = {first or second for first, second in _ASSIGNED_NAME.findall(text)}
         for name in sorted(set(re.findall(r"[A-Za-z_]\w*", text)))[:20]:
-            value = self._state.value(name)
-            self._suspect(_joined(value or EMPTY))
-            known = GAP if value is None else _joined(value).replace("\\", "")
+            value = self._state.get_value(name)
+            self._check_subscripts(_join_items(value or EMPTY))
+            known = GAP if value is None else _join_items(value).replace("\\", "")
             text = Word(re.sub(rf"\b{name}\b", known, text))
         for name in changed:
-            self._state.set(name, gap())
-        return _calculated(text)
+            self._state.set_variable(name, unknown_word())
+        return _calculate(text)
 
-    def _suspect(self, text: str) -> None:
-        if _RUNS_CODE.search(text):
-            self._doubt(text)
+    def _check_subscripts(self, text: str) -> None:
+        if _COMMAND_IN_SUBSCRIPT.search(text):
+            self._report_evaluated_text(text)
 
-    def _variable(self, part: Variable) -> Value:
-        self._used(part.name)
+    def _expand_parameter(self, part: ParameterExpansion) -> Value:
+        self._check_name(part.name)
         if part.prefix == "!":
-            return self._indirect(part)
-        value = self._state.value(part.name)
+            return self._expand_indirect(part)
+        value = self._state.get_value(part.name)
         if part.index is not None:
-            value = self._indexed(part, value)
+            value = self._select_item(part, value)
         if part.prefix == "#":
-            return self._length(part, value)
+            return self._value_length(part, value)
         if part.operator in (":-", "-", ":=", "=", ":+", "+", ":?", "?"):
-            return self._conditional(part, value)
+            return self._apply_default(part, value)
         if value is None:
-            return self._state.unknown(part.name)
+            return self._state.unknown_value(part.name)
         if isinstance(value, tuple):
             value = tuple(item for item in value if item is not UNSET)
         if isinstance(value, tuple) and part.index is None and part.name not in "@*":
             value = value[0] if value else EMPTY
-        return self._operated(part, value) if part.operator else value
+        return self._apply_operator(part, value) if part.operator else value
 
-    def _length(self, part: Variable, value: Value | None) -> Value:
-        """How many there are where all of a list are meant, else how many letters the first one has."""
+    def _value_length(self, part: ParameterExpansion, value: Value | None) -> Value:
+        """Return the number of items for `${#x[@]}`, otherwise the length of the first item."""
         if value is None:
-            return gap()
+            return unknown_word()
         items = value if isinstance(value, tuple) else (value,)
         every = part.name in ("@", "*") or (
-            part.index is not None and self.text(part.index, tilde=False) in ("@", "*")
+            part.index is not None and self.expand_text(part.index, tilde=False) in ("@", "*")
         )
         counted = tuple(each for each in items if each is not UNSET) if every else items[:1]
-        if not all(each.known for each in counted):
-            return gap()
+        if not all(each.is_known for each in counted):
+            return unknown_word()
         return Word(len(counted)) if every else Word(len(counted[0]) if counted else 0)
 
-    def _indirect(self, part: Variable) -> Value:
-        name = self._state.value(part.name)
+    def _expand_indirect(self, part: ParameterExpansion) -> Value:
+        name = self._state.get_value(part.name)
         if part.name == "#":
             name = Word(len(self._state.arguments))
-        if name is None or isinstance(name, tuple) or not name.known:
-            return gap()
-        self._suspect(name)
-        value = self._state.value(name)
-        return value if value is not None else self._state.unknown(name)
+        if name is None or isinstance(name, tuple) or not name.is_known:
+            return unknown_word()
+        self._check_subscripts(name)
+        value = self._state.get_value(name)
+        return value if value is not None else self._state.unknown_value(name)
 
-    def _indexed(self, part: Variable, value: Value | None) -> Value | None:
-        place = self.text(part.index or (), tilde=False)
+    def _select_item(self, part: ParameterExpansion, value: Value | None) -> Value | None:
+        place = self.expand_text(part.index or (), tilde=False)
         if value is None or place in ("@", "*"):
             return value
-        keyed = self._state.variables.get(f"{part.name}[{place.typed}]")
+        keyed = self._state.variables.get(f"{part.name}[{place.literal}]")
         if keyed is not None:
             return keyed
         values = value if isinstance(value, tuple) else (value,)
-        number = self.number(place.typed)
-        if not re.fullmatch(r"-?\d+", number):
-            return gap()
+        evaluate_arithmetic = self.evaluate_arithmetic(place.literal)
+        if not re.fullmatch(r"-?\d+", evaluate_arithmetic):
+            return unknown_word()
         try:
-            return values[int(number)]
+            return values[int(evaluate_arithmetic)]
         except IndexError:
             return EMPTY
 
-    def _conditional(self, part: Variable, value: Value | None) -> Value:
+    def _apply_default(self, part: ParameterExpansion, value: Value | None) -> Value:
         missing = value is None or value is UNSET or (part.operator[0] == ":" and value in (EMPTY, ()))
         sign = part.operator[-1]
         if sign == "+":
-            given = self.text(part.argument)
-            return gap(given.marks) if value is None else EMPTY if missing else given
+            given = self.expand_text(part.argument)
+            return unknown_word(given.taints) if value is None else EMPTY if missing else given
         if not missing and value is not None:
             return value
         if sign == "?":
-            return self._state.unknown(part.name) if value is None else EMPTY
-        default = self.text(part.argument)
+            return self._state.unknown_value(part.name) if value is None else EMPTY
+        default = self.expand_text(part.argument)
         if sign == "=":
-            self._state.set(part.name, default.typed)
+            self._state.set_variable(part.name, default.literal)
         return default
 
-    def _operated(self, part: Variable, value: Value) -> Value:
+    def _apply_operator(self, part: ParameterExpansion, value: Value) -> Value:
         if part.operator == ":":
-            return self._sliced(part, value)
+            return self._slice_value(part, value)
         if isinstance(value, tuple):
-            return tuple(self._changed(part, one) for one in value)
-        return self._changed(part, value)
+            return tuple(self._transform_text(part, one) for one in value)
+        return self._transform_text(part, value)
 
-    def _sliced(self, part: Variable, value: Value) -> Value:
-        first, _, count = self.text(part.argument, tilde=False).partition(":")
-        start, length = self.number(Word(first)), self.number(Word(count)) if count else None
+    def _slice_value(self, part: ParameterExpansion, value: Value) -> Value:
+        first, _, count = self.expand_text(part.argument, tilde=False).partition(":")
+        start, length = (
+            self.evaluate_arithmetic(Word(first)),
+            self.evaluate_arithmetic(Word(count)) if count else None,
+        )
         if not re.fullmatch(r"-?\d+", start) or (length is not None and not re.fullmatch(r"-?\d+", length)):
-            return gap()
+            return unknown_word()
         begin = int(start)
         if isinstance(value, tuple) and part.name in "@*" and part.index is None and begin > 0:
-            begin -= 1  # the arguments are counted from one
+            begin -= 1  # positional parameters start at index 1
         begin = max(len(value) + begin, 0) if begin < 0 else begin
         end = (
             len(value)
@@ -342,94 +366,94 @@ class Expansion:
         )
         return value[begin:end] if isinstance(value, tuple) else Word(value[begin:end])
 
-    def _changed(self, part: Variable, value: Word) -> Word:
+    def _transform_text(self, part: ParameterExpansion, value: Word) -> Word:
         sign = part.operator
         if sign[0] in "^,":
-            return gap(value.marks) if part.argument else _cased(sign, value)
+            return unknown_word(value.taints) if part.argument else _change_case(sign, value)
         if sign[0] == "@":
             if "$" in value or "`" in value:
-                self._doubt(value)
-            return gap(value.marks)
-        if not value.known or len(value) > LONGEST_MATCHED:
-            return gap(value.marks)
-        pattern = self.text(part.argument, tilde=False)
+                self._report_evaluated_text(value)
+            return unknown_word(value.taints)
+        if not value.is_known or len(value) > MAX_MATCHED_CHARS:
+            return unknown_word(value.taints)
+        pattern = self.expand_text(part.argument, tilde=False)
         self._budget.spend(len(value))
-        if GAP in pattern or len(pattern) > LONGEST_PATTERN or "[" in pattern or "]" in pattern:
-            return gap(value.marks)
+        if GAP in pattern or len(pattern) > MAX_PATTERN_CHARS or "[" in pattern or "]" in pattern:
+            return unknown_word(value.taints)
         if sign[0] in "#%":
-            return _trimmed(sign, value, pattern)
-        replacement = self.text(part.second, tilde=False).typed if part.second else ""
-        return _replaced(sign, value, pattern, replacement)
+            return _trim_affix(sign, value, pattern)
+        replacement = self.expand_text(part.replacement, tilde=False).literal if part.replacement else ""
+        return _replace_pattern(sign, value, pattern, replacement)
 
 
-class _Fields:
-    """Words under construction."""
+class _FieldBuilder:
+    """Collects text into fields and splits it at the separators of IFS."""
 
     def __init__(self, separators: str) -> None:
-        self._separators = separators
-        self._blank = "".join(character for character in separators if character in " \t\n")
-        self._marking = "".join(character for character in separators if character not in " \t\n")
+        self._field_separators = separators
+        self._blank_separators = "".join(character for character in separators if character in " \t\n")
+        self._other_separators = "".join(character for character in separators if character not in " \t\n")
         self._fields: list[Word] = []
-        self._open: list[str] | None = None
+        self._open_field: list[str] | None = None
 
     def add(self, text: str) -> None:
-        self._open = self._open if self._open is not None else []
-        self._open.append(text)
+        self._open_field = self._open_field if self._open_field is not None else []
+        self._open_field.append(text)
 
     def add_quoted(self, value: Value, part: Part) -> None:
-        many = isinstance(value, tuple) and isinstance(part, Variable) and not _stars(part)
+        many = isinstance(value, tuple) and isinstance(part, ParameterExpansion) and not _is_star(part)
         if not many or not isinstance(value, tuple):
-            self.add(value if isinstance(value, str) else self._separators[:1].join(value))
+            self.add(value if isinstance(value, str) else self._field_separators[:1].join(value))
             return
         for place, word in enumerate(value):
             if place:
-                self._close()
+                self._close_field()
             self.add(word)
 
     def add_split(self, value: Value) -> None:
-        for number, word in enumerate(value if isinstance(value, tuple) else (value,)):
-            if number:
-                self._close()
-            self._add_pieces(word)
+        for evaluate_arithmetic, word in enumerate(value if isinstance(value, tuple) else (value,)):
+            if evaluate_arithmetic:
+                self._close_field()
+            self._add_split_text(word)
 
-    def _add_pieces(self, word: str) -> None:
-        if not self._separators:
+    def _add_split_text(self, word: str) -> None:
+        if not self._field_separators:
             if word:
-                self.add(_patterned(word))
+                self.add(_mark_wildcards(word))
             return
-        for place, piece in enumerate(self._pieces(word)):
+        for place, piece in enumerate(self._split_text(word)):
             if place:
-                self._close()
+                self._close_field()
             if piece is not None:
-                self.add(_patterned(piece))
+                self.add(_mark_wildcards(piece))
 
-    def _pieces(self, word: str) -> list[str | None]:
-        """Blanks part words; any other separator also makes an empty word between two of its kind."""
-        blank = f"[{re.escape(self._blank)}]" if self._blank else "(?!)"
-        if not self._marking:
+    def _split_text(self, word: str) -> list[str | None]:
+        """Split at separators; separators other than blanks also delimit empty fields."""
+        blank = f"[{re.escape(self._blank_separators)}]" if self._blank_separators else "(?!)"
+        if not self._other_separators:
             return [piece or None for piece in re.split(f"{blank}+", word)]
-        mark = f"[{re.escape(self._marking)}]"
-        edges = word.strip(self._blank) if self._blank else word
+        mark = f"[{re.escape(self._other_separators)}]"
+        edges = word.strip(self._blank_separators) if self._blank_separators else word
         pieces: list[str | None] = list(re.split(f"{blank}*{mark}{blank}*|{blank}+", edges))
         if pieces and not pieces[-1]:
             pieces[-1] = None
         return pieces
 
-    def _close(self) -> None:
-        if self._open is not None:
-            self._fields.append(Word("".join(self._open)))
-        self._open = None
+    def _close_field(self) -> None:
+        if self._open_field is not None:
+            self._fields.append(Word("".join(self._open_field)))
+        self._open_field = None
 
-    def done(self) -> list[Word]:
-        self._close()
+    def finish(self) -> list[Word]:
+        self._close_field()
         return self._fields
 
 
-def _placed(words: list[Word]) -> tuple[Word, ...]:
-    """The items of an array, those with a place of their own there."""
+def _build_array(words: list[Word]) -> tuple[Word, ...]:
+    """Return the items of an array literal; items written as `[index]=value` go to their index."""
     items: list[Word] = []
     for word in words:
-        found = _PLACED.fullmatch(word.typed)
+        found = _INDEXED_ITEM.fullmatch(word.literal)
         if found is None:
             items.append(word)
             continue
@@ -439,28 +463,30 @@ def _placed(words: list[Word]) -> tuple[Word, ...]:
     return tuple(items)
 
 
-def _stars(part: Variable) -> bool:
+def _is_star(part: ParameterExpansion) -> bool:
     index = part.index or ()
     return part.name == "*" or (len(index) == 1 and isinstance(index[0], Literal) and index[0].text == "*")
 
 
-def _joined(value: Value) -> str:
+def _join_items(value: Value) -> str:
     return " ".join(value) if isinstance(value, tuple) else value
 
 
-def _printed(stream: Stream) -> Word:
+def _substitution_text(stream: TextStream) -> Word:
     if stream.text is None:
-        return stream.as_unknown()
+        return stream.to_unknown_word()
     return Word(stream.text.rstrip("\n").replace("\0", ""))
 
 
-def _patterned(text: str) -> str:
+def _mark_wildcards(text: str) -> str:
     if not any(sign in text for sign in "*?["):
         return text
-    return _BRACKET.sub(lambda found: OPEN + found.group(1) + CLOSE, text).translate(_PATTERN_SIGNS)
+    return _BRACKET_EXPRESSION.sub(lambda found: OPEN + found.group(1) + CLOSE, text).translate(
+        _WILDCARD_CHARACTERS
+    )
 
 
-def _matching(atoms: list[str | Part], opening: int) -> list[str | Part] | None:
+def _brace_content(atoms: list[str | Part], opening: int) -> list[str | Part] | None:
     depth = 0
     for place in range(opening, len(atoms)):
         if atoms[place] == "{":
@@ -472,7 +498,7 @@ def _matching(atoms: list[str | Part], opening: int) -> list[str | Part] | None:
     return None
 
 
-def _comma_parts(atoms: list[str | Part]) -> list[list[str | Part]]:
+def _split_at_commas(atoms: list[str | Part]) -> list[list[str | Part]]:
     parts: list[list[str | Part]] = [[]]
     depth = 0
     for atom in atoms:
@@ -484,8 +510,8 @@ def _comma_parts(atoms: list[str | Part]) -> list[list[str | Part]]:
     return parts
 
 
-def _sequence(text: str) -> list[str] | None:
-    found = _SEQUENCE.fullmatch(text)
+def _expand_sequence(text: str) -> list[str] | None:
+    found = _SEQUENCE_EXPRESSION.fullmatch(text)
     if found is None:
         return None
     first, last, step = found.groups()
@@ -494,13 +520,13 @@ def _sequence(text: str) -> list[str] | None:
     width = max(len(first), len(last)) if first.startswith("0") or last.startswith("0") else 0
     begin, end = (ord(first), ord(last)) if first.isalpha() else (int(first), int(last))
     by = max(abs(int(step or 1)), 1)
-    if abs(end - begin) // by > MOST_ALTERNATIVES:
+    if abs(end - begin) // by > MAX_BRACE_ALTERNATIVES:
         return [GAP]
     numbers = range(begin, end + 1, by) if begin <= end else range(begin, end - 1, -by)
     return [chr(n) if first.isalpha() else str(n).zfill(width) for n in numbers]
 
 
-def _regrouped(atoms: list[str | Part]) -> tuple[Part, ...]:
+def _join_literals(atoms: list[str | Part]) -> tuple[Part, ...]:
     parts: list[Part] = []
     bare: list[str] = []
     for atom in atoms:
@@ -516,37 +542,39 @@ def _regrouped(atoms: list[str | Part]) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _calculated(text: str) -> Word:
-    """A small sum; anything beyond whole numbers and plain signs is not known."""
+def _calculate(text: str) -> Word:
+    """Calculate an expression of integers and basic operators; anything else is unknown."""
     text = text.strip().replace("/", "//")
     if not text:
         return Word("0")
     if len(text) > 80 or "**" in text or not re.fullmatch(r"[\d\s+\-*/%()]+", text):
-        return gap()
+        return unknown_word()
     try:
-        return Word(_sum(ast.parse(text, mode="eval").body))
+        return Word(_evaluate_node(ast.parse(text, mode="eval").body))
     except (ValueError, SyntaxError, ZeroDivisionError, KeyError, RecursionError, MemoryError):
-        return gap()
+        return unknown_word()
 
 
-def _sum(node: ast.expr) -> int:
+def _evaluate_node(node: ast.expr) -> int:
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_sum(node.operand)
+        return -_evaluate_node(node.operand)
     if isinstance(node, ast.BinOp):
-        return int(_ARITHMETIC[type(node.op)](_sum(node.left), _sum(node.right)))
+        return int(
+            _ARITHMETIC_OPERATORS[type(node.op)](_evaluate_node(node.left), _evaluate_node(node.right))
+        )
     raise ValueError
 
 
-def _cased(sign: str, value: Word) -> Word:
+def _change_case(sign: str, value: Word) -> Word:
     change = str.upper if sign[0] == "^" else str.lower
     return Word(change(value)) if len(sign) == 2 else Word(change(value[:1]) + value[1:])
 
 
-def _trimmed(sign: str, value: Word, pattern: Word) -> Word:
-    """`${x#…}` and its three relatives."""
-    match = expression(pattern).fullmatch
+def _trim_affix(sign: str, value: Word, pattern: Word) -> Word:
+    """Apply `${x#…}`, `${x##…}`, `${x%…}` or `${x%%…}`."""
+    match = compile_pattern(pattern).fullmatch
     lengths: Iterable[int] = range(len(value) + 1)
     if len(sign) == 2:
         lengths = reversed(range(len(value) + 1))
@@ -558,10 +586,10 @@ def _trimmed(sign: str, value: Word, pattern: Word) -> Word:
     return value
 
 
-def _replaced(sign: str, value: Word, pattern: Word, replacement: str) -> Word:
+def _replace_pattern(sign: str, value: Word, pattern: Word, replacement: str) -> Word:
     if not pattern:
         return value
-    found = expression(pattern).pattern
+    found = compile_pattern(pattern).pattern
     if sign == "/#":
         found = rf"\A(?:{found})"
     elif sign == "/%":

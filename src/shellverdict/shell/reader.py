@@ -1,8 +1,9 @@
-"""Walking through a command as a shell would, without running it.
+"""Analysis of a shell command without running it.
 
-The reader follows every way a command can take: variables, functions, aliases, pipes, here-documents, files
-the command itself writes, and code inside code. It yields one `Run` for every program that would be started,
-and the few effects that only the walk can see. It judges nothing else.
+The reader follows every path a command can take: variables, functions, aliases, pipes, here-documents, files
+that the command itself writes, and code inside code. The result has one `ProgramRun` for every program that
+would be started, and the effects that only this analysis can see. Whether a run is dangerous is decided
+elsewhere.
 """
 
 from __future__ import annotations
@@ -12,61 +13,124 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from shellverdict.foreign import read_foreign
-from shellverdict.shell import fetched
+from shellverdict.embedded_code import analyze_code
+from shellverdict.shell import created_files
 from shellverdict.shell.builtins import BUILTINS
-from shellverdict.shell.configs import with_configured_options
-from shellverdict.shell.embedded import files_loaded_by_name, makes_option_file
+from shellverdict.shell.config_options import add_configured_options
+from shellverdict.shell.embedded import find_files_loaded_by_name, has_option_like_target
 from shellverdict.shell.expansion import Expansion
-from shellverdict.shell.grammar import DECLARES, RESERVED, Budget, TooMuch
-from shellverdict.shell.inner import Inner, inner
-from shellverdict.shell.outputs import output
-from shellverdict.shell.programs import (
-    DELETING,
-    SAME_SHELL,
-    SEEN_THROUGH,
-    SENDERS,
-    SHELLS,
-    WRITING,
-    env_words,
-    program,
+from shellverdict.shell.grammar import (
+    DECLARATION_COMMANDS,
+    RESERVED_WORD,
+    Budget,
+    BudgetExceeded,
+    ShellSyntaxError,
+    parse_script,
 )
-from shellverdict.shell.runs import STANDARD_INPUT, Redirect, Run, Stream
-from shellverdict.shell.state import State
-from shellverdict.shell.streams import SILENT, UNKNOWN, after, either, with_marks
+from shellverdict.shell.inner import InnerCommand, find_inner_commands
+from shellverdict.shell.node_queries import (
+    array_as_command,
+    expand_leading_alias,
+    file_of_read_substitution,
+    first_plain_word,
+    is_endless_for,
+)
+from shellverdict.shell.outputs import predict_output
+from shellverdict.shell.programs import (
+    DELETING_PROGRAMS,
+    IN_SHELL_COMMANDS,
+    SHELLS,
+    TRANSPARENT_WRAPPERS,
+    UPLOAD_PROGRAMS,
+    WRITING_PROGRAMS,
+    expand_env_split_string,
+    resolve_program,
+)
+from shellverdict.shell.reading import BranchPolicy, CommandReading, ExecutionContext
+from shellverdict.shell.redirections import (
+    allocate_descriptor,
+    apply_output_redirects,
+    descriptor_number,
+    keep_redirects_open,
+)
+from shellverdict.shell.runs import STDIN_PATHS, ProgramRun, Redirect, TextStream
+from shellverdict.shell.state import ShellState
+from shellverdict.shell.streams import (
+    EMPTY_STREAM,
+    UNKNOWN_STREAM,
+    concatenate_streams,
+    merge_alternatives,
+    repeat_unknown_times,
+    split_known_lines,
+    with_text_taints,
+)
 from shellverdict.shell.tree import (
+    AndOrList,
     Assignment,
-    Part,
+    CaseStatement,
+    CommandGroup,
+    ForLoop,
+    FunctionDefinition,
+    IfStatement,
+    Node,
+    Pipeline,
     Redirection,
     Script,
-    Simple,
-    Variable,
+    SimpleCommand,
+    Statement,
+    WhileLoop,
     WordNode,
 )
-from shellverdict.shell.values import added, declared, handed, joined, keep_by_key, with_item
-from shellverdict.shell.walk import DEEPEST_CODE, Around, Choice, Reading, Walk
-from shellverdict.shell.words import EMPTY, GAP, LONGEST, NOTHING_KEPT, Mark, Word, gap
-from shellverdict.verdict import Kind
+from shellverdict.shell.values import (
+    append_value,
+    assignment_to_word,
+    join_value,
+    replace_item,
+    script_arguments,
+    set_keyed_items,
+)
+from shellverdict.shell.words import EMPTY, GAP, MAX_TEXT_CHARS, NO_VARIABLES, Taint, Word, unknown_word
+from shellverdict.verdict import CommandEffect, EffectKind
 
-__all__ = ["Reading", "ShellReader", "read_command"]
+__all__ = ["CommandReading", "ShellReader", "read_command"]
 
-LONGEST_LEFT = 4_096
-DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
-# The input of another process; `self` is one's own.
-OTHERS_INPUT = re.compile(rf"/proc/(?!self/|thread-self/)[^/]*(?:/task/[^/]*)?/fd/(?:0|[{GAP}-\ufddf])")
+MAX_EXPORTED_CHARS = 4_096
+MAX_CODE_DEPTH = 12
+MAX_LOOP_ITERATIONS = 32
+# Functions that a shell calls by itself, without a command that names them.
+SHELL_CALLBACKS = frozenset(
+    {
+        *("command_not_found_handle", "command_not_found_handler", "precmd", "preexec", "chpwd", "periodic"),
+        *("zshexit", "TRAPEXIT", "TRAPZERR", "TRAPDEBUG", "TRAPINT", "TRAPTERM"),
+    }
+)
+# Suffixes of functions that ksh calls whenever the variable is used.
+KSH_DISCIPLINES = (".get", ".set", ".append", ".unset")
+ALWAYS_TRUE_COMMANDS = frozenset({":", "true", "1"})
+TOP_LEVEL_CONTEXT = ExecutionContext()
+# Standard input of another process; `self` is the process that opens it.
+OTHER_PROCESS_STDIN = re.compile(
+    rf"/proc/(?!self/|thread-self/)[^/]*(?:/task/[^/]*)?/fd/(?:0|[{GAP}-\ufddf])"
+)
 CAT = Word("cat")
-NETWORK_FILES = ("/dev/tcp/", "/dev/udp/")
-LOOPBACK = tuple(f"{folder}{host}/" for folder in NETWORK_FILES for host in ("127.0.0.1", "localhost", "::1"))
-PROMPTS = frozenset({"PS0", "PS1", "PS2", "PS4"})
-STARTED_WITH = frozenset({"BASH_ENV", "ENV"})
-# Builtins that take the name of a variable, and evaluate its subscript.
-NAMING = frozenset({"let", "test", "[", "printf", "read", "unset", "declare", "typeset", "local", "mapfile"})
-SUBSCRIPT = re.compile(r"^\w+\[[^\]]*(?:\$\(|`)")
-GIVEN_SUBSCRIPT = re.compile(r"^\w+=\w+\[[^\]]*(?:\$\(|`)")
-TABLES = frozenset({"BASH_CMDS", "BASH_ALIASES", "commands", "aliases", "galiases", "saliases", "functions"})
+NETWORK_PATHS = ("/dev/tcp/", "/dev/udp/")
+LOOPBACK_PATHS = tuple(
+    f"{prefix}{host}/" for prefix in NETWORK_PATHS for host in ("127.0.0.1", "localhost", "::1")
+)
+PROMPT_VARIABLES = frozenset({"PS0", "PS1", "PS2", "PS4"})
+STARTUP_FILE_VARIABLES = frozenset({"BASH_ENV", "ENV"})
+# Builtins that take a variable name and evaluate its subscript, which may contain a command.
+NAME_EVALUATING_BUILTINS = frozenset(
+    {"let", "test", "[", "printf", "read", "unset", "declare", "typeset", "local", "mapfile"}
+)
+COMMAND_IN_SUBSCRIPT = re.compile(r"^\w+\[[^\]]*(?:\$\(|`)")
+COMMAND_IN_ASSIGNED_SUBSCRIPT = re.compile(r"^\w+=\w+\[[^\]]*(?:\$\(|`)")
+LOOKUP_TABLES = frozenset(
+    {"BASH_CMDS", "BASH_ALIASES", "commands", "aliases", "galiases", "saliases", "functions"}
+)
 PATH_TABLES = frozenset({"BASH_CMDS", "commands"})
-OUR_NAMES = ("__toolfold", "TOOLFOLD_")
-MOST_CALLS = 3
+RESERVED_PREFIXES = ("__toolfold", "TOOLFOLD_")
+MAX_RECURSIVE_CALLS = 3
 
 
 def read_command(
@@ -74,495 +138,847 @@ def read_command(
     *,
     home: str,
     cwd: str,
-    start: str = "",
-    confidential: Callable[[Run], bool] = lambda _: False,
-    kept: Mapping[str, Word] = NOTHING_KEPT,
+    initial_cwd: str = "",
+    is_confidential: Callable[[ProgramRun], bool] = lambda _: False,
+    variables: Mapping[str, Word] = NO_VARIABLES,
     budget: Budget | None = None,
-) -> Reading:
-    """Follow the command. Whatever it is, this ends soon and raises nothing.
+) -> CommandReading:
+    """Analyse a command and return the programs it would run. Stops within the budget and raises nothing.
 
-    `start` is the absolute path that a relative `cwd` starts from, where it is known. `kept` are the
-    variables that earlier commands have left to this one. `budget` is shared with the other readings of the
-    same verdict.
+    `initial_cwd` is the absolute path that a relative `cwd` is relative to; empty if unknown.
+    `is_confidential` returns True if a run prints a secret. `variables` are exported variables left by
+    earlier commands. `budget` is shared by all analyses that belong to one verdict.
     """
-    reading = Reading()
-    if len(command.encode(errors="surrogatepass")) > LONGEST:
-        reading.unread = True
+    reading = CommandReading()
+    if len(command.encode(errors="surrogatepass")) > MAX_TEXT_CHARS:
+        reading.is_incomplete = True
         return reading
     budget = budget or Budget()
     try:
-        for choice in Choice:
-            walk = ShellReader(reading, budget, confidential, (0, len(command)), choice)
-            state = State(home=Word(home), cwd=Word(cwd), variables=dict(kept), exported=frozenset(kept))
-            state.start = Word(start)
-            walk.text(command, state, top=True)
-            if choice is Choice.DOUBT:
-                reading.leaves = _left(state)
-            if not walk.doubted:
+        for branch_policy in BranchPolicy:
+            reader = ShellReader(reading, budget, is_confidential, (0, len(command)), branch_policy)
+            state = ShellState(
+                home=Word(home), cwd=Word(cwd), variables=dict(variables), exported=frozenset(variables)
+            )
+            state.initial_cwd = Word(initial_cwd)
+            reader.analyze_text(command, state, is_top_level=True)
+            if branch_policy is BranchPolicy.MARK_UNKNOWN:
+                reading.exported_variables = _exported_values(state)
+            if not reader.has_divergent_branches:
                 break
-    except (TooMuch, RecursionError):
-        reading.unread = True
+    except (BudgetExceeded, RecursionError):
+        reading.is_incomplete = True
     return reading
 
 
-def _left(state: State) -> dict[str, Word]:
-    """What the next command will find; what nobody knows is marked as such."""
+def _exported_values(state: ShellState) -> dict[str, Word]:
+    """Return the exported variables after the command; unknown or long values become unknown words."""
     names = state.variables if state.exports_all else state.exported & state.variables.keys()
-    values = {name: joined(state.variables[name]) for name in names}
-    unknown = gap(frozenset({Mark.UNREAD}))
+    values = {name: join_value(state.variables[name]) for name in names}
+    unknown = unknown_word(frozenset({Taint.UNREAD}))
     return {
-        name: value if value.known and len(value) <= LONGEST_LEFT else unknown
+        name: value if value.is_known and len(value) <= MAX_EXPORTED_CHARS else unknown
         for name, value in values.items()
     }
 
 
-class ShellReader(Walk):
-    """A walk that notes every program it comes to, and follows code inside code."""
+class ShellReader:
+    """Recursive analysis of a syntax tree with one branch policy.
+
+    Each `_analyze_…` method returns the text that its part of the script prints, updates the shell state as
+    the part would, and adds runs and effects to the reading.
+    """
+
+    def __init__(
+        self,
+        reading: CommandReading,
+        budget: Budget,
+        is_confidential: Callable[[ProgramRun], bool],
+        span: tuple[int, int],
+        branch_policy: BranchPolicy,
+    ) -> None:
+        self._branch_policy, self.has_divergent_branches = branch_policy, False
+        self._reading, self._budget, self._is_confidential = reading, budget, is_confidential
+        self._current_span, self._top_level_text = span, ""
+        # By id of the stream: the stream, and how many of its characters `read` has consumed.
+        self._consumed_input: dict[int, tuple[TextStream, int]] = {}
+        self._substituted_processes = 0
+        # Traps and start-up files, analysed after everything else.
+        self._deferred_code: list[Callable[[], TextStream]] = []
+
+    # Scripts
+
+    def analyze_text(
+        self,
+        text: str,
+        state: ShellState,
+        context: ExecutionContext = TOP_LEVEL_CONTEXT,
+        *,
+        is_top_level: bool = False,
+    ) -> TextStream:
+        """Analyse shell code and return what it prints.
+
+        Findings in nested code get the span of the top-level command that contains the code.
+        """
+        if context.depth > MAX_CODE_DEPTH:
+            raise BudgetExceeded
+        if is_top_level:
+            self._top_level_text = text
+        try:
+            script = parse_script(text, self._budget)
+        except ShellSyntaxError as problem:
+            self._add_effect(EffectKind.UNREADABLE, detail=str(problem))
+            script = problem.script or Script()
+        printed = self._analyze_script(script, state, context)
+        while is_top_level and self._deferred_code:
+            self._deferred_code.pop(0)()
+        return printed
+
+    def _analyze_script(self, script: Script, state: ShellState, context: ExecutionContext) -> TextStream:
+        printed = EMPTY_STREAM
+        for statement in script.statements:
+            printed = concatenate_streams(printed, self._analyze_statement(statement, state, context))
+        return printed
+
+    def _analyze_statement(
+        self, statement: Statement, state: ShellState, context: ExecutionContext
+    ) -> TextStream:
+        self._budget.spend()
+        if not statement.background:
+            return self._analyze_node(statement.node, state, context)
+        if context.in_endless_loop:
+            self._add_effect(EffectKind.FORK_BOMB, detail="an endless loop starts background processes")
+        background_state = state.copy()
+        printed = self._analyze_node(statement.node, background_state, replace(context, background=True))
+        state.written_files |= background_state.written_files
+        state.add_program_copies(background_state)
+        return printed
+
+    def _analyze_node(self, node: Node, state: ShellState, context: ExecutionContext) -> TextStream:
+        match node:
+            case SimpleCommand():
+                return self._analyze_simple_command(node, state, context)
+            case Pipeline():
+                return self._analyze_pipeline(node, state, context)
+            case AndOrList():
+                return self._analyze_and_or_list(node, state, context)
+            case CommandGroup():
+                return self._analyze_group(node, state, context)
+            case IfStatement():
+                return self._analyze_if(node, state, context)
+            case WhileLoop():
+                return self._analyze_while(node, state, context)
+            case ForLoop():
+                return self._analyze_for(node, state, context)
+            case CaseStatement():
+                return self._analyze_case(node, state, context)
+            case FunctionDefinition():
+                state.functions[node.name] = (node.body,)
+                self._check_reserved_name(node.name)
+                if node.name in SHELL_CALLBACKS or node.name.endswith(KSH_DISCIPLINES):
+                    self._call_function((Word(node.name), unknown_word()), state, context)
+                return EMPTY_STREAM
+
+    def _analyze_pipeline(self, node: Pipeline, state: ShellState, context: ExecutionContext) -> TextStream:
+        stream = context.stdin
+        for place, stage in enumerate(node.stages):
+            last = place == len(node.stages) - 1
+            inner_state = state.copy()
+            background_state = context.background or not last
+            stream = self._analyze_node(
+                stage, inner_state, replace(context, stdin=stream, background=background_state)
+            )
+            state.written_files |= inner_state.written_files
+            state.add_program_copies(inner_state)
+            if last:  # zsh and `lastpipe` run the last stage in the current shell
+                self._join_branches(state, state.copy(), inner_state)
+        return stream or UNKNOWN_STREAM
+
+    def _analyze_and_or_list(
+        self, node: AndOrList, state: ShellState, context: ExecutionContext
+    ) -> TextStream:
+        printed = self._analyze_node(node.first, state, context)
+        for sign, link in node.links:
+            before = state.copy()
+            printed = concatenate_streams(printed, self._analyze_node(link, state, context))
+            cwd = state.cwd
+            self._join_branches(state, before, state.copy())
+            if sign == "&&":
+                state.cwd = cwd  # assume that the command before `&&` succeeded
+        return printed
+
+    def _join_branches(self, state: ShellState, passed: ShellState, taken: ShellState) -> None:
+        """Set the state after two branches meet again, by the branch policy."""
+        if passed.is_equivalent(taken):
+            state.replace_with(taken)
+            return
+        self.has_divergent_branches = True
+        match self._branch_policy:
+            case BranchPolicy.TAKEN:
+                state.replace_with(taken)
+            case BranchPolicy.SKIPPED:
+                state.replace_with(passed)
+            case BranchPolicy.MARK_UNKNOWN:
+                taken.merge(passed)
+                state.replace_with(taken)
+
+    def _analyze_group(self, node: CommandGroup, state: ShellState, context: ExecutionContext) -> TextStream:
+        inside = state.copy() if node.in_subshell else state
+        self._evaluate_arithmetic(node.words, state, context)
+        redirects, stdin = self._evaluate_redirects(node.redirects, state, context)
+        printed = self._analyze_script(node.body, inside, replace(context, stdin=stdin))
+        state.written_files |= inside.written_files
+        state.add_program_copies(inside)
+        if any(redirect.is_output for redirect in redirects):
+            run = ProgramRun(
+                argv=(),
+                redirects=redirects,
+                cwd=state.cwd,
+                wrappers=context.wrappers,
+                span=self._current_span,
+            )
+            self._reading.runs.append(run)
+        return apply_output_redirects(printed, redirects, state)
+
+    def _analyze_if(self, node: IfStatement, state: ShellState, context: ExecutionContext) -> TextStream:
+        printed, ends = EMPTY_STREAM, []
+        for condition, body in node.arms:
+            if condition is not None:
+                printed = concatenate_streams(printed, self._analyze_script(condition, state, context))
+            arm = state.copy()
+            printed = merge_alternatives(printed, self._analyze_script(body, arm, context))
+            ends.append(arm)
+        if node.arms[-1][0] is not None:  # without `else`, no branch may run
+            ends.append(state.copy())
+        for end in ends[1:]:
+            self._join_branches(ends[0], end, ends[0].copy())
+        state.replace_with(ends[0])
+        return printed
+
+    def _analyze_case(self, node: CaseStatement, state: ShellState, context: ExecutionContext) -> TextStream:
+        self._create_expansion(state, context).expand_text(node.subject.parts)
+        printed, before = EMPTY_STREAM, state.copy()
+        for patterns, body in node.arms:
+            for pattern in patterns:
+                self._create_expansion(state, context).expand_text(pattern.parts)
+            arm = before.copy()
+            printed = merge_alternatives(printed, self._analyze_script(body, arm, context))
+            self._join_branches(state, state.copy(), arm)
+        return printed
+
+    def _evaluate_arithmetic(
+        self, words: Iterable[WordNode], state: ShellState, context: ExecutionContext
+    ) -> None:
+        """Evaluate the words of `(( … ))` and `[[ … ]]`: operands may be evaluated as numbers."""
+        expansion = self._create_expansion(state, context)
+        for word in words:
+            expansion.evaluate_arithmetic(expansion.expand_text(word.parts).literal)
+
+    def _analyze_while(self, node: WhileLoop, state: ShellState, context: ExecutionContext) -> TextStream:
+        self._evaluate_arithmetic(node.words, state, context)
+        first = first_plain_word(node.condition)
+        endless = first in ALWAYS_TRUE_COMMANDS or any(is_endless_for(word) for word in node.words)
+        inside = replace(context, in_endless_loop=context.in_endless_loop or endless)
+        lines = split_known_lines(context.stdin, MAX_LOOP_ITERATIONS) if first == "read" else None
+        if lines is not None:
+            return self._analyze_read_loop(node, lines, state, inside)
+        return self._iterate_until_stable(lambda: self._analyze_iteration(node, state, inside), state)
+
+    def _analyze_read_loop(
+        self, node: WhileLoop, lines: Sequence[str], state: ShellState, context: ExecutionContext
+    ) -> TextStream:
+        printed = EMPTY_STREAM
+        for line in lines:
+            self._analyze_script(node.condition, state, replace(context, stdin=TextStream(Word(line))))
+            printed = concatenate_streams(
+                printed, self._analyze_script(node.body, state, replace(context, stdin=UNKNOWN_STREAM))
+            )
+        return printed
+
+    def _analyze_iteration(self, node: WhileLoop, state: ShellState, context: ExecutionContext) -> TextStream:
+        self._evaluate_arithmetic(node.words, state, context)
+        return concatenate_streams(
+            self._analyze_script(node.condition, state, context),
+            self._analyze_script(node.body, state, context),
+        )
+
+    def _iterate_until_stable(self, once: Callable[[], TextStream], state: ShellState) -> TextStream:
+        """Analyse a loop of unknown length: repeat its body until the state no longer changes."""
+        before = state.copy()
+        self._budget.spend(10 + len(state.variables))
+        printed = once()
+        if not state.is_equivalent(before):
+            middle = state.copy()
+            once()
+            if not state.is_equivalent(middle):
+                state.forget_changes_since(middle)
+                once()
+        self._join_branches(state, before, state.copy())
+        return repeat_unknown_times(printed)
+
+    def _analyze_for(self, node: ForLoop, state: ShellState, context: ExecutionContext) -> TextStream:
+        values: list[Word]
+        if node.words is None:
+            values = list(state.arguments)
+        else:
+            values = self._create_expansion(state, context).expand_fields(node.words)
+        if len(values) > MAX_LOOP_ITERATIONS:
+            values = [*values[:MAX_LOOP_ITERATIONS], unknown_word()]
+        printed = EMPTY_STREAM
+        for value in values:
+            state.set_variable(node.name, value)
+            printed = concatenate_streams(printed, self._analyze_script(node.body, state, context))
+        return printed
+
+    def _add_effect(
+        self, kind: EffectKind, target: Word = EMPTY, taints: Iterable[str] = (), *, detail: str = ""
+    ) -> None:
+        traits = frozenset(str(mark) for mark in taints)
+        self._reading.effects.append(CommandEffect(kind, target, traits, self._current_span, detail))
 
     # Simple commands
 
-    def _simple(self, node: Simple, state: State, around: Around) -> Stream:
-        if node.source is self._whole:
-            self._span = (node.start, node.end)
-        if alias := self._dealiased(node, state):  # scripts ignore aliases, people's shells do not
-            self._alias(*alias, state.copy(), around)
-        expansion = self._expansion(state, around)
-        typed = [word if isinstance(word, WordNode) else declared(word) for word in node.words]
-        argv = tuple(expansion.fields(typed))
-        redirects, stdin = self._redirects(node.redirects, state, around)
-        if (items := _whole_array(node, state)) is not None:  # zsh makes all of its items of `$name`
-            self._invoke(items, state.copy(), replace(around, stdin=stdin), redirects=redirects)
+    def _analyze_simple_command(
+        self, node: SimpleCommand, state: ShellState, context: ExecutionContext
+    ) -> TextStream:
+        if node.source is self._top_level_text:
+            self._current_span = (node.start, node.end)
+        # Interactive shells expand aliases, scripts do not: analyse the command in both ways.
+        if alias := expand_leading_alias(node, state):
+            self._analyze_alias(*alias, state.copy(), context)
+        expansion = self._create_expansion(state, context)
+        typed = [word if isinstance(word, WordNode) else assignment_to_word(word) for word in node.words]
+        argv = tuple(expansion.expand_fields(typed))
+        redirects, stdin = self._evaluate_redirects(node.redirects, state, context)
+        if (
+            items := array_as_command(node, state)
+        ) is not None:  # zsh expands `$name` to all items of an array
+            self._analyze_argv(items, state.copy(), replace(context, stdin=stdin), redirects=redirects)
         if not argv:
             for assignment in node.assignments:
-                self._assign(assignment, state, expansion, around)
+                self._assign_variable(assignment, state, expansion, context)
             if redirects:
-                self._start(Run(argv=(), redirects=redirects, cwd=state.cwd, span=self._span), around)
-            return self._sent(SILENT, redirects, state)
+                self._record_run(
+                    ProgramRun(argv=(), redirects=redirects, cwd=state.cwd, span=self._current_span), context
+                )
+            return apply_output_redirects(EMPTY_STREAM, redirects, state)
         before = {each.name: state.variables.get(each.name) for each in node.assignments}
         for assignment in node.assignments:
-            self._assign(assignment, state, expansion, around)
-        given = {name: joined(state.variables.get(name, EMPTY)) for name in before}
-        if isinstance(node.words[0], WordNode) and node.words[0].plain in DECLARES:
-            self._declare(node.words, argv, state, expansion, around)
-        inside = replace(around, stdin=stdin)
-        printed = self._invoke(argv, state, inside, assigned=given, redirects=redirects)
-        for name, value in before.items():  # in front of a command they last as long as it runs
-            state.restore(name, value)
+            self._assign_variable(assignment, state, expansion, context)
+        given = {name: join_value(state.variables.get(name, EMPTY)) for name in before}
+        if isinstance(node.words[0], WordNode) and node.words[0].bare_text in DECLARATION_COMMANDS:
+            self._declare_variables(node.words, argv, state, expansion, context)
+        inside = replace(context, stdin=stdin)
+        printed = self._analyze_argv(argv, state, inside, env_assignments=given, redirects=redirects)
+        for name, value in before.items():  # assignments before a command end with it
+            state.restore_variable(name, value)
         if argv == ("exec",):
-            _keep_open(redirects, stdin, state)
-        return self._sent(printed, redirects, state)
+            keep_redirects_open(redirects, stdin, state)
+        return apply_output_redirects(printed, redirects, state)
 
-    def _dealiased(self, node: Simple, state: State) -> tuple[str, str] | None:
-        """The name of an alias in front, and the command with its text in the place of the name."""
-        first = node.words[0] if node.words else None
-        name = first.plain if isinstance(first, WordNode) else None
-        if name is None or not isinstance(first, WordNode):
-            return None
-        suffix = f"*.{name.rpartition('.')[2]}"
-        if suffix in state.aliases:  # zsh: `alias -s txt=less` makes a command of `notes.txt`
-            return suffix, f"{state.aliases[suffix]} {node.source[first.start : node.end]}"
-        if name not in state.aliases:
-            return None
-        text = node.source[node.start : first.start]
-        at, words = first.start, list(node.words)
-        while words:  # an alias that ends in a blank lets the next word be one too
-            word = words.pop(0)
-            plain = word.plain if isinstance(word, WordNode) else None
-            if plain is None or plain not in state.aliases or not isinstance(word, WordNode):
-                break
-            text += node.source[at : word.start] + state.aliases[plain]
-            at = word.end
-            if not state.aliases[plain].endswith((" ", "\t")):
-                break
-        return name, text + node.source[at : node.end]
-
-    def _alias(self, name: str, text: str, state: State, around: Around) -> Stream:
-        meaning = state.aliases.pop(name)  # inside its own text it is no alias
+    def _analyze_alias(
+        self, name: str, text: str, state: ShellState, context: ExecutionContext
+    ) -> TextStream:
+        meaning = state.aliases.pop(name)  # an alias is not expanded inside its own text
         try:
-            return self.text(text, state, replace(around, depth=around.depth + 1))
+            return self.analyze_text(text, state, replace(context, depth=context.depth + 1))
         finally:
             state.aliases.setdefault(name, meaning)
 
-    def _invoke(
+    def _analyze_argv(
         self,
         argv: tuple[Word, ...],
-        state: State,
-        around: Around,
+        state: ShellState,
+        context: ExecutionContext,
         *,
-        assigned: dict[str, Word] | None = None,
+        env_assignments: dict[str, Word] | None = None,
         redirects: tuple[Redirect, ...] = (),
         functions: bool = True,
-    ) -> Stream:
-        """One command with its words known: a function, a builtin that changes the shell, or a program."""
-        self._budget.spend(10)  # the rules will look at it too
+    ) -> TextStream:
+        """Analyse a command after expansion: a function, a builtin that changes the state, or a program."""
+        self._budget.spend(10)  # includes the cost of matching rules against the run
         if functions and argv[0] in state.functions:
-            printed = self._call(argv, state, around)
+            printed = self._call_function(argv, state, context)
             if None not in state.functions.get(argv[0], ()):
                 return printed
-        if argv[0].pattern:
+        if argv[0].is_pattern:
             self._budget.spend(50)
-        name = program(argv[0], state)
+        name = resolve_program(argv[0], state)
         if name == "env":
-            argv = env_words(argv)
-        argv = with_configured_options(name, argv, assigned or {}, self._known_file(state, around))
-        argv = (argv[0], *(state.linked(word, itself=name not in DELETING) for word in argv[1:]))
-        run = Run(
+            argv = expand_env_split_string(argv)
+        argv = add_configured_options(
+            name, argv, env_assignments or {}, self._create_file_lookup(state, context)
+        )
+        argv = (
+            argv[0],
+            *(state.follow_symlinks(word, itself=name not in DELETING_PROGRAMS) for word in argv[1:]),
+        )
+        run = ProgramRun(
             argv=(name, *argv[1:]),
             path=argv[0],
-            span=self._span,
-            assigned=MappingProxyType(dict(assigned or {})),
+            span=self._current_span,
+            env_assignments=MappingProxyType(dict(env_assignments or {})),
             redirects=redirects,
-            stdin=around.stdin,
+            stdin=context.stdin,
             cwd=state.cwd,
-            folder=state.folder,
-            through=around.through,
-            more_operands=around.more_operands or (around.filled and len(argv) == 1 and name in DELETING),
-            background=around.background,
-            repeated=around.repeated,
+            absolute_cwd=state.absolute_cwd,
+            wrappers=context.wrappers,
+            has_unknown_operands=context.has_unknown_operands
+            or (context.has_unknown_arguments and len(argv) == 1 and name in DELETING_PROGRAMS),
+            background=context.background,
+            in_endless_loop=context.in_endless_loop,
         )
         if any(word.startswith("BASH_FUNC_") for word in argv[1:]):
-            self._see(Kind.UNREADABLE, detail="a function is handed over by the environment")
-        if any(GIVEN_SUBSCRIPT.search(word) for word in argv[1:]):
-            self._see(Kind.UNREADABLE, detail="whatever evaluates it as a number runs it")
+            self._add_effect(
+                EffectKind.UNREADABLE, detail="a shell function is passed in an environment variable"
+            )
+        if any(COMMAND_IN_ASSIGNED_SUBSCRIPT.search(word) for word in argv[1:]):
+            self._add_effect(
+                EffectKind.UNREADABLE,
+                detail="the value contains a command that arithmetic evaluation would run",
+            )
         if name == "alias":
-            self._look_at_aliases(argv[1:], state, around)
+            self._check_alias_definitions(argv[1:], state, context)
         if name == "let":
             for word in argv[1:]:
-                self._expansion(state, around).number(word.typed)
+                self._create_expansion(state, context).evaluate_arithmetic(word.literal)
         builtin = BUILTINS.get(name)
         if builtin is not None:
-            builtin(self._fed(run), state)
-        if name in NAMING and any(SUBSCRIPT.search(word) for word in argv[1:]):
-            self._see(Kind.UNREADABLE, detail="text is evaluated as a name, and would be run")
-        return self._start(run, around, state)
+            builtin(self._with_remaining_input(run), state)
+        if name in NAME_EVALUATING_BUILTINS and any(COMMAND_IN_SUBSCRIPT.search(word) for word in argv[1:]):
+            self._add_effect(
+                EffectKind.UNREADABLE, detail="a variable name contains a command that the shell would run"
+            )
+        return self._record_run(run, context, state)
 
-    def _look_at_aliases(self, words: Sequence[Word], state: State, around: Around) -> None:
-        """Aliases that change the grammar itself, or (in zsh) stand for words anywhere in a command."""
+    def _check_alias_definitions(
+        self, words: Sequence[Word], state: ShellState, context: ExecutionContext
+    ) -> None:
+        """Report aliases of reserved words; analyse zsh aliases that are expanded anywhere in a command."""
         anywhere = any(word.startswith("-") and set(word) & {"s", "g"} for word in words)
         for word in words:
             name, equals, text = word.partition("=")
-            if equals and RESERVED.match(f"{name} "):
-                self._see(
-                    Kind.UNREADABLE, word, detail="an alias takes the place of a word of the shell's grammar"
+            if equals and RESERVED_WORD.match(f"{name} "):
+                self._add_effect(
+                    EffectKind.UNREADABLE,
+                    word,
+                    detail="an alias redefines a reserved word of the shell",
                 )
             elif equals and anywhere:
-                self.text(Word(text.lstrip("; ")), state.copy(), replace(around, depth=around.depth + 1))
+                self.analyze_text(
+                    Word(text.lstrip("; ")), state.copy(), replace(context, depth=context.depth + 1)
+                )
 
-    def _known_file(self, state: State, around: Around) -> Callable[[Word], Stream | None]:
-        """What is known of a file by its name, where `-` is the input."""
-        return lambda word: around.stdin if word in STANDARD_INPUT else state.files.get(state.path(word))
+    def _create_file_lookup(
+        self, state: ShellState, context: ExecutionContext
+    ) -> Callable[[Word], TextStream | None]:
+        """Return a function that finds the known content of a file by name; `-` is standard input."""
+        return lambda word: (
+            context.stdin if word in STDIN_PATHS else state.written_files.get(state.resolve_path(word))
+        )
 
-    def _fed(self, run: Run) -> Run:
-        """A `read` after another one is given the lines that are left."""
+    def _with_remaining_input(self, run: ProgramRun) -> ProgramRun:
+        """Give a repeated `read` only the lines that earlier ones have not consumed."""
         stream = run.stdin
         if run.name != "read" or stream is None or stream.text is None:
             return run
-        _, taken = self._eaten.get(id(stream), (stream, 0))
+        _, taken = self._consumed_input.get(id(stream), (stream, 0))
         line_end = stream.text.find("\n", taken)
-        self._eaten[id(stream)] = (stream, len(stream.text) if line_end < 0 else line_end + 1)
-        return replace(run, stdin=Stream(Word(stream.text[taken:]), stream.marks)) if taken else run
+        self._consumed_input[id(stream)] = (stream, len(stream.text) if line_end < 0 else line_end + 1)
+        return replace(run, stdin=TextStream(Word(stream.text[taken:]), stream.taints)) if taken else run
 
-    def _start(self, run: Run, around: Around, state: State | None = None) -> Stream:
-        """Note a program that would be started, and follow what it starts in turn."""
+    def _record_run(
+        self, run: ProgramRun, context: ExecutionContext, state: ShellState | None = None
+    ) -> TextStream:
+        """Record a program that would be started, analyse what it runs in turn, and return its output."""
         self._reading.runs.append(run)
-        self._look_at_connections(run)
+        self._check_redirect_targets(run)
         if state is None:
-            return SILENT
-        if not run.name.known:
-            self._see(Kind.UNREADABLE, run.path, run.path.marks, detail="what would be run is not known")
-        self._look_at_secrets(run, state)
-        if run.name in WRITING and run.argv[-1][:1] == GAP and not run.through:
-            self._see(Kind.UNREADABLE, run.path, detail="nobody knows which file it writes")
-        self._own_program(run, state, around)
-        self._look_at_files(run, state)
-        self._reading.planted.run_written(run, state.files)
-        printed: Stream | None = None
-        for one in inner(run):
-            seen = self._inside(one, run, state, around)
-            printed = seen if printed is None or one.through else printed
-        fetched.remember(run, state, self._confidential)
-        self._reading.planted.note_edit(run)
-        if printed is None or run.name not in SEEN_THROUGH:
-            printed = with_marks(output(run, lambda word: state.files.get(state.path(word))))
-        if self._confidential(run):
-            printed = Stream(printed.text, printed.marks | {Mark.CONFIDENTIAL})
+            return EMPTY_STREAM
+        if not run.name.is_known:
+            self._add_effect(
+                EffectKind.UNREADABLE,
+                run.path,
+                run.path.taints,
+                detail="the name of the program is not known",
+            )
+        self._check_secret_upload(run, state)
+        if run.name in WRITING_PROGRAMS and run.argv[-1][:1] == GAP and not run.wrappers:
+            self._add_effect(EffectKind.UNREADABLE, run.path, detail="the file it writes is not known")
+        self._analyze_written_program(run, state, context)
+        self._check_special_file_names(run, state)
+        self._reading.written_texts.add_written_files(run, state.written_files)
+        printed: TextStream | None = None
+        for inner_command in find_inner_commands(run):
+            seen = self._analyze_inner(inner_command, run, state, context)
+            printed = seen if printed is None or inner_command.wrapper else printed
+        created_files.record_created_files(run, state, self._is_confidential)
+        self._reading.written_texts.record_edit(run)
+        if printed is None or run.name not in TRANSPARENT_WRAPPERS:
+            printed = with_text_taints(
+                predict_output(run, lambda word: state.written_files.get(state.resolve_path(word)))
+            )
+        if self._is_confidential(run):
+            printed = TextStream(printed.text, printed.taints | {Taint.CONFIDENTIAL})
         return printed
 
-    def _own_program(self, run: Run, state: State, around: Around) -> None:
-        """A program that this very command has written or fetched."""
-        path = state.path(run.path) if "/" in run.path else _found_on_path(run.path, state)
+    def _analyze_written_program(self, run: ProgramRun, state: ShellState, context: ExecutionContext) -> None:
+        """Analyse a program that this command has itself written or downloaded."""
+        path = state.resolve_path(run.path) if "/" in run.path else _find_on_path(run.path, state)
         if not path:
             return
-        stream = state.files.get(path)
+        stream = state.written_files.get(path)
         if stream is not None:
-            own = state.child(run.assigned)
-            own.arguments = run.argv[1:]
-            self._code(stream, "sh", run, own, around)
-        elif fetched.holds(state, path):
-            self._see(Kind.RUN_UNREAD, run.path, frozenset({Mark.NETWORK}))
+            inner_state = state.create_child(run.env_assignments)
+            inner_state.arguments = run.argv[1:]
+            self._analyze_stream_code(stream, "sh", run, inner_state, context)
+        elif created_files.is_downloaded(state, path):
+            self._add_effect(EffectKind.RUN_UNREAD, run.path, frozenset({Taint.NETWORK}))
         else:
-            self._reading.planted.run_edited()
+            self._reading.written_texts.add_edited_texts()
 
-    def _look_at_files(self, run: Run, state: State) -> None:
-        """Files that count by their names: as options of a later program, or as what a program loads."""
-        if makes_option_file(run):
-            self._see(Kind.UNREADABLE, run.path, detail="a file gets the name of an option")
-        for path, marks in files_loaded_by_name(run, state.files):
-            self._see(Kind.RUN_UNREAD, Word(path), marks or {Mark.UNREAD})
+    def _check_special_file_names(self, run: ProgramRun, state: ShellState) -> None:
+        """Report files named like an option and files that the program loads because of their names."""
+        if has_option_like_target(run):
+            self._add_effect(
+                EffectKind.UNREADABLE, run.path, detail="a created file is named like a command-line option"
+            )
+        for path, taints in find_files_loaded_by_name(run, state.written_files):
+            self._add_effect(EffectKind.RUN_UNREAD, Word(path), taints or {Taint.UNREAD})
 
-    def _look_at_secrets(self, run: Run, state: State) -> None:
-        """A secret that this command has put into another file, and now sends."""
-        if run.name not in SENDERS:
+    def _check_secret_upload(self, run: ProgramRun, state: ShellState) -> None:
+        """Report the upload of a file into which this command has copied a secret."""
+        if run.name not in UPLOAD_PROGRAMS:
             return
-        secret = {path for path, stream in state.files.items() if Mark.CONFIDENTIAL in stream.marks}
+        secret = {path for path, stream in state.written_files.items() if Taint.CONFIDENTIAL in stream.taints}
         if not secret:
             return
         for word in run.argv[1:]:
-            if state.path(Word(word.rpartition("@")[2].rpartition("=")[2])) in secret:
-                self._see(Kind.EXFILTRATE, word, {Mark.CONFIDENTIAL})
+            if state.resolve_path(Word(word.rpartition("@")[2].rpartition("=")[2])) in secret:
+                self._add_effect(EffectKind.EXFILTRATE, word, {Taint.CONFIDENTIAL})
 
-    def _look_at_connections(self, run: Run) -> None:
-        words = run.argv[1:] if run.name in WRITING or run.name in ("dd", "sponge", "socat") else ()
-        targets = (*words, *(each.target for each in run.redirects if each.writes))
-        if any(OTHERS_INPUT.search(target) for target in targets):
-            self._see(Kind.UNREADABLE, run.path, detail="it may write to the input of another process")
+    def _check_redirect_targets(self, run: ProgramRun) -> None:
+        words = run.argv[1:] if run.name in WRITING_PROGRAMS or run.name in ("dd", "sponge", "socat") else ()
+        targets = (*words, *(each.target for each in run.redirects if each.is_output))
+        if any(OTHER_PROCESS_STDIN.search(target) for target in targets):
+            self._add_effect(
+                EffectKind.UNREADABLE,
+                run.path,
+                detail="it may write to the standard input of another process",
+            )
         for redirect in run.redirects:
-            if redirect.writes and redirect.target[:1] == GAP:
-                self._see(Kind.UNREADABLE, redirect.target, detail="nobody knows which file it writes")
-            far = redirect.target.startswith(NETWORK_FILES) and not redirect.target.startswith(LOOPBACK)
+            if redirect.is_output and redirect.target[:1] == GAP:
+                self._add_effect(
+                    EffectKind.UNREADABLE, redirect.target, detail="the file it writes is not known"
+                )
+            far = redirect.target.startswith(NETWORK_PATHS) and not redirect.target.startswith(LOOPBACK_PATHS)
             if far and (run.name in SHELLS or run.name == "exec"):
-                self._see(Kind.REVERSE_SHELL, redirect.target)
-            elif far and redirect.writes and run.argv and self._confidential(run):
-                self._see(Kind.EXFILTRATE, redirect.target, {"network", "in:secret"})
+                self._add_effect(EffectKind.REVERSE_SHELL, redirect.target)
+            elif far and redirect.is_output and run.argv and self._is_confidential(run):
+                self._add_effect(EffectKind.EXFILTRATE, redirect.target, {"network", "in:secret"})
 
     # Code inside code
 
-    def _inside(self, one: Inner, run: Run, state: State, around: Around) -> Stream:
-        through = (*around.through, one.through) if one.through else around.through
-        around = replace(
-            around,
-            through=through,
-            more_operands=(one.more_operands or around.more_operands) and one.argv is not None,
-            filled=around.filled or ((one.more_operands or around.more_operands) and one.code is not None),
-            depth=around.depth + 1,
+    def _analyze_inner(
+        self, inner_command: InnerCommand, run: ProgramRun, state: ShellState, context: ExecutionContext
+    ) -> TextStream:
+        wrappers = (*context.wrappers, inner_command.wrapper) if inner_command.wrapper else context.wrappers
+        context = replace(
+            context,
+            wrappers=wrappers,
+            has_unknown_operands=(inner_command.has_unknown_operands or context.has_unknown_operands)
+            and inner_command.argv is not None,
+            has_unknown_arguments=context.has_unknown_arguments
+            or (
+                (inner_command.has_unknown_operands or context.has_unknown_operands)
+                and inner_command.code is not None
+            ),
+            depth=context.depth + 1,
             stdin=run.stdin,
         )
-        if one.argv is not None:
-            return self._inner_argv(one.argv, run, state, around)
-        if one.code is not None and run.name == "trap":
-            self._traps.append(lambda: self._typed_code(one, run, state, around))
-            return SILENT
-        if one.code is not None:
-            return self._typed_code(one, run, state, around)
-        if one.source == "stdin":
-            if run.stdin is None and not one.more_operands:
-                return UNKNOWN
-            return self._with_arguments(
-                one, run, state, lambda own: self._code(run.stdin or UNKNOWN, one.language, run, own, around)
+        if inner_command.argv is not None:
+            return self._analyze_inner_argv(inner_command.argv, run, state, context)
+        if inner_command.code is not None and run.name == "trap":
+            self._deferred_code.append(lambda: self._analyze_inline_code(inner_command, run, state, context))
+            return EMPTY_STREAM
+        if inner_command.code is not None:
+            return self._analyze_inline_code(inner_command, run, state, context)
+        if inner_command.source == "stdin":
+            if run.stdin is None and not inner_command.has_unknown_operands:
+                return UNKNOWN_STREAM
+            return self._with_script_arguments(
+                inner_command,
+                run,
+                state,
+                lambda inner_state: self._analyze_stream_code(
+                    run.stdin or UNKNOWN_STREAM, inner_command.language, run, inner_state, context
+                ),
             )
-        if one.source == "file" and one.file is not None:
-            file = one.file
-            return self._with_arguments(
-                one, run, state, lambda own: self._file(file, one.language, run, own, around)
+        if inner_command.source == "file" and inner_command.file is not None:
+            file = inner_command.file
+            return self._with_script_arguments(
+                inner_command,
+                run,
+                state,
+                lambda inner_state: self._analyze_code_file(
+                    file, inner_command.language, run, inner_state, context
+                ),
             )
-        return UNKNOWN
+        return UNKNOWN_STREAM
 
-    def _with_arguments(
-        self, one: Inner, run: Run, state: State, follow: Callable[[State], Stream]
-    ) -> Stream:
-        """A script sees its own arguments; one that is sourced without any sees those of the shell."""
-        own = state if run.name in SAME_SHELL else state.child(run.assigned)
-        before = own.arguments
-        if one.arguments or own is not state:
-            own.arguments = handed(one)
-        printed = follow(own)
-        own.arguments = before
+    def _with_script_arguments(
+        self,
+        inner_command: InnerCommand,
+        run: ProgramRun,
+        state: ShellState,
+        follow: Callable[[ShellState], TextStream],
+    ) -> TextStream:
+        """Call `follow` with the arguments of the script set.
+
+        A sourced script without arguments sees the arguments of the shell.
+        """
+        inner_state = state if run.name in IN_SHELL_COMMANDS else state.create_child(run.env_assignments)
+        before = inner_state.arguments
+        if inner_command.arguments or inner_state is not state:
+            inner_state.arguments = script_arguments(inner_command)
+        printed = follow(inner_state)
+        inner_state.arguments = before
         return printed
 
-    def _inner_argv(self, argv: tuple[Word, ...], run: Run, state: State, around: Around) -> Stream:
+    def _analyze_inner_argv(
+        self, argv: tuple[Word, ...], run: ProgramRun, state: ShellState, context: ExecutionContext
+    ) -> TextStream:
         if not argv:
-            return UNKNOWN
-        if around.depth > DEEPEST_CODE * 2:
-            raise TooMuch
-        own = state if run.name in SAME_SHELL else state.copy()
+            return UNKNOWN_STREAM
+        if context.depth > MAX_CODE_DEPTH * 2:
+            raise BudgetExceeded
+        inner_state = state if run.name in IN_SHELL_COMMANDS else state.copy()
         functions = run.name in ("time", "coproc", "compgen", "complete")
-        printed = self._invoke(argv, own, around, redirects=run.redirects, functions=functions)
-        state.keep_programs(own)
+        printed = self._analyze_argv(argv, inner_state, context, redirects=run.redirects, functions=functions)
+        state.add_program_copies(inner_state)
         return printed
 
-    def _typed_code(self, one: Inner, run: Run, state: State, around: Around) -> Stream:
-        code = (one.code or EMPTY).typed
-        if one.more_operands and run.name not in SHELLS:
-            code = Word(f"{code} {gap()}")  # to what is no shell's own code, the words are added
-        unread = code.marks & {Mark.NETWORK, Mark.DECODED}
+    def _analyze_inline_code(
+        self, inner_command: InnerCommand, run: ProgramRun, state: ShellState, context: ExecutionContext
+    ) -> TextStream:
+        code = (inner_command.code or EMPTY).literal
+        if inner_command.has_unknown_operands and run.name not in SHELLS:
+            code = Word(f"{code} {unknown_word()}")  # the caller appends unknown words to the code
+        unread = code.taints & {Taint.NETWORK, Taint.DECODED}
         if unread:
-            self._see(Kind.RUN_UNREAD, code, frozenset(unread))
-        if one.language != "sh":
-            return self._foreign(code, one.language, state, around)
-        own = state if run.name in SAME_SHELL else state.child(run.assigned)
-        if run.name not in SAME_SHELL:
-            words = handed(one)
-            own.zero, own.arguments = words[0] if words else own.zero, words[1:]
-            if one.more_operands and not own.arguments:
-                own.arguments = (gap(),)
-        if around.through and around.through[-1] in ("ssh", "docker", "podman", "kubectl"):
-            return self.text(code, State(home=state.home, cwd=gap()), around)
-        printed = self.text(code, own, around)
-        state.keep_programs(own)
+            self._add_effect(EffectKind.RUN_UNREAD, code, frozenset(unread))
+        if inner_command.language != "sh":
+            return self._analyze_foreign_code(code, inner_command.language, state, context)
+        inner_state = state if run.name in IN_SHELL_COMMANDS else state.create_child(run.env_assignments)
+        if run.name not in IN_SHELL_COMMANDS:
+            words = script_arguments(inner_command)
+            inner_state.script_name, inner_state.arguments = (
+                words[0] if words else inner_state.script_name,
+                words[1:],
+            )
+            if inner_command.has_unknown_operands and not inner_state.arguments:
+                inner_state.arguments = (unknown_word(),)
+        if context.wrappers and context.wrappers[-1] in ("ssh", "docker", "podman", "kubectl"):
+            return self.analyze_text(code, ShellState(home=state.home, cwd=unknown_word()), context)
+        printed = self.analyze_text(code, inner_state, context)
+        state.add_program_copies(inner_state)
         return printed
 
-    def _code(self, stream: Stream, language: str, run: Run, state: State, around: Around) -> Stream:
-        """Code that flows into an interpreter, or stands in a file this command wrote."""
-        if stream.typed:
-            return self._await_input(language, run, state, around)
+    def _analyze_stream_code(
+        self, stream: TextStream, language: str, run: ProgramRun, state: ShellState, context: ExecutionContext
+    ) -> TextStream:
+        """Analyse code that is piped into an interpreter or stored in a file that this command wrote."""
+        if stream.is_interactive:
+            return self._await_input(language, run, state, context)
         text = stream.text
         if text is None:
-            marks = stream.marks - {Mark.CONFIDENTIAL} or {Mark.UNREAD}
-            self._see(Kind.RUN_UNREAD, run.path, frozenset(marks))
-            return UNKNOWN
-        if Mark.DECODED in stream.marks:
-            self._see(Kind.RUN_UNREAD, run.path, frozenset({Mark.DECODED}), detail=text.shown[:200])
-        if text.marks & {Mark.NETWORK, Mark.DECODED, Mark.UNREAD}:
-            self._see(Kind.RUN_UNREAD, run.path, text.marks)
-        text = text.typed
+            taints = stream.taints - {Taint.CONFIDENTIAL} or {Taint.UNREAD}
+            self._add_effect(EffectKind.RUN_UNREAD, run.path, frozenset(taints))
+            return UNKNOWN_STREAM
+        if Taint.DECODED in stream.taints:
+            self._add_effect(
+                EffectKind.RUN_UNREAD, run.path, frozenset({Taint.DECODED}), detail=text.display_text[:200]
+            )
+        if text.taints & {Taint.NETWORK, Taint.DECODED, Taint.UNREAD}:
+            self._add_effect(EffectKind.RUN_UNREAD, run.path, text.taints)
+        text = text.literal
         if language != "sh":
-            return self._foreign(text, language, state, around)
-        return self.text(text, state, replace(around, depth=around.depth + 1))
+            return self._analyze_foreign_code(text, language, state, context)
+        return self.analyze_text(text, state, replace(context, depth=context.depth + 1))
 
-    def _await_input(self, language: str, run: Run, state: State, around: Around) -> Stream:  # noqa: ARG002
-        """Note a program that reads code from the input of the process."""
-        return UNKNOWN
+    def _await_input(
+        self,
+        language: str,  # noqa: ARG002
+        run: ProgramRun,  # noqa: ARG002
+        state: ShellState,  # noqa: ARG002
+        context: ExecutionContext,  # noqa: ARG002
+    ) -> TextStream:
+        """Handle a program that reads code from interactive input; session readers override this."""
+        return UNKNOWN_STREAM
 
-    def _file(self, file: Word, language: str, run: Run, state: State, around: Around) -> Stream:
-        if file in STANDARD_INPUT:
-            return self._code(run.stdin or UNKNOWN, language, run, state, around)
-        path = state.path(file)
-        stream = state.files.get(path)
-        if stream is None and (number := _descriptor(path)):
-            stream = state.descriptors.get(number, UNKNOWN)
+    def _analyze_code_file(
+        self, file: Word, language: str, run: ProgramRun, state: ShellState, context: ExecutionContext
+    ) -> TextStream:
+        if file in STDIN_PATHS:
+            return self._analyze_stream_code(run.stdin or UNKNOWN_STREAM, language, run, state, context)
+        path = state.resolve_path(file)
+        stream = state.written_files.get(path)
+        if stream is None and (number := descriptor_number(path)):
+            stream = state.input_descriptors.get(number, UNKNOWN_STREAM)
         if stream is not None:
-            return self._code(stream, language, run, state, around)
-        if language == "binary" or fetched.holds(state, path):
-            marks = {Mark.NETWORK} if fetched.holds(state, path) else {Mark.UNREAD}
-            self._see(Kind.RUN_UNREAD, file, frozenset(marks))
-        self._reading.planted.run_edited()
-        if run.name in SAME_SHELL:  # it may have set anything
-            state.variables = {name: gap(frozenset({Mark.UNREAD})) for name in state.variables}
-        return UNKNOWN
+            return self._analyze_stream_code(stream, language, run, state, context)
+        if language == "binary" or created_files.is_downloaded(state, path):
+            taints = {Taint.NETWORK} if created_files.is_downloaded(state, path) else {Taint.UNREAD}
+            self._add_effect(EffectKind.RUN_UNREAD, file, frozenset(taints))
+        self._reading.written_texts.add_edited_texts()
+        if run.name in IN_SHELL_COMMANDS:  # the unknown file may have set any variable
+            state.variables = {name: unknown_word(frozenset({Taint.UNREAD})) for name in state.variables}
+        return UNKNOWN_STREAM
 
-    def _foreign(self, code: Word, language: str, state: State, around: Around) -> Stream:
-        found = read_foreign(code, language)
+    def _analyze_foreign_code(
+        self, code: Word, language: str, state: ShellState, context: ExecutionContext
+    ) -> TextStream:
+        found = analyze_code(code, language)
         for effect in found.effects:
-            self._reading.effects.append(replace(effect, span=self._span))
+            self._reading.effects.append(replace(effect, span=self._current_span))
         for script in found.scripts:
             inside = state.copy()
-            self.text(script.typed, inside, replace(around, depth=around.depth + 1))
-            state.files |= {path: stream for path, stream in inside.files.items() if stream.marks}
-        return UNKNOWN
+            self.analyze_text(script.literal, inside, replace(context, depth=context.depth + 1))
+            state.written_files |= {
+                path: stream for path, stream in inside.written_files.items() if stream.taints
+            }
+        return UNKNOWN_STREAM
 
-    def _call(self, argv: tuple[Word, ...], state: State, around: Around) -> Stream:
-        """A function, with its arguments; one that starts itself in the background is a bomb."""
+    def _call_function(
+        self, argv: tuple[Word, ...], state: ShellState, context: ExecutionContext
+    ) -> TextStream:
+        """Analyse a function call; report a fork bomb if it starts itself in the background."""
         name = argv[0]
-        again = around.calls.count(name)
-        if again and around.background:
-            self._see(Kind.FORK_BOMB, name, detail="a function starts itself again and again")
-            return UNKNOWN
-        if again > MOST_CALLS:
-            return UNKNOWN
-        given = argv[1:] if again < MOST_CALLS else tuple(gap() for _ in argv[1:])
+        again = context.call_stack.count(name)
+        if again and context.background:
+            self._add_effect(
+                EffectKind.FORK_BOMB, name, detail="a function starts itself in the background without end"
+            )
+            return UNKNOWN_STREAM
+        if again > MAX_RECURSIVE_CALLS:
+            return UNKNOWN_STREAM
+        given = argv[1:] if again < MAX_RECURSIVE_CALLS else tuple(unknown_word() for _ in argv[1:])
         outer, state.arguments = state.arguments, given
-        hidden, state.locals = state.locals, {}
-        printed = SILENT
+        hidden, state.shadowed_variables = state.shadowed_variables, {}
+        printed = EMPTY_STREAM
         for body in state.functions[name]:
             if body is None:
                 continue
-            inside = replace(around, calls=(*around.calls, name), background=False)
-            printed = either(printed, self._node(body, state, inside))
+            inside = replace(context, call_stack=(*context.call_stack, name), background=False)
+            printed = merge_alternatives(printed, self._analyze_node(body, state, inside))
         state.arguments = outer
-        state.leave(hidden)
+        state.leave_function(hidden)
         return printed
 
     # Words, values, redirections
 
-    def _expansion(self, state: State, around: Around) -> Expansion:
-        def captured(script: Script) -> Stream:
-            if (file := _only_reads(script)) is not None:
-                path = self._expansion(state, around).text(file)
-                opened = self._opened(path, state)
-                if self._confidential(Run(argv=(CAT, path), path=CAT, cwd=state.cwd)):
-                    opened = Stream(None, opened.marks | {Mark.CONFIDENTIAL})
+    def _create_expansion(self, state: ShellState, context: ExecutionContext) -> Expansion:
+        def capture_output(script: Script) -> TextStream:
+            if (file := file_of_read_substitution(script)) is not None:
+                path = self._create_expansion(state, context).expand_text(file)
+                opened = self._open_input(path, state)
+                if self._is_confidential(ProgramRun(argv=(CAT, path), path=CAT, cwd=state.cwd)):
+                    opened = TextStream(None, opened.taints | {Taint.CONFIDENTIAL})
                 return opened
             inside = state.copy()
-            printed = self._script(script, inside, replace(around, background=False))
-            state.files |= inside.files
+            printed = self._analyze_script(script, inside, replace(context, background=False))
+            state.written_files |= inside.written_files
             return printed
 
-        def process(script: Script, writes: bool) -> Word:
-            fed = replace(around, stdin=Stream(None, frozenset({Mark.UNREAD}))) if writes else around
-            printed = self._script(script, state.copy(), fed)
-            self._processes += 1
-            path = f"/dev/fd/{62 + self._processes}"
+        def substitute_process(script: Script, writes: bool) -> Word:
+            fed = replace(context, stdin=TextStream(None, frozenset({Taint.UNREAD}))) if writes else context
+            printed = self._analyze_script(script, state.copy(), fed)
+            self._substituted_processes += 1
+            path = f"/dev/fd/{62 + self._substituted_processes}"
             if not writes:
-                state.files[path] = printed
+                state.written_files[path] = printed
             return Word(path)
 
-        def doubt(text: str) -> None:
-            self._see(Kind.UNREADABLE, Word(text), detail="text is evaluated, and would be run")
+        def report_evaluated_text(text: str) -> None:
+            self._add_effect(
+                EffectKind.UNREADABLE, Word(text), detail="an evaluated expression contains a command"
+            )
 
-        return Expansion(state, self._budget, captured, process, doubt, self._look_at_name)
+        return Expansion(
+            state,
+            self._budget,
+            capture_output,
+            substitute_process,
+            report_evaluated_text,
+            self._check_reserved_name,
+        )
 
-    def _assign(self, assignment: Assignment, state: State, expansion: Expansion, around: Around) -> None:
-        value = expansion.value(assignment.value)
-        old = state.value(assignment.name)
+    def _assign_variable(
+        self, assignment: Assignment, state: ShellState, expansion: Expansion, context: ExecutionContext
+    ) -> None:
+        value = expansion.expand_value(assignment.value)
+        old = state.get_value(assignment.name)
         if isinstance(value, tuple):
-            keep_by_key(assignment.name, value, state)
+            set_keyed_items(assignment.name, value, state)
         if assignment.index is not None:
-            key = expansion.text(assignment.index).typed
-            keep_by_key(assignment.name, (Word(f"[{key}]={joined(value)}"),), state)
-            value = with_item(old, expansion.number(key), value)
-        elif assignment.adds:
-            value = added(old, value)
+            key = expansion.expand_text(assignment.index).literal
+            set_keyed_items(assignment.name, (Word(f"[{key}]={join_value(value)}"),), state)
+            value = replace_item(old, expansion.evaluate_arithmetic(key), value)
+        elif assignment.appends:
+            value = append_value(old, value)
         if state.attributes.get(assignment.name) == "i":
-            expansion.number(Word(joined(value)))
-        state.set(assignment.name, value)
-        self._look_at_name(assignment.name)
-        if SUBSCRIPT.search(joined(value)):
-            self._see(Kind.UNREADABLE, joined(value), detail="whatever evaluates it as a number runs it")
-        if assignment.name in TABLES and assignment.index is not None:
-            key = expansion.text(assignment.index).typed
+            expansion.evaluate_arithmetic(Word(join_value(value)))
+        state.set_variable(assignment.name, value)
+        self._check_reserved_name(assignment.name)
+        if COMMAND_IN_SUBSCRIPT.search(join_value(value)):
+            self._add_effect(
+                EffectKind.UNREADABLE,
+                join_value(value),
+                detail="the value contains a command that arithmetic evaluation would run",
+            )
+        if assignment.name in LOOKUP_TABLES and assignment.index is not None:
+            key = expansion.expand_text(assignment.index).literal
             if assignment.name in PATH_TABLES:
-                state.programs[key] = Word(joined(value).rpartition("/")[2])
+                state.program_copies[key] = Word(join_value(value).rpartition("/")[2])
             else:
-                state.aliases[key] = joined(value)
-        self._hooked(assignment.name, joined(value), state, around)
+                state.aliases[key] = join_value(value)
+        self._check_hook_variable(assignment.name, join_value(value), state, context)
 
-    def _look_at_name(self, name: str) -> None:
-        """Names by which a terminal keeps its own house are nobody else's."""
-        if name.startswith(OUR_NAMES):
-            self._see(Kind.OVERWRITE, Word(name), {"in:own"}, detail="the terminal's own variable")
+    def _check_reserved_name(self, name: str) -> None:
+        """Report the use of variable and function names that the terminal reserves for itself."""
+        if name.startswith(RESERVED_PREFIXES):
+            self._add_effect(
+                EffectKind.OVERWRITE, Word(name), {"in:own"}, detail="a variable reserved for the terminal"
+            )
 
-    def _hooked(self, name: str, value: Word, state: State, around: Around) -> None:
-        """Variables whose value a shell runs by itself."""
+    def _check_hook_variable(
+        self, name: str, value: Word, state: ShellState, context: ExecutionContext
+    ) -> None:
+        """Analyse or report values of variables that a shell runs by itself, such as PROMPT_COMMAND."""
         if name == "PROMPT_COMMAND":
-            self.text(value, state.copy(), replace(around, depth=around.depth + 1))
-        elif name in PROMPTS and ("$(" in value or "`" in value):
-            self._see(Kind.UNREADABLE, value, detail="a shell would run it for its prompt")
-        elif name in STARTED_WITH and value:
-            self._traps.append(lambda: self._file(value, "sh", Run(argv=(), path=value), state, around))
+            self.analyze_text(value, state.copy(), replace(context, depth=context.depth + 1))
+        elif name in PROMPT_VARIABLES and ("$(" in value or "`" in value):
+            self._add_effect(
+                EffectKind.UNREADABLE, value, detail="the shell would run a command in the prompt string"
+            )
+        elif name in STARTUP_FILE_VARIABLES and value:
+            self._deferred_code.append(
+                lambda: self._analyze_code_file(value, "sh", ProgramRun(argv=(), path=value), state, context)
+            )
 
-    def _declare(
+    def _declare_variables(
         self,
         words: Sequence[WordNode | Assignment],
         argv: tuple[Word, ...],
-        state: State,
+        state: ShellState,
         expansion: Expansion,
-        around: Around,
+        context: ExecutionContext,
     ) -> None:
         flags = "".join(word for word in argv[1:] if word.startswith("-"))
         for word in words[1:]:
-            name = word.name if isinstance(word, Assignment) else word.plain
+            name = word.name if isinstance(word, Assignment) else word.bare_text
             if name and argv[0] in ("local", "declare", "typeset") and "g" not in flags:
-                state.own(name)
+                state.declare_local(name)
             attribute = next((flag for flag in "ilu" if flag in flags), None)
             if name and attribute and argv[0] != "alias":
                 state.attributes[name] = attribute
@@ -570,126 +986,62 @@ class ShellReader(Walk):
                 continue
             if argv[0] == "alias":
                 state.aliases[word.name] = (
-                    expansion.plain_text(word.value) if isinstance(word.value, tuple) else ""
+                    expansion.expand_literal(word.value) if isinstance(word.value, tuple) else ""
                 )
             elif "n" in flags and argv[0] != "export" and isinstance(word.value, tuple):
-                state.references[word.name] = expansion.plain_text(word.value)
+                state.name_references[word.name] = expansion.expand_literal(word.value)
             else:
-                self._assign(word, state, expansion, around)
+                self._assign_variable(word, state, expansion, context)
 
-    def _redirects(
-        self, redirections: Iterable[Redirection], state: State, around: Around
-    ) -> tuple[tuple[Redirect, ...], Stream | None]:
-        expansion = self._expansion(state, around)
+    def _evaluate_redirects(
+        self, redirections: Iterable[Redirection], state: ShellState, context: ExecutionContext
+    ) -> tuple[tuple[Redirect, ...], TextStream | None]:
+        expansion = self._create_expansion(state, context)
         found: list[Redirect] = []
-        stdin = around.stdin
+        stdin = context.stdin
         for redirection in redirections:
             sign = redirection.operator
-            text = expansion.text(redirection.target, tilde=sign not in ("<<", "<<-"))
+            text = expansion.expand_text(redirection.target, tilde=sign not in ("<<", "<<-"))
             if sign in ("<<<", "<<", "<<-"):
-                text = text.typed
-                fed = Stream(Word(text + "\n") if sign == "<<<" else text, text.marks)
+                text = text.literal
+                fed = TextStream(Word(text + "\n") if sign == "<<<" else text, text.taints)
                 if redirection.descriptor in ("", "0"):
                     stdin = fed
                 else:
-                    state.descriptors[_numbered(redirection.descriptor, state)] = fed
+                    state.input_descriptors[allocate_descriptor(redirection.descriptor, state)] = fed
                 continue
             if sign in ("<", "<>") and redirection.descriptor in ("", "0"):
-                stdin = self._opened(text, state)
+                stdin = self._open_input(text, state)
             elif sign in ("<", "<>") and redirection.descriptor.isdigit():
-                state.descriptors[redirection.descriptor] = self._opened(text, state)
-            elif sign == "<&" and text in state.descriptors:
-                stdin = state.descriptors[text]
-            if redirection.descriptor.isdigit() and text.startswith(NETWORK_FILES):
-                state.descriptors[redirection.descriptor] = Stream(None, frozenset({Mark.NETWORK}))
-            found.append(Redirect(sign, state.linked(text), redirection.descriptor))
+                state.input_descriptors[redirection.descriptor] = self._open_input(text, state)
+            elif sign == "<&" and text in state.input_descriptors:
+                stdin = state.input_descriptors[text]
+            if redirection.descriptor.isdigit() and text.startswith(NETWORK_PATHS):
+                state.input_descriptors[redirection.descriptor] = TextStream(None, frozenset({Taint.NETWORK}))
+            found.append(Redirect(sign, state.follow_symlinks(text), redirection.descriptor))
         return tuple(found), stdin
 
-    def _opened(self, path: Word, state: State) -> Stream:
-        if path.startswith(NETWORK_FILES):
-            return Stream(None, frozenset({Mark.NETWORK}))
+    def _open_input(self, path: Word, state: ShellState) -> TextStream:
+        if path.startswith(NETWORK_PATHS):
+            return TextStream(None, frozenset({Taint.NETWORK}))
         if path == "/dev/null":
-            return SILENT
-        if number := _descriptor(path):
-            return state.files.get(state.path(path), state.descriptors.get(number, UNKNOWN))
-        opened = state.files.get(state.path(path))
-        if opened is None and self._confidential(Run(argv=(CAT, path), path=CAT, cwd=state.cwd)):
-            return Stream(None, frozenset({Mark.UNREAD, Mark.CONFIDENTIAL}))
-        return opened or Stream(None, frozenset({Mark.UNREAD}))
-
-    def _sent(self, printed: Stream, redirects: tuple[Redirect, ...], state: State) -> Stream:
-        """What is left for the next program after output went into files."""
-        for redirect in redirects:
-            if not redirect.writes or redirect.descriptor not in ("", "1"):
-                continue
-            if redirect.operator == ">&" and redirect.target in state.targets:
-                path = state.path(state.targets[redirect.target])
-                state.files[path] = after(state.files.get(path, SILENT), printed)
-            elif redirect.operator == ">&" and (redirect.target.isdigit() or redirect.target == "-"):
-                if redirect.target == "1":
-                    continue
-            elif redirect.target in ("/dev/stdout", "/dev/fd/1"):
-                continue
-            else:
-                path = state.path(redirect.target)
-                before = state.files.get(path) if ">>" in redirect.operator else None
-                state.files[path] = after(before, printed) if before else printed
-            printed = SILENT
-        return printed
+            return EMPTY_STREAM
+        if number := descriptor_number(path):
+            return state.written_files.get(
+                state.resolve_path(path), state.input_descriptors.get(number, UNKNOWN_STREAM)
+            )
+        opened = state.written_files.get(state.resolve_path(path))
+        if opened is None and self._is_confidential(ProgramRun(argv=(CAT, path), path=CAT, cwd=state.cwd)):
+            return TextStream(None, frozenset({Taint.UNREAD, Taint.CONFIDENTIAL}))
+        return opened or TextStream(None, frozenset({Taint.UNREAD}))
 
 
-def _keep_open(redirects: Iterable[Redirect], stdin: Stream | None, state: State) -> None:
-    """`exec` with redirections only: they hold for all that follows."""
-    for redirect in redirects:
-        if redirect.descriptor.isdigit() and redirect.writes:
-            state.targets[redirect.descriptor] = redirect.target
-        elif redirect.descriptor in ("", "0") and stdin is not None:
-            state.descriptors["0"] = stdin
-
-
-# Values
-
-
-def _whole_array(node: Simple, state: State) -> tuple[Word, ...] | None:
-    """The items of an array where a command is nothing but its name, without quotes."""
-    word = node.words[0] if len(node.words) == 1 else None
-    part = word.parts[0] if isinstance(word, WordNode) and len(word.parts) == 1 else None
-    if not isinstance(part, Variable) or part.quoted or part.index is not None or part.operator:
-        return None
-    items = state.value(part.name)
-    return tuple(items) if isinstance(items, tuple) and len(items) > 1 and part.name not in "@*" else None
-
-
-def _descriptor(path: str) -> str:
-    """The number in `/dev/fd/3`, or nothing."""
-    found = DESCRIPTOR.fullmatch(path)
-    return found.group(1) if found else ""
-
-
-def _found_on_path(name: str, state: State) -> str:
-    """The file that a bare name means, where this command has set PATH and has written or fetched it."""
+def _find_on_path(name: str, state: ShellState) -> str:
+    """Return the file of a bare program name, if this command has set PATH and created that file."""
     if "PATH" not in state.variables or name in BUILTINS:
         return ""
-    for folder in joined(state.variables["PATH"]).split(":"):
-        path = state.path(Word(f"{folder or '.'}/{name}"))
-        if path in state.files or fetched.holds(state, path):
+    for directory in join_value(state.variables["PATH"]).split(":"):
+        path = state.resolve_path(Word(f"{directory or '.'}/{name}"))
+        if path in state.written_files or created_files.is_downloaded(state, path):
             return path
     return ""
-
-
-def _numbered(descriptor: str, state: State) -> str:
-    """`{f}<file`: the shell picks a number, and the variable has it."""
-    if not descriptor.startswith("{"):
-        return descriptor
-    number = str(10 + len(state.descriptors))
-    state.set(descriptor.strip("{}"), Word(number))
-    return number
-
-
-def _only_reads(script: Script) -> tuple[Part, ...] | None:
-    """The file of `$(< file)`, which prints it."""
-    node = script.statements[0].node if len(script.statements) == 1 else None
-    if not isinstance(node, Simple) or node.words or node.assignments or len(node.redirects) != 1:
-        return None
-    redirect = node.redirects[0]
-    return redirect.target if redirect.operator == "<" and redirect.descriptor in ("", "0") else None

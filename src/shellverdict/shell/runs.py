@@ -1,8 +1,4 @@
-"""What a command line would do, one program at a time: the nouns the reader hands to the judges.
-
-A `Run` is one program with the words it would be given, everything around it already seen through; a
-`Stream` is what flows into or out of it, as far as reading can tell. Pure data.
-"""
+"""Program runs and the streams between them: the data that the shell reader produces. Pure data."""
 
 from __future__ import annotations
 
@@ -10,77 +6,80 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from shellverdict.shell.words import EMPTY, STAR, Mark, Word, gap
+from shellverdict.shell.words import EMPTY, STAR, Taint, Word, unknown_word
 
-__all__ = ["HERE", "STANDARD_INPUT", "Mark", "Redirect", "Run", "Stream"]
+__all__ = ["CURRENT_DIRECTORY", "STDIN_PATHS", "ProgramRun", "Redirect", "Taint", "TextStream"]
 
-HERE = Word(".")
-STANDARD_INPUT = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
+CURRENT_DIRECTORY = Word(".")
+STDIN_PATHS = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
-    """Bytes between programs: their text where reading can tell it, and where they come from.
+class TextStream:
+    """Input or output of a program: its text if known, and the origin of its data.
 
-    `text` is None where nothing is known; it may contain the gaps of `Word`. `typed` marks the input of a
-    running process, which is written to it bit by bit. `folders` are where the files lie that the lines of an
-    unknown text name, such as those that `find` prints.
+    `text` is None if nothing is known; it may contain the placeholders of `Word`. `is_interactive` marks the
+    input of a running process, to which text is written over time. `listed_directories` are the directories
+    of the files that an unknown text lists, such as the output of `find`.
     """
 
     text: Word | None = None
-    marks: frozenset[Mark] = frozenset()
-    typed: bool = False
-    folders: tuple[Word, ...] = ()
+    taints: frozenset[Taint] = frozenset()
+    is_interactive: bool = False
+    listed_directories: tuple[Word, ...] = ()
 
-    def as_unknown(self) -> Word:
-        """Return a word for a text that is not known: any file of the folder, where one is listed."""
-        if self.folders and not self.marks:
-            return Word(f"{self.folders[0].rstrip('/')}/{STAR}{STAR}")
-        return gap(self.marks)
+    def to_unknown_word(self) -> Word:
+        """Return a word for unknown text: any file of the first listed directory, if there is one."""
+        if self.listed_directories and not self.taints:
+            return Word(f"{self.listed_directories[0].rstrip('/')}/{STAR}{STAR}")
+        return unknown_word(self.taints)
 
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """One redirection: `>`, `>>`, `>|`, `>&`, `&>`, `&>>`, `<>`, `<` and the word behind it."""
+    """One redirection with its operator (`>`, `>>`, `>|`, `>&`, `&>`, `&>>`, `<>`, `<`) and target."""
 
     operator: str
     target: Word
     descriptor: str = ""
 
     @property
-    def writes(self) -> bool:
+    def is_output(self) -> bool:
+        """True if the redirection opens its target for writing."""
         return ">" in self.operator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One program, its words, and what surrounds it.
+class ProgramRun:
+    """One program that would be started, with its arguments and context.
 
-    `argv[0]` is the program's bare name (`/bin/rm` → `rm`), or a word with gaps; `path` keeps it as
-    written. `through` names what it was seen through, outermost first (`sudo`, `ssh`, `find`).
+    `argv[0]` is the bare name of the program (`/bin/rm` → `rm`), possibly with unknown parts; `path` is the
+    word as written. `wrappers` are the programs that start it, outermost first (`sudo`, `ssh`, `find`).
     """
 
     argv: tuple[Word, ...]
     path: Word = EMPTY
     span: tuple[int, int] = (0, 0)
-    assigned: Mapping[str, Word] = field(default_factory=lambda: MappingProxyType({}))
+    env_assignments: Mapping[str, Word] = field(default_factory=lambda: MappingProxyType({}))
     redirects: tuple[Redirect, ...] = ()
-    stdin: Stream | None = None  # None: not redirected, whatever the caller's standard input is
-    cwd: Word = HERE
-    folder: Word = EMPTY  # `cwd` as an absolute path, where that is known
-    through: tuple[str, ...] = ()
-    more_operands: bool = False  # xargs, find -exec, parallel: words nobody knows are added
+    stdin: TextStream | None = None  # None: inherited from the caller, not redirected
+    cwd: Word = CURRENT_DIRECTORY
+    absolute_cwd: Word = EMPTY  # `cwd` as an absolute path, if known
+    wrappers: tuple[str, ...] = ()
+    has_unknown_operands: bool = False  # xargs, find -exec, parallel add unknown words
     background: bool = False
-    repeated: bool = False  # inside a loop without a stated end
+    in_endless_loop: bool = False  # inside a loop that does not end by itself
 
     @property
     def name(self) -> Word:
         return self.argv[0] if self.argv else EMPTY
 
     @property
-    def elsewhere(self) -> bool:
-        """Whether it runs on another machine or in a container, whose files are not these."""
-        return any(name in AWAY for name in self.through)
+    def is_remote(self) -> bool:
+        """True if the program runs on another machine or in a container, where files differ."""
+        return any(name in REMOTE_WRAPPERS for name in self.wrappers)
 
 
-AWAY = frozenset({"ssh", "docker", "podman", "kubectl", "nerdctl", "oc", "lxc", "vagrant", "gcloud", "fly"})
+REMOTE_WRAPPERS = frozenset(
+    {"ssh", "docker", "podman", "kubectl", "nerdctl", "oc", "lxc", "vagrant", "gcloud", "fly"}
+)

@@ -1,7 +1,6 @@
-"""What a shell would remember between two commands, as far as reading can tell.
+"""State of a shell between two commands, as far as the analysis can tell.
 
-Where two ways of running leave it different, what differs becomes a gap: later words then say honestly that
-they are not known.
+Where two branches leave different values, the value becomes unknown.
 """
 
 from __future__ import annotations
@@ -10,228 +9,243 @@ import posixpath
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 
-from shellverdict.shell.runs import HERE, Stream
-from shellverdict.shell.secret_names import secret_name
+from shellverdict.shell.runs import CURRENT_DIRECTORY, TextStream
+from shellverdict.shell.secret_names import is_secret_name
 from shellverdict.shell.tree import Node
-from shellverdict.shell.words import EMPTY, GAP, Mark, Word, gap
+from shellverdict.shell.words import EMPTY, GAP, Taint, Word, unknown_word
 
-__all__ = ["OWN_JOB", "SOME_NUMBER", "UNSET", "State", "Value"]
+__all__ = ["OWN_JOB_SPEC", "PLACEHOLDER_NUMBER", "UNSET", "ShellState", "Value"]
 
 Value = Word | tuple[Word, ...]
 
-UNSET = Word("")  # a variable, or a place in an array, that this command has made to be missing
-SHELL = Word("bash")
-SOME_NUMBER = Word("4242")  # a number stays one, never a word
-OWN_JOB = Word("%1")  # `$!` names what the shell itself has started
+UNSET = Word("")  # a variable or array item that this command has unset
+DEFAULT_SHELL_NAME = Word("bash")
+PLACEHOLDER_NUMBER = Word("4242")  # stands for an unknown number, which cannot be any other text
+OWN_JOB_SPEC = Word("%1")  # `$!`, a job that the shell itself has started
 
 
 @dataclass(slots=True)
-class State:
-    """One shell's memory. Copies share nothing that changes."""
+class ShellState:
+    """State of one shell process. Copies share no mutable data."""
 
     home: Word
-    cwd: Word = HERE
+    cwd: Word = CURRENT_DIRECTORY
     variables: dict[str, Value] = field(default_factory=dict)
-    references: dict[str, str] = field(default_factory=dict)
-    functions: dict[str, tuple[Node | None, ...]] = field(default_factory=dict)  # None: perhaps there is none
+    name_references: dict[str, str] = field(default_factory=dict)
+    functions: dict[str, tuple[Node | None, ...]] = field(default_factory=dict)  # None: may be undefined
     aliases: dict[str, str] = field(default_factory=dict)
     arguments: tuple[Word, ...] = ()
-    zero: Word = SHELL
-    files: dict[str, Stream] = field(default_factory=dict)  # what the command itself has written
-    programs: dict[str, Word] = field(default_factory=dict)  # copies and links of programs, by their new path
-    links: dict[str, Word] = field(default_factory=dict)  # symbolic links the command has made
-    fetched: tuple[str, ...] = ()  # folders filled from the network
-    descriptors: dict[str, Stream] = field(default_factory=dict)
-    targets: dict[str, Word] = field(default_factory=dict)  # files that a descriptor writes to
+    script_name: Word = DEFAULT_SHELL_NAME
+    written_files: dict[str, TextStream] = field(default_factory=dict)  # written by this command
+    # Programs that were copied or linked, by new path.
+    program_copies: dict[str, Word] = field(default_factory=dict)
+    symlinks: dict[str, Word] = field(default_factory=dict)  # created by this command
+    downloaded_directories: tuple[str, ...] = ()  # filled from the network
+    input_descriptors: dict[str, TextStream] = field(default_factory=dict)
+    output_descriptors: dict[str, Word] = field(default_factory=dict)  # file that a descriptor writes to
     attributes: dict[str, str] = field(default_factory=dict)  # i, l, u of `declare`
-    locals: dict[str, Value | None] | None = None  # inside a function: what its own variables hide
+    shadowed_variables: dict[str, Value | None] | None = None  # outer values of local variables
     exported: frozenset[str] = frozenset()
     exports_all: bool = False
-    start: Word = EMPTY  # the absolute path of the directory that `cwd` is relative to, where it is known
+    initial_cwd: Word = EMPTY  # absolute path that `cwd` is relative to, if known
 
     @property
-    def folder(self) -> Word:
-        """The working directory as an absolute path, so that it stays the same after a `cd`."""
-        if not self.start or self.cwd[:1] in ("/", "~", GAP):
+    def absolute_cwd(self) -> Word:
+        """The working directory as an absolute path, if `initial_cwd` is known."""
+        if not self.initial_cwd or self.cwd[:1] in ("/", "~", GAP):
             return self.cwd
-        return self.start if self.cwd in ("", HERE) else Word(f"{self.start.rstrip('/')}/{self.cwd}")
+        return (
+            self.initial_cwd
+            if self.cwd in ("", CURRENT_DIRECTORY)
+            else Word(f"{self.initial_cwd.rstrip('/')}/{self.cwd}")
+        )
 
-    def copy(self) -> State:
-        return State(
+    def copy(self) -> ShellState:
+        return ShellState(
             self.home,
             self.cwd,
             dict(self.variables),
-            dict(self.references),
+            dict(self.name_references),
             dict(self.functions),
             dict(self.aliases),
             self.arguments,
-            self.zero,
-            dict(self.files),
-            dict(self.programs),
-            dict(self.links),
-            self.fetched,
-            dict(self.descriptors),
-            dict(self.targets),
+            self.script_name,
+            dict(self.written_files),
+            dict(self.program_copies),
+            dict(self.symlinks),
+            self.downloaded_directories,
+            dict(self.input_descriptors),
+            dict(self.output_descriptors),
             dict(self.attributes),
-            None if self.locals is None else dict(self.locals),
+            None if self.shadowed_variables is None else dict(self.shadowed_variables),
             self.exported,
             self.exports_all,
-            self.start,
+            self.initial_cwd,
         )
 
-    def child(self, given: Iterable[str]) -> State:
-        """What a shell that this one starts knows of it: what was exported, and `given` in front of it."""
+    def create_child(self, given: Iterable[str]) -> ShellState:
+        """Return the state of a child shell, with the exported variables and those named in `given`."""
         seen = self.exported | set(given)
-        shell = State(
-            self.home, self.cwd, files=self.files, programs=dict(self.programs), fetched=self.fetched
+        shell = ShellState(
+            self.home,
+            self.cwd,
+            written_files=self.written_files,
+            program_copies=dict(self.program_copies),
+            downloaded_directories=self.downloaded_directories,
         )
-        shell.start = self.start
-        shell.links = dict(self.links)
+        shell.initial_cwd = self.initial_cwd
+        shell.symlinks = dict(self.symlinks)
         shell.variables = {n: v for n, v in self.variables.items() if self.exports_all or n in seen}
         shell.functions = {n: (*f, None) for n, f in self.functions.items() if f"{n}()" in seen}
-        shell.exported, shell.descriptors = self.exported, dict(self.descriptors)
+        shell.exported, shell.input_descriptors = self.exported, dict(self.input_descriptors)
         return shell
 
-    def merge(self, other: State) -> None:
-        """Take in that things may also have gone the other way."""
-        self.merge_names(other)
-        self.files |= other.files
-        self.programs |= other.programs
-        self.links |= other.links
-        self.fetched += tuple(folder for folder in other.fetched if folder not in self.fetched)
-        self.descriptors |= other.descriptors
-        self.targets |= other.targets
+    def merge(self, other: ShellState) -> None:
+        """Merge the state of an alternative branch; values that differ become unknown."""
+        self._merge_names(other)
+        self.written_files |= other.written_files
+        self.program_copies |= other.program_copies
+        self.symlinks |= other.symlinks
+        self.downloaded_directories += tuple(
+            path for path in other.downloaded_directories if path not in self.downloaded_directories
+        )
+        self.input_descriptors |= other.input_descriptors
+        self.output_descriptors |= other.output_descriptors
         self.attributes |= other.attributes
         if self.arguments != other.arguments:
-            self.arguments = (gap(),)
+            self.arguments = (unknown_word(),)
         if self.cwd != other.cwd:
-            self.cwd = gap()
+            self.cwd = unknown_word()
 
-    def keep_programs(self, other: State) -> None:
-        """Take over the copies of programs that another process has put on the disk."""
-        self.programs |= {path: name for path, name in other.programs.items() if "/" in path}
+    def add_program_copies(self, other: ShellState) -> None:
+        """Add copies of programs that another process has created on disk."""
+        self.program_copies |= {path: name for path, name in other.program_copies.items() if "/" in path}
 
-    def become(self, other: State) -> None:
-        """Be as the other is."""
+    def replace_with(self, other: ShellState) -> None:
+        """Replace every field with the value of the other state."""
         for each in fields(self):
             setattr(self, each.name, getattr(other, each.name))
 
-    def merge_names(self, other: State) -> None:
-        """Variables, functions and aliases may be as here, or as there."""
+    def _merge_names(self, other: ShellState) -> None:
+        """Merge variables, functions, aliases and exports of an alternative branch."""
         for name in self.variables.keys() | other.variables.keys():
             mine, theirs = self.variables.get(name), other.variables.get(name)
             if mine != theirs or (mine is UNSET) != (theirs is UNSET):
-                self.variables[name] = gap()
+                self.variables[name] = unknown_word()
         for name in self.functions.keys() | other.functions.keys():
             here, there = self.functions.get(name, (None,)), other.functions.get(name, (None,))
             self.functions[name] = here + tuple(body for body in there if body not in here)
         self.aliases |= {name: text for name, text in other.aliases.items() if name not in self.aliases}
         self.exported &= other.exported
 
-    def remembers_the_same(self, other: State) -> bool:
+    def is_equivalent(self, other: ShellState) -> bool:
+        """Return True if nothing that later commands depend on differs between the states."""
         return (
             self.variables == other.variables
             and self.cwd == other.cwd
             and self.arguments == other.arguments
             and self.functions == other.functions
             and self.aliases == other.aliases
-            and self.files.keys() == other.files.keys()
+            and self.written_files.keys() == other.written_files.keys()
         )
 
-    def forget_what_changed(self, before: State) -> None:
-        """After two rounds of a loop: whatever still changes may be anything in the next."""
+    def forget_changes_since(self, before: ShellState) -> None:
+        """Make every value unknown that has changed since `before`, the previous iteration of a loop."""
         for name, value in self.variables.items():
             if before.variables.get(name) != value:
-                self.variables[name] = gap()
+                self.variables[name] = unknown_word()
         if before.cwd != self.cwd:
-            self.cwd = gap()
+            self.cwd = unknown_word()
         if before.arguments != self.arguments:
-            self.arguments = (gap(),)
+            self.arguments = (unknown_word(),)
 
-    def value(self, name: str) -> Value | None:
-        """A variable's value; None where this command never set it and only the surroundings know."""
-        name = self.references.get(name, name)
+    def get_value(self, name: str) -> Value | None:
+        """Return the value of a variable; None if the command has not set it and it is unknown."""
+        name = self.name_references.get(name, name)
         if name in self.variables:
             return self.variables[name]
         if name.isdigit():
             place = int(name)
-            return self.zero if place == 0 else (self.arguments + (EMPTY,) * place)[place - 1]
-        return self._given(name)
+            return self.script_name if place == 0 else (self.arguments + (EMPTY,) * place)[place - 1]
+        return self._special_parameter(name)
 
-    def _given(self, name: str) -> Value | None:
+    def _special_parameter(self, name: str) -> Value | None:
         match name:
             case "@" | "*":
                 return self.arguments
             case "#":
                 return Word(len(self.arguments))
             case "!":
-                return OWN_JOB
+                return OWN_JOB_SPEC
             case "$" | "?" | "RANDOM" | "SECONDS" | "UID" | "EUID" | "PPID" | "BASHPID" | "LINENO":
-                return SOME_NUMBER
+                return PLACEHOLDER_NUMBER
             case "HOME":
                 return self.home
             case "PWD":
-                return self.folder
+                return self.absolute_cwd
             case "IFS":
                 return Word(" \t\n")
             case "SHELL" | "BASH":
                 return Word("/bin/bash")
             case "TMPDIR":
-                return Word("/tmp")  # noqa: S108 - the usual place, named and not used
+                return Word("/tmp")  # noqa: S108 - the default value, not a path that is used
         return None
 
-    def unknown(self, name: str) -> Word:
-        """What stands for a variable that only the surroundings know."""
-        return gap(frozenset({Mark.CONFIDENTIAL} if secret_name(name) else ()))
+    def unknown_value(self, name: str) -> Word:
+        """Return an unknown word for a variable of the environment, confidential if its name says so."""
+        return unknown_word(frozenset({Taint.CONFIDENTIAL} if is_secret_name(name) else ()))
 
-    def set(self, name: str, value: Value) -> None:
-        name = self.references.get(name, name)
-        self.variables[name] = self._by_attribute(name, value)
+    def set_variable(self, name: str, value: Value) -> None:
+        name = self.name_references.get(name, name)
+        self.variables[name] = self._apply_attribute(name, value)
 
-    def _by_attribute(self, name: str, value: Value) -> Value:
-        """What `declare -l`, `-u` and `-i` make of a value."""
+    def _apply_attribute(self, name: str, value: Value) -> Value:
+        """Apply the attributes of `declare -l`, `-u` and `-i` to a value."""
         attribute = self.attributes.get(name)
         if attribute is None or isinstance(value, tuple):
             return value
         if attribute == "i":
-            return value if value.isdigit() else gap(value.marks)
+            return value if value.isdigit() else unknown_word(value.taints)
         return Word(value.lower() if attribute == "l" else value.upper())
 
-    def own(self, name: str) -> None:
-        """`local`: the variable is the function's from here on."""
-        if self.locals is not None and name not in self.locals:
-            self.locals[name] = self.variables.get(name)
+    def declare_local(self, name: str) -> None:
+        """Apply `local`: remember the outer value until the function ends."""
+        if self.shadowed_variables is not None and name not in self.shadowed_variables:
+            self.shadowed_variables[name] = self.variables.get(name)
 
-    def leave(self, outer: dict[str, Value | None] | None) -> None:
-        """The end of a function: what its own variables hid is there again."""
-        for name, value in (self.locals or {}).items():
-            self.restore(name, value)
-        self.locals = outer
+    def leave_function(self, outer: dict[str, Value | None] | None) -> None:
+        """Restore the variables that the locals of a function have shadowed."""
+        for name, value in (self.shadowed_variables or {}).items():
+            self.restore_variable(name, value)
+        self.shadowed_variables = outer
 
-    def restore(self, name: str, value: Value | None) -> None:
+    def restore_variable(self, name: str, value: Value | None) -> None:
         if value is None:
             self.variables.pop(name, None)
         else:
             self.variables[name] = value
 
-    def path(self, word: Word) -> str:
-        """A path as a key: joined to the current folder and tidied."""
+    def resolve_path(self, word: Word) -> str:
+        """Return the path joined to the working directory and normalized, for use as a key."""
         if word.startswith("/") or GAP in word[:1]:
             return posixpath.normpath(word)
         return posixpath.normpath(posixpath.join(self.cwd, word))
 
-    def linked(self, word: Word, *, itself: bool = True) -> Word:
-        """The word behind a link that this command has made; `itself`: also the link as a whole."""
-        if not self.links or word.startswith("-"):
+    def follow_symlinks(self, word: Word, *, itself: bool = True) -> Word:
+        """Resolve a path through symbolic links that this command created.
+
+        With `itself`, a path that is the link as a whole is resolved too.
+        """
+        if not self.symlinks or word.startswith("-"):
             return word
-        path = self.path(word)
-        for link, target in self.links.items():
+        path = self.resolve_path(word)
+        for link, target in self.symlinks.items():
             if path.startswith(f"{link}/"):
                 return Word(target + path[len(link) :])
             if itself and path == link:
                 return target
         return word
 
-    def move(self, word: Word) -> None:
-        """`cd`."""
-        self.cwd = Word(self.path(word)) if word != "-" else gap()
+    def change_directory(self, word: Word) -> None:
+        """Apply `cd`; the directory after `cd -` is unknown."""
+        self.cwd = Word(self.resolve_path(word)) if word != "-" else unknown_word()

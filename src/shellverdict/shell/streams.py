@@ -1,43 +1,51 @@
-"""What flows between programs, put together: one after the other, either, for ever."""
+"""Combination of streams: concatenated, alternative, repeated."""
 
 from __future__ import annotations
 
-from shellverdict.shell.runs import Stream
-from shellverdict.shell.words import EMPTY, LONGEST, Word
+from shellverdict.shell.runs import TextStream
+from shellverdict.shell.words import EMPTY, MAX_TEXT_CHARS, Word
 
-__all__ = ["SILENT", "UNKNOWN", "after", "either", "forever", "lines_of", "with_marks"]
+__all__ = [
+    "EMPTY_STREAM",
+    "UNKNOWN_STREAM",
+    "concatenate_streams",
+    "merge_alternatives",
+    "repeat_unknown_times",
+    "split_known_lines",
+    "with_text_taints",
+]
 
-SILENT = Stream(EMPTY)
-UNKNOWN = Stream(None)
+EMPTY_STREAM = TextStream(EMPTY)
+UNKNOWN_STREAM = TextStream(None)
 
 
-def after(first: Stream, second: Stream) -> Stream:
-    if first.text == "" and not first.marks:
+def concatenate_streams(first: TextStream, second: TextStream) -> TextStream:
+    if first.text == "" and not first.taints:
         return second
     text = None if first.text is None or second.text is None else Word(first.text + second.text)
-    if text is not None and len(text) > LONGEST:
+    if text is not None and len(text) > MAX_TEXT_CHARS:
         text = None
-    return Stream(text, first.marks | second.marks)
+    return TextStream(text, first.taints | second.taints)
 
 
-def either(first: Stream, second: Stream) -> Stream:
-    if first == second or (first.text == "" and not first.marks):
+def merge_alternatives(first: TextStream, second: TextStream) -> TextStream:
+    if first == second or (first.text == "" and not first.taints):
         return second
-    return Stream(None, first.marks | second.marks)
+    return TextStream(None, first.taints | second.taints)
 
 
-def forever(printed: Stream) -> Stream:
-    return printed if printed.text == "" else Stream(None, printed.marks)
+def repeat_unknown_times(printed: TextStream) -> TextStream:
+    return printed if printed.text == "" else TextStream(None, printed.taints)
 
 
-def with_marks(stream: Stream) -> Stream:
+def with_text_taints(stream: TextStream) -> TextStream:
     if stream.text is None:
         return stream
-    return Stream(stream.text, stream.marks | stream.text.marks)
+    return TextStream(stream.text, stream.taints | stream.text.taints)
 
 
-def lines_of(stream: Stream | None, most: int) -> list[str] | None:
+def split_known_lines(stream: TextStream | None, max_lines: int) -> list[str] | None:
     if stream is None or stream.text is None:
         return None
     lines = stream.text.splitlines(keepends=True)
-    return lines if len(lines) <= most else None
+    return lines if len(lines) <= max_lines else None

@@ -1,32 +1,32 @@
-"""The tree a shell command is read into: words in parts, commands, and what groups them. Pure data."""
+"""Syntax tree of a shell script: words with their parts, commands, and compound commands. Pure data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 __all__ = [
-    "NOTHING",
-    "Arithmetic",
+    "EMPTY_SCRIPT",
+    "AndOrList",
+    "ArithmeticExpansion",
     "Array",
     "Assignment",
-    "Branch",
-    "Case",
-    "Chain",
-    "For",
-    "Function",
-    "Group",
+    "CaseStatement",
+    "CommandGroup",
+    "CommandSubstitution",
+    "ForLoop",
+    "FunctionDefinition",
+    "IfStatement",
     "Literal",
-    "Loop",
     "Node",
+    "ParameterExpansion",
     "Part",
     "Pipeline",
-    "Process",
+    "ProcessSubstitution",
     "Redirection",
     "Script",
-    "Simple",
+    "SimpleCommand",
     "Statement",
-    "Substitution",
-    "Variable",
+    "WhileLoop",
     "WordNode",
 ]
 
@@ -38,8 +38,8 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
-    """`$name` or `${…}`: `prefix` is `!` or `#`; `operator` and its words as written."""
+class ParameterExpansion:
+    """`$name` or `${…}`. `prefix` is `!` or `#`; `operator` and its arguments are as written."""
 
     name: str
     quoted: bool = False
@@ -47,27 +47,27 @@ class Variable:
     index: tuple[Part, ...] | None = None
     operator: str = ""
     argument: tuple[Part, ...] = ()
-    second: tuple[Part, ...] | None = None
+    replacement: tuple[Part, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Substitution:
+class CommandSubstitution:
     body: Script
     quoted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProcessSubstitution:
     body: Script
     writes: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Arithmetic:
+class ArithmeticExpansion:
     parts: tuple[Part, ...]
 
 
-Part = Literal | Variable | Substitution | Process | Arithmetic
+Part = Literal | ParameterExpansion | CommandSubstitution | ProcessSubstitution | ArithmeticExpansion
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,8 @@ class WordNode:
     end: int
 
     @property
-    def plain(self) -> str | None:
-        """The word where it was typed bare, as reserved words and aliases must be."""
+    def bare_text(self) -> str | None:
+        """The text if it has no quotes or expansions, as reserved words and aliases require."""
         if len(self.parts) == 1 and isinstance(self.parts[0], Literal) and not self.parts[0].quoted:
             return self.parts[0].text
         return None
@@ -94,12 +94,12 @@ class Assignment:
     name: str
     value: tuple[Part, ...] | Array
     index: tuple[Part, ...] | None = None
-    adds: bool = False
+    appends: bool = False
 
 
 @dataclass(slots=True)
 class Redirection:
-    """A redirection; the body of a here-document is filled in when its line has ended."""
+    """A redirection. The body of a here-document is filled in at the end of its line."""
 
     operator: str
     target: tuple[Part, ...]
@@ -109,13 +109,13 @@ class Redirection:
 
 
 @dataclass(frozen=True, slots=True)
-class Simple:
+class SimpleCommand:
     assignments: tuple[Assignment, ...]
     words: tuple[WordNode | Assignment, ...]
     redirects: tuple[Redirection, ...]
     start: int
     end: int
-    source: str  # the text that the places are in
+    source: str  # the text that `start` and `end` refer to
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,33 +124,33 @@ class Pipeline:
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
-    """`first && second || third …`: each link with the sign before it."""
+class AndOrList:
+    """`first && second || third …`: each link has its operator and command."""
 
     first: Node
     links: tuple[tuple[str, Node], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """`{ … }`, `( … )`, `(( … ))`, `[[ … ]]`: `words` are those of the last two."""
+class CommandGroup:
+    """`{ … }`, `( … )`, `(( … ))` or `[[ … ]]`; `words` are the operands of the last two."""
 
     body: Script
     redirects: tuple[Redirection, ...] = ()
-    own_shell: bool = False
+    in_subshell: bool = False
     words: tuple[WordNode, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
-    """`if`: conditions and bodies in turn; the last body may have no condition."""
+class IfStatement:
+    """`if`: pairs of condition and body; the condition of `else` is None."""
 
     arms: tuple[tuple[Script | None, Script], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
-    """`while`, `until`, `for ((…))`."""
+class WhileLoop:
+    """`while`, `until` or `for ((…))`; `words` are the arithmetic expressions of the last."""
 
     condition: Script
     body: Script
@@ -158,25 +158,35 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class For:
+class ForLoop:
     name: str
     words: tuple[WordNode, ...] | None
     body: Script
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class CaseStatement:
     subject: WordNode
     arms: tuple[tuple[tuple[WordNode, ...], Script], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class FunctionDefinition:
     name: str
     body: Node
 
 
-Node = Simple | Pipeline | Chain | Group | Branch | Loop | For | Case | Function
+Node = (
+    SimpleCommand
+    | Pipeline
+    | AndOrList
+    | CommandGroup
+    | IfStatement
+    | WhileLoop
+    | ForLoop
+    | CaseStatement
+    | FunctionDefinition
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,4 +200,4 @@ class Script:
     statements: tuple[Statement, ...] = ()
 
 
-NOTHING = Script()
+EMPTY_SCRIPT = Script()

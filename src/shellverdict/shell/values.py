@@ -1,4 +1,4 @@
-"""Values of variables: items of arrays, keys, what is added, and assignments as words."""
+"""Values of shell variables: array items, keyed items, appending, and assignments as words."""
 
 from __future__ import annotations
 
@@ -6,45 +6,59 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from shellverdict.shell.inner import Inner
-from shellverdict.shell.state import UNSET, State, Value
-from shellverdict.shell.tree import Assignment, Literal, Part, Substitution, Variable, WordNode
-from shellverdict.shell.words import GAP, Word, gap
+from shellverdict.shell.inner import InnerCommand
+from shellverdict.shell.state import UNSET, ShellState, Value
+from shellverdict.shell.tree import (
+    Assignment,
+    CommandSubstitution,
+    Literal,
+    ParameterExpansion,
+    Part,
+    WordNode,
+)
+from shellverdict.shell.words import GAP, Word, unknown_word
 
-__all__ = ["added", "declared", "handed", "joined", "keep_by_key", "with_item"]
+__all__ = [
+    "append_value",
+    "assignment_to_word",
+    "join_value",
+    "replace_item",
+    "script_arguments",
+    "set_keyed_items",
+]
 
-KEYED = re.compile(r"\[([^\]]+)\]=(.*)", re.DOTALL)
+KEYED_ITEM = re.compile(r"\[([^\]]+)\]=(.*)", re.DOTALL)
 
 
-def keep_by_key(name: str, items: Iterable[Word], state: State) -> None:
-    """`declare -A`: an item is a variable of its own."""
+def set_keyed_items(name: str, items: Iterable[Word], state: ShellState) -> None:
+    """Store the items of an associative array, each as a variable named `name[key]`."""
     for item in items:
-        found = KEYED.fullmatch(item.typed)
+        found = KEYED_ITEM.fullmatch(item.literal)
         if found:
             state.variables[f"{name}[{found.group(1)}]"] = Word(found.group(2))
 
 
-def joined(value: Value) -> Word:
+def join_value(value: Value) -> Word:
     return Word(" ".join(value)) if isinstance(value, tuple) else value
 
 
-def handed(one: Inner) -> tuple[Word, ...]:
-    """The arguments of a script; those that `find` fills in are not known."""
-    return tuple(gap() if "{}" in word else word for word in one.arguments)
+def script_arguments(one: InnerCommand) -> tuple[Word, ...]:
+    """Return the arguments of a script; those that contain `{}`, which `find` replaces, are unknown."""
+    return tuple(unknown_word() if "{}" in word else word for word in one.arguments)
 
 
-def with_item(
+def replace_item(
     old: Word | tuple[Word, ...] | None, index: Word, value: Word | tuple[Word, ...]
 ) -> tuple[Word, ...]:
     items = list(old if isinstance(old, tuple) else (old,) if old is not None else ())
     if not index.isdigit() or int(index) > 256 or isinstance(value, tuple):
-        return (*items, gap())
+        return (*items, unknown_word())
     items += [UNSET] * (int(index) + 1 - len(items))
     items[int(index)] = value
     return tuple(items)
 
 
-def added(old: Value | None, value: Value) -> Value:
+def append_value(old: Value | None, value: Value) -> Value:
     if isinstance(value, tuple):
         return (*(old if isinstance(old, tuple) else (old,) if old is not None else ()), *value)
     if isinstance(old, tuple):
@@ -52,15 +66,17 @@ def added(old: Value | None, value: Value) -> Value:
     return Word((old if old is not None else GAP) + value)
 
 
-def declared(assignment: Assignment) -> WordNode:
-    """`export A=b` as the words a judge may look at."""
+def assignment_to_word(assignment: Assignment) -> WordNode:
+    """Return `NAME=value` of a declaration such as `export` as one word."""
     value: tuple[Part, ...] = assignment.value if isinstance(assignment.value, tuple) else ()
-    return WordNode((Literal(f"{assignment.name}=", quoted=True), *_quoted(value)), 0, 0)
+    return WordNode((Literal(f"{assignment.name}=", quoted=True), *_quote_parts(value)), 0, 0)
 
 
-def _quoted(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """An assignment's value is never split."""
+def _quote_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Mark all parts as quoted, because the value of an assignment is never split."""
     return tuple(
-        replace(part, quoted=True) if isinstance(part, Literal | Variable | Substitution) else part
+        replace(part, quoted=True)
+        if isinstance(part, Literal | ParameterExpansion | CommandSubstitution)
+        else part
         for part in parts
     )

@@ -1,9 +1,8 @@
-"""Words as a shell would see them, with what is not known marked where it stands.
+"""Words of a command after expansion, in which unknown text is marked.
 
-A `Word` is text in which a few characters that never occur in real text stand for what reading alone cannot
-settle: a gap (text nobody knows, perhaps empty), marks behind a gap that say where its text comes from, and
-the parts of an unquoted file pattern. It knows nothing of grammar: who expands what into a word is the
-business of the reader.
+A `Word` is a string in which Unicode noncharacters stand for what the analysis cannot determine: `GAP` for
+unknown text (possibly empty), taint characters after it for the origin of that text, and others for the parts
+of an unquoted file pattern. This module knows no shell grammar.
 """
 
 from __future__ import annotations
@@ -18,48 +17,50 @@ __all__ = [
     "CLOSE",
     "EMPTY",
     "GAP",
-    "LONGEST",
-    "NOTHING_KEPT",
+    "MAX_TEXT_CHARS",
+    "NO_VARIABLES",
     "OPEN",
     "STAR",
-    "Mark",
+    "Taint",
     "Word",
-    "expression",
-    "gap",
+    "compile_pattern",
+    "unknown_word",
 ]
 
-LONGEST = 65_536  # of a text that is followed
+MAX_TEXT_CHARS = 65_536  # longer texts are not analysed
 
 
-class Mark(StrEnum):
-    """Where text that nobody has read comes from, where that matters."""
+class Taint(StrEnum):
+    """Origin of text that the analysis has not seen."""
 
     NETWORK = "network"  # fetched from another machine
-    DECODED = "decoded"  # unpacked from a form people cannot read
+    DECODED = "decoded"  # decoded from a form that people cannot read, such as base64
     CONFIDENTIAL = "confidential"  # a key, a token, a password
-    UNREAD = "unread"  # a file or program nobody has looked into
+    UNREAD = "unread"  # content of a file or output of a program that was not analysed
 
 
-GAP = "\ufdd0"  # text that nobody knows
+GAP = "\ufdd0"  # unknown text
 STAR = "\ufdd1"  # an unquoted *
 ANY = "\ufdd2"  # an unquoted ?
 OPEN, CLOSE = "\ufdd3", "\ufdd4"  # an unquoted [ and its ]
 
-_MARK_SIGNS = {
-    Mark.NETWORK: "\ufdd5",
-    Mark.DECODED: "\ufdd6",
-    Mark.CONFIDENTIAL: "\ufdd7",
-    Mark.UNREAD: "\ufdd8",
+_TAINT_CHARACTERS = {
+    Taint.NETWORK: "\ufdd5",
+    Taint.DECODED: "\ufdd6",
+    Taint.CONFIDENTIAL: "\ufdd7",
+    Taint.UNREAD: "\ufdd8",
 }
-_PATTERN = re.compile(f"[{STAR}{ANY}{OPEN}{CLOSE}]")
-_WILD = re.compile(f"((?:{STAR}|{ANY}|{OPEN}[^{CLOSE}]*{CLOSE}|{GAP})[\ufdd5-\ufdd8]*)")
-_INSIDE = re.compile(
+_WILDCARD_CHARACTER = re.compile(f"[{STAR}{ANY}{OPEN}{CLOSE}]")
+_WILDCARD = re.compile(f"((?:{STAR}|{ANY}|{OPEN}[^{CLOSE}]*{CLOSE}|{GAP})[\ufdd5-\ufdd8]*)")
+_UNKNOWN_IN_NAME = re.compile(
     "([^/\ufdd0-\ufdd8])(?:\ufdd0[\ufdd5-\ufdd8]*)+(?=[^\ufdd0-\ufdd8])"
     "|([^/=:\ufdd0-\ufdd8])(?:\ufdd0[\ufdd5-\ufdd8]*)+$"
 )
-_SHOWN = {GAP: "…", STAR: "*", ANY: "?", OPEN: "[", CLOSE: "]"} | dict.fromkeys(_MARK_SIGNS.values(), "")
-_SHOWN_TABLE = str.maketrans(_SHOWN)
-_TYPED_TABLE = str.maketrans({STAR: "*", ANY: "?", OPEN: "[", CLOSE: "]"})
+_DISPLAY_CHARACTERS = {GAP: "…", STAR: "*", ANY: "?", OPEN: "[", CLOSE: "]"} | dict.fromkeys(
+    _TAINT_CHARACTERS.values(), ""
+)
+_DISPLAY_TABLE = str.maketrans(_DISPLAY_CHARACTERS)
+_LITERAL_TABLE = str.maketrans({STAR: "*", ANY: "?", OPEN: "[", CLOSE: "]"})
 
 
 class Word(str):
@@ -68,59 +69,59 @@ class Word(str):
     __slots__ = ()
 
     @property
-    def known(self) -> bool:
-        """Whether this is the very text a program would be given."""
-        return GAP not in self and not self.pattern
+    def is_known(self) -> bool:
+        """True if this is exactly the text that the program would receive."""
+        return GAP not in self and not self.is_pattern
 
     @property
-    def pattern(self) -> bool:
-        """Whether the shell would match it against the names of files."""
-        return _PATTERN.search(self) is not None
+    def is_pattern(self) -> bool:
+        """True if the shell would match the word against file names."""
+        return _WILDCARD_CHARACTER.search(self) is not None
 
     @property
-    def shown(self) -> str:
-        """The word for a person's eyes: patterns as they were typed, gaps as an ellipsis."""
-        return self.translate(_SHOWN_TABLE)
+    def display_text(self) -> str:
+        """The word for display: patterns as they were typed, unknown text as an ellipsis."""
+        return self.translate(_DISPLAY_TABLE)
 
     @property
-    def typed(self) -> Word:
-        """The word with its patterns as plain characters, as another shell would be given it."""
-        return Word(self.translate(_TYPED_TABLE))
+    def literal(self) -> Word:
+        """The word with wildcards as plain characters, as if another shell parsed it again."""
+        return Word(self.translate(_LITERAL_TABLE))
 
     @property
-    def marks(self) -> frozenset[Mark]:
-        """Where its unknown parts come from."""
+    def taints(self) -> frozenset[Taint]:
+        """Origins of the unknown parts."""
         if GAP not in self:
             return frozenset()
-        return frozenset(mark for mark, sign in _MARK_SIGNS.items() if sign in self)
+        return frozenset(mark for mark, sign in _TAINT_CHARACTERS.items() if sign in self)
 
     @property
-    def shortest(self) -> Word:
-        """The word if what is not known within a name were nothing, as of a variable never set."""
-        return Word(_INSIDE.sub(r"\1\2", self)) if GAP in self else self
+    def without_unknown_parts(self) -> Word:
+        """The word if unknown text inside a name is empty, as it is for variables that are not set."""
+        return Word(_UNKNOWN_IN_NAME.sub(r"\1\2", self)) if GAP in self else self
 
-    def pieces(self) -> Iterator[tuple[str, bool]]:
-        """The word in parts, as typed, each with whether it is a pattern (or a gap)."""
-        for part in _WILD.split(self):
-            wild = _WILD.fullmatch(part) is not None
-            yield (part.translate(_SHOWN_TABLE), wild)
+    def split_wildcards(self) -> Iterator[tuple[str, bool]]:
+        """Yield the parts of the word as typed, each with True if it is a wildcard or unknown text."""
+        for part in _WILDCARD.split(self):
+            wild = _WILDCARD.fullmatch(part) is not None
+            yield (part.translate(_DISPLAY_TABLE), wild)
 
-    def could_be(self, text: str) -> bool:
-        """Whether what is not known could be filled so that the word is `text`."""
-        return self == text or (not self.known and expression(self).fullmatch(text) is not None)
+    def can_equal(self, text: str) -> bool:
+        """Return True if some value of the unknown parts makes the word equal to `text`."""
+        return self == text or (not self.is_known and compile_pattern(self).fullmatch(text) is not None)
 
 
 EMPTY = Word("")
-NOTHING_KEPT: Mapping[str, Word] = MappingProxyType({})  # what a command finds where none was before it
+NO_VARIABLES: Mapping[str, Word] = MappingProxyType({})  # no earlier command has exported any
 
 
-def gap(marks: frozenset[Mark] = frozenset()) -> Word:
-    """Unknown text with its marks."""
-    return Word(GAP + "".join(_MARK_SIGNS[mark] for mark in sorted(marks)))
+def unknown_word(taints: frozenset[Taint] = frozenset()) -> Word:
+    """Return a word for unknown text with the given origins."""
+    return Word(GAP + "".join(_TAINT_CHARACTERS[mark] for mark in sorted(taints)))
 
 
-def expression(word: str) -> re.Pattern[str]:
-    """The word as an expression; runs of wild parts are one, so that matching stays linear enough."""
+def compile_pattern(word: str) -> re.Pattern[str]:
+    """Compile a word to a regular expression. Adjacent wildcards are joined to limit backtracking."""
     parts: list[str] = []
     rest = re.split(f"([{GAP}{STAR}\ufdd5-\ufdd8]+|{ANY}|{OPEN}[^{CLOSE}]*{CLOSE})", word)
     for part in rest:
@@ -129,13 +130,13 @@ def expression(word: str) -> re.Pattern[str]:
         elif part == ANY:
             parts.append(".")
         elif part.startswith(OPEN):
-            parts.append(_class(part[1:-1]))
+            parts.append(_bracket_class(part[1:-1]))
         else:
             parts.append(re.escape(part))
     return re.compile("".join(parts), re.DOTALL)
 
 
-def _class(inside: str) -> str:
+def _bracket_class(inside: str) -> str:
     negated = inside[:1] in ("!", "^")
     body = "".join(c if c == "-" else re.escape(c) for c in inside[negated:])
     try:

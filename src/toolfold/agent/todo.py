@@ -29,6 +29,16 @@ class TodoList:
         self._lock = threading.Lock()
         self._items: dict[str, Todo] = {}
 
+    def export(self) -> list[Json]:
+        """Return the plan as JSON data."""
+        with self._lock:
+            return [asdict(todo) for todo in self._items.values()]
+
+    def restore(self, items: Iterable[Json]) -> None:
+        """Continue with an exported plan."""
+        with self._lock:
+            self._items = {item["id"]: Todo(**item) for item in items}
+
     def run(self, args: Json) -> Json:
         """Serve one call of the `todo` tool."""
         with self._lock:

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from toolfold.approval.kinds import is_pattern
-from toolfold.config import set_value, unset_value, written_value
-from toolfold.config.atomic import locked
-from toolfold.config.fingerprints import fingerprint
+from toolfold.config import read_file_value, set_value, unset_value
+from toolfold.config.atomic import lock_directory
+from toolfold.config.fingerprints import fingerprint_path
 from toolfold.config.record import SettingsRecord
 from toolfold.errors import ConfigError
 
@@ -144,7 +144,7 @@ class AllowList:
         if file is None:
             return
         # A folder of our own is the lock: writing the file takes its folder's.
-        with locked(self._lock_folder or file.parent / ".allowlist"):
+        with lock_directory(self._lock_folder or file.parent / ".allowlist"):
             before = _written(file, self._key)
             after = change(before)
             if after and after != before:
@@ -192,7 +192,7 @@ class AllowList:
             return sys.maxsize
 
     def _fingerprint(self) -> str:
-        return fingerprint(self._file) if self._file is not None and self._follow_own_changes else ""
+        return fingerprint_path(self._file) if self._file is not None and self._follow_own_changes else ""
 
     def _signature(self) -> tuple[int, int, int] | None:
         if self._file is None:
@@ -206,5 +206,5 @@ class AllowList:
 
 def _written(file: Path, key: str) -> list[str]:
     """Return the entries that the file itself holds."""
-    found = written_value(file, key)
+    found = read_file_value(file, key)
     return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from toolfold.config.atomic import locked
+from toolfold.config.atomic import lock_directory
 from toolfold.errors import ConfigError
 from toolfold.model import Json, encodable
 from toolfold.redaction import Redaction
@@ -84,7 +84,7 @@ class AuditLog:
                 self._put_aside()
 
     def _put_aside(self) -> None:
-        with locked(self._folder):
+        with lock_directory(self._folder):
             if self.file.stat().st_size <= self._largest:
                 return  # another process was first
             for number in range(KEPT - 1, 0, -1):

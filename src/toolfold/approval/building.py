@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shellverdict.errors import RuleError
-from shellverdict.ground import Ground
+from shellverdict.execution_site import ExecutionSite
 from shellverdict.interactive.process_input import ProcessInput
-from shellverdict.places import Places
-from shellverdict.places.program import program_places
+from shellverdict.paths import PathClassifier
+from shellverdict.paths.own_program import runtime_program_paths
 from shellverdict.rules import Rule, Rules
-from shellverdict.shell.words import NOTHING_KEPT, Word
+from shellverdict.shell.words import NO_VARIABLES, Word
 from shellverdict.verdict import Severity, Verdict
 from toolfold.approval.allowed_tools import build_allowed_tools, is_own_server
 from toolfold.approval.allowlist import KEY, AllowList
@@ -53,7 +53,7 @@ def build_approval(
     approver: Approver | None = None,
     reviewer: Reviewer | None = None,
     rules: Sequence[Rule] = (),
-    grounds: Mapping[tuple[Source, str], Ground] | None = None,
+    grounds: Mapping[tuple[Source, str], ExecutionSite] | None = None,
 ) -> Approval:
     """The station of the dispatch line.
 
@@ -131,7 +131,7 @@ def _protected(config: Config) -> list[str]:
     paths = config.paths
     in_project = [paths.project_dir / name for name in (PROJECT_FILE, ".toolfold", "toolfold.lock")]
     project = [paths.project_file] if paths.project_file else []
-    program = program_places(config.workspace)
+    program = runtime_program_paths(config.workspace)
     return [str(path) for path in (*own_places(config), *in_project, *project, *program)]
 
 
@@ -139,12 +139,12 @@ def _subjects(
     config: Config,
     denials: Denials,
     rules: Sequence[Rule] = (),
-    ground: Ground | None = None,
+    ground: ExecutionSite | None = None,
     elsewhere: Mapping[tuple[Source, str], Subjects] | None = None,
 ) -> Subjects:
     places = _places(config)
     if ground:
-        places = ground.places(places, _protected(config))
+        places = ground.classifier_for(places, _protected(config))
     judge = _judge(config, denials, places, rules, ground)
     trusted = config.approval.trusted_servers
     return Subjects(
@@ -202,9 +202,9 @@ def _idle(
     return f"the configuration forbids it ({denied})" if denied else ""
 
 
-def _places(config: Config) -> Places:
+def _places(config: Config) -> PathClassifier:
     home = config.environment.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - it may be unknown
-    return Places(
+    return PathClassifier(
         home=home if home.startswith("/") else None,
         cwd=str(config.workspace),
         protected=_protected(config),
@@ -219,9 +219,9 @@ class _Judge:
         self._made: Judge | None = None
 
     def __call__(
-        self, command: str, *, cwd: str | None = None, kept: Mapping[str, Word] = NOTHING_KEPT
+        self, command: str, *, cwd: str | None = None, variables: Mapping[str, Word] = NO_VARIABLES
     ) -> Verdict:
-        return self._judge()(command, cwd=cwd, kept=kept)
+        return self._judge()(command, cwd=cwd, variables=variables)
 
     def judge_input(self, given: ProcessInput) -> Verdict:
         return self._judge().judge_input(given)
@@ -234,18 +234,22 @@ class _Judge:
 
 
 def _judge(
-    config: Config, denials: Denials, places: Places, rules: Sequence[Rule], ground: Ground | None
+    config: Config,
+    denials: Denials,
+    places: PathClassifier,
+    rules: Sequence[Rule],
+    ground: ExecutionSite | None,
 ) -> Judge | _Judge:
     def make() -> Judge:
         from shellverdict.judge import Judge
 
-        return Judge(Rules.shipped().plus(own).plus(Rules(denials.rules)), places, ground)
+        return Judge(Rules.shipped().merge(own).merge(Rules(denials.rules)), places, ground)
 
     try:
         configured = configured_rules(config)
-        own = configured.plus(Rules({rule.name: rule for rule in rules}.values()))
+        own = configured.merge(Rules({rule.name: rule for rule in rules}.values()))
         if denials.named("rule") or denials.named("category"):
-            denials.check(Rules.shipped().plus(own).rules)
+            denials.check(Rules.shipped().merge(own).rules)
         return make() if configured.rules else _Judge(make)  # a mistake in a rule is told at the start
     except RuleError as error:
         raise located(config_error(error), config) from None

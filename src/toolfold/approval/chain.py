@@ -108,7 +108,7 @@ class Chain:
         if decision := self._declared_effect(subject, caller):
             return decision
         if self._stays_inside(subject):
-            place = verdict.findings[0].kept_in
+            place = verdict.findings[0].confined_to
             return Decision(True, Station.ISOLATED, f"it stays in {place}, and approval.isolated allows that")
         if self.mode == "off" and not (verdict.unread or _is_guarded(subject)):
             return Decision(True, Station.MODE, "approval is switched off")
@@ -134,7 +134,7 @@ class Chain:
     def _stays_inside(self, subject: Subject) -> bool:
         """Whether a place keeps in all that was found, and the configuration allows that."""
         found = subject.verdict.findings
-        kept = all(each.kept_in and each.category in self._isolated for each in found)
+        kept = all(each.confined_to and each.category in self._isolated for each in found)
         return kept and _is_of_a_kind(subject)
 
     def may_be_cleared(self, subject: Subject) -> bool:

@@ -13,8 +13,8 @@ from typing import Any
 from shellverdict.errors import RuleError
 from shellverdict.rules import Rule, Rules
 from shellverdict.rules.loading import read_rule
-from toolfold.config import Config, written_value
-from toolfold.config.document import Place, compose, read_text
+from toolfold.config import Config, read_file_value
+from toolfold.config.document import SourceLocation, compose_yaml, read_text
 from toolfold.errors import ConfigError
 
 __all__ = ["config_error", "configured_rules", "located"]
@@ -55,8 +55,8 @@ def _rule(config: Config, table: Mapping[str, Any], number: int) -> Rule:
 def _line(file: Path, table: Mapping[str, Any], key: str) -> int:
     """The line of a key of this rule in a file, or of the rule itself; 0 where the file has no such rule."""
     try:
-        tables = written_value(file, KEY)
-        node = compose(read_text(file), Place())
+        tables = read_file_value(file, KEY)
+        node = compose_yaml(read_text(file), SourceLocation())
     except ConfigError:
         return 0
     if not isinstance(tables, list) or table not in tables:

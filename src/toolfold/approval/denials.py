@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import translate
 
-from shellverdict.rules.globs import Answer
-from shellverdict.rules.programs import Given
-from shellverdict.rules.rule import AboutRun, Rule
-from shellverdict.shell.runs import Run
+from shellverdict.rules.patterns import MatchResult
+from shellverdict.rules.program_syntax import ParsedArguments
+from shellverdict.rules.rule import Rule, RunCondition
+from shellverdict.shell.runs import ProgramRun
 from shellverdict.verdict import Severity
 from toolfold.approval.subject import Subject
 from toolfold.errors import ConfigError, did_you_mean, nearest
@@ -28,15 +28,15 @@ _KINDS = ("tool", "rule", "category")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _AboutLine(AboutRun):
+class _LineCondition(RunCondition):
     """Asks for a command as a whole: its words with one blank between them."""
 
     pattern: re.Pattern[str]
 
-    def asked(self, run: Run, given: Given) -> Answer:  # noqa: ARG002  (it looks at the words themselves)
-        line = " ".join(word.shown for word in run.argv)
-        lines = (line, *(f"{wrapper} {line}" for wrapper in run.through))
-        return Answer.YES if any(map(self.pattern.fullmatch, lines)) else Answer.NO
+    def match(self, run: ProgramRun, arguments: ParsedArguments) -> MatchResult:  # noqa: ARG002  (matches the whole line)
+        line = " ".join(word.display_text for word in run.argv)
+        lines = (line, *(f"{wrapper} {line}" for wrapper in run.wrappers))
+        return MatchResult.YES if any(map(self.pattern.fullmatch, lines)) else MatchResult.NO
 
 
 class Denials:
@@ -96,7 +96,7 @@ def _rule(entry: str, glob: re.Pattern[str]) -> Rule:
         category="denied",
         severity=Severity.CRITICAL,
         description="the configuration forbids it",
-        about=_AboutLine(programs=(), always=True, pattern=glob),
+        condition=_LineCondition(programs=(), always=True, pattern=glob),
     )
 
 

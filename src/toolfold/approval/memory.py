@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from shellverdict.shell.words import Mark, Word, gap
+from shellverdict.shell.words import Taint, Word, unknown_word
 
 __all__ = ["Memory"]
 
@@ -21,7 +21,7 @@ MOST_VARIABLES = 1_000
 
 def _either(old: Word | None, new: Word) -> Word:
     """Whether the command got so far is not known: a value that differs may be the old one still."""
-    return new if old is None or old == new else gap(frozenset({Mark.UNREAD}))
+    return new if old is None or old == new else unknown_word(frozenset({Taint.UNREAD}))
 
 
 class Memory:

@@ -131,10 +131,10 @@ class Approval:
             raise Refused(_explain_refusal(subject, decision))
         self._memory.keep(task, subject.verdict.leaves)
 
-    async def _read(self, tool: Tool, args: Json, kept: Mapping[str, Word]) -> Subject:
+    async def _read(self, tool: Tool, args: Json, variables: Mapping[str, Word]) -> Subject:
         if _size(args) <= LONG_COMMAND:
-            return self._subjects.read(tool, args, kept)
-        return await self._loops.in_thread(lambda: self._subjects.read(tool, args, kept))
+            return self._subjects.read(tool, args, variables)
+        return await self._loops.in_thread(lambda: self._subjects.read(tool, args, variables))
 
     async def _asked(self, subject: Subject, context: CallContext) -> Decision:
         if self._started_by:  # whoever answers here, person or model, is the tool call itself

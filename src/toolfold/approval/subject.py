@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from shellverdict.interactive.process_input import ProcessInput, deliverable
-from shellverdict.places import Place, Places, Where
-from shellverdict.shell.words import LONGEST, NOTHING_KEPT, Word
+from shellverdict.paths import PathClassifier, PathInfo, PathKind
+from shellverdict.shell.words import MAX_TEXT_CHARS, NO_VARIABLES, Word
 from shellverdict.verdict import Finding, Severity, Verdict
 from toolfold.approval.kinds import DESTRUCTIVE, PATTERNS
 from toolfold.errors import shorten
@@ -47,7 +47,7 @@ _FOLDERS = frozenset({"cwd", "workdir", "working_directory", "working_dir"})
 _UNTOLD = "< ..."  # the judge's word, in a shape, for input that nobody has read
 # And its words for the folder of one command, which no shell understands; the folder is quoted as for one.
 _IN_FOLDER = re.compile(r"""\(in (?:'[^']*'|"'"|[^\s()'"])+\) """)
-_SYSTEM = frozenset({Place.ROOT, Place.SYSTEM, Place.SYSTEM_ROOT, Place.DEVICE})
+_SYSTEM = frozenset({PathKind.ROOT, PathKind.SYSTEM, PathKind.SYSTEM_ROOT, PathKind.DEVICE})
 _CHANGES = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.DESTRUCTIVE})
 _NO_PATHS = frozenset({Meaning.COMMAND, Meaning.NOTE, Meaning.INPUT, Meaning.INPUT_CONTEXT})
 _HARMLESS = (bool, int, float, type(None))
@@ -57,7 +57,7 @@ class Judging(Protocol):
     """Reads a command and says what would become of running it."""
 
     def __call__(
-        self, command: str, *, cwd: str | None = None, kept: Mapping[str, Word] = ...
+        self, command: str, *, cwd: str | None = None, variables: Mapping[str, Word] = ...
     ) -> Verdict: ...
 
 
@@ -108,7 +108,7 @@ class Subjects:
         judge: Judging | None = None,
         *,
         judge_input: Callable[[ProcessInput], Verdict] | None = None,
-        places: Places | None = None,
+        places: PathClassifier | None = None,
         trusted_servers: Collection[str] = (),
         own_servers: Collection[str] = (),
         elsewhere: Mapping[tuple[Source, str], Subjects] | None = None,
@@ -118,29 +118,31 @@ class Subjects:
         `elsewhere` reads the calls of tools whose commands run on another ground, by source and name.
         """
         self._own_servers = frozenset(own_servers)
-        self._judge, self._judge_input, self._places = judge, judge_input, places or Places()
+        self._judge, self._judge_input, self._places = judge, judge_input, places or PathClassifier()
         self._trusted = frozenset(trusted_servers)
         self._elsewhere = elsewhere or {}
 
-    def read(self, tool: Tool, args: Json, kept: Mapping[str, Word] = NOTHING_KEPT) -> Subject:
+    def read(self, tool: Tool, args: Json, variables: Mapping[str, Word] = NO_VARIABLES) -> Subject:
         """What the call would do. Never raises: what cannot be read is marked as unread.
 
-        `kept` are the variables that earlier commands have left to this one.
+        `variables` are shell variables set by earlier commands.
         """
         if other := self._elsewhere.get((tool.source, tool.name)):
-            return other.read(tool, args, kept)
+            return other.read(tool, args, variables)
         try:
-            return self._read(tool, args, kept)
+            return self._read(tool, args, variables)
         except Exception:
             log.exception("a call of %r could not be judged", tool.name)
             return Subject(tool, args, _unjudged(""))
 
-    def judge(self, command: str, cwd: str | None = None, kept: Mapping[str, Word] = NOTHING_KEPT) -> Verdict:
+    def judge(
+        self, command: str, cwd: str | None = None, variables: Mapping[str, Word] = NO_VARIABLES
+    ) -> Verdict:
         """The verdict on one command. A judge that fails has not read it."""
-        if self._judge is None or len(command) > LONGEST:
+        if self._judge is None or len(command) > MAX_TEXT_CHARS:
             return _unjudged(command)
         try:
-            return self._judge(command, cwd=cwd, kept=kept)
+            return self._judge(command, cwd=cwd, variables=variables)
         except Exception:
             log.exception("a command could not be judged; somebody must see it")
             return _unjudged(command)
@@ -174,14 +176,14 @@ class Subjects:
             return "it cannot be told beforehand all that it would do, so that it is asked about each time"
         return ""
 
-    def _read(self, tool: Tool, args: Json, kept: Mapping[str, Word]) -> Subject:
+    def _read(self, tool: Tool, args: Json, variables: Mapping[str, Word]) -> Subject:
         if not tool.judged_as and not self._may_change(tool):
             return Subject(tool, args, _NOTHING)
         meanings = self._meanings(tool, args)
         commands = self._commands(tool, args, meanings)
         folder = next((args[name] for name in _named(meanings, Meaning.FOLDER)), None)
         folder = folder if isinstance(folder, str) else None
-        verdicts = [self.judge(each, folder, kept) for each in commands]
+        verdicts = [self.judge(each, folder, variables) for each in commands]
         written = self._input(args, meanings, commands, folder)
         if written is not None:
             verdicts.append(self.judge_input(written))
@@ -263,13 +265,13 @@ class Subjects:
         named = _named(meanings, Meaning.PATH)
         if not named and not self._may_change(tool):
             return
-        places = self._places.again()
+        places = self._places.with_fresh_limits()
         for name in named:
             for path in _texts(args[name]):
-                yield from _about_place(places.of(Word(path)), path)
+                yield from _about_place(places.classify(Word(path)), path)
         if self._may_change(tool):
             paths = (path for name, value in args.items() for path in _paths(name, value, meanings))
-            if any(Place.OWN in places.of(Word(path)) for path in paths):
+            if any(PathKind.OWN in places.classify(Word(path)) for path in paths):
                 yield _OWN
 
     def _may_change(self, tool: Tool) -> bool:
@@ -300,21 +302,21 @@ _OWN = Finding(
 )
 
 
-def _about_place(where: Where, path: str) -> Iterator[Finding]:
+def _about_place(where: PathInfo, path: str) -> Iterator[Finding]:
     """What a person should know before a file is written there."""
     named = shorten(path, 80)
-    if Place.OWN in where:
+    if PathKind.OWN in where:
         yield _OWN
-    if Place.STARTUP in where:
+    if PathKind.STARTUP in where:
         reason = f"{named} is read and run by something else later"
         yield Finding("write-startup", "persistence", Severity.HIGH, reason)
-    if Place.AGENT in where:
+    if PathKind.AGENT in where:
         yield Finding("write-protected", SELF, Severity.CRITICAL, f"{named} tells agents what they may do")
-    if not _SYSTEM.isdisjoint(where.places):
+    if not _SYSTEM.isdisjoint(where.kinds):
         yield Finding("write-system", "overwrite", Severity.HIGH, f"{named} belongs to the system")
-    if Place.SECRET in where and Place.PROJECT not in where:
+    if PathKind.SECRET in where and PathKind.PROJECT not in where:
         yield Finding("write-secret", "overwrite", Severity.MEDIUM, f"{named} holds keys or passwords")
-    if not where.path.known:
+    if not where.path.is_known:
         yield Finding("write-unknown", "unreadable", Severity.HIGH, f"{named} may be any file")
 
 

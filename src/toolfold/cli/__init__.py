@@ -1,7 +1,7 @@
-"""The command line: parse, call, render. Everything it does is done by the runtime.
+"""The `toolfold` command line: parses arguments, calls the runtime and prints the results.
 
-Exit codes: 0 done; 1 what was asked for failed; 2 the command was not written right; 3 the
-configuration cannot be used; 4 there is nothing of that name; 130 interrupted.
+Exit codes: 0 success; 1 the command failed; 2 wrong usage; 3 invalid configuration; 4 the name was not found;
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import sys
 
 
 def main() -> None:
-    """The `toolfold` command."""
+    """Run the `toolfold` command."""
     from toolfold.gateway.early_answers import start_early_answers
 
     arguments = sys.argv[1:]
-    early = start_early_answers(arguments)  # before the rest is imported, which takes longer than they do
+    early = start_early_answers(arguments)  # before the slow imports below
 
     from toolfold.cli.app import run
 

@@ -1,4 +1,4 @@
-"""The command tree and what is common to all commands: options, errors, exit codes."""
+"""Define the command tree and the parts common to all commands: options, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold import __version__
-from toolfold.cli.restricted import restricted
-from toolfold.cli.show import NOT_FOUND, note, out, plain
+from toolfold.cli.output import EXIT_NOT_FOUND, escape_text, print_line, print_note, print_warning
+from toolfold.cli.restrictions import restrict_command
 from toolfold.errors import ConfigError, StartedByTool, ToolfoldError, UnknownToolset
 from toolfold.provenance import find_tool_call
 
@@ -27,57 +27,57 @@ if TYPE_CHECKING:
     from toolfold.redaction import Redaction
     from toolfold.runtime import Runtime
 
-FAILED, CONFIG, INTERRUPTED = 1, 3, 130
+EXIT_FAILED, EXIT_BAD_CONFIG, EXIT_INTERRUPTED = 1, 3, 130
 _MAX_ERROR_CHARS = 20_000
 
 COMMANDS = {
-    "approvals": "See what runs unasked, try a command, read the log.",
+    "approvals": "Manage what runs without approval, check a command, read the log.",
     "call": "Run one tool and print its result.",
     "completion": "Print the completion script for your shell.",
     "config": "Show and change settings.",
-    "connect": "Let Claude, Cursor, VS Code, Windsurf, Codex or Goose use Toolfold.",
-    "cost": "Compare what each way of showing tools costs, in dollars.",
-    "demo": "See what a model would be sent, on a sample of imagined services.",
-    "doctor": "See what works, what is slow, what is unsafe, and what to do.",
-    "env": "See where commands can run, try a place out, open a shell there.",
-    "eval": "Measure how well tools are found, on your own data.",
-    "explain": "See what a model is shown for a message, and why.",
-    "mcp": "Put MCP servers behind Toolfold: add, import, test and review them.",
-    "plugins": "List plugins, and trust a project's.",
-    "serve": "Serve all MCP servers as one, over HTTP (stdio: toolfold mcp serve).",
-    "search": "Find the tools for a message, and see why.",
-    "token": "Make, list and revoke the tokens of the gateway's clients.",
-    "tools": "List, inspect and switch tools.",
+    "connect": "Add Toolfold to Claude, Cursor, VS Code, Windsurf, Codex, Goose and others.",
+    "cost": "Compare the dollar cost of the ways to send tools to a model.",
+    "demo": "Show what a model would be sent, using a sample tool catalog.",
+    "doctor": "Check settings, servers, clients and file permissions; suggest fixes.",
+    "env": "List the backends that can run commands, test one, open a shell in one.",
+    "eval": "Measure the quality of tool search on your own tools and messages.",
+    "explain": "Show which tools a model is sent for a message, and why.",
+    "mcp": "Manage MCP servers: add, import, test and review them.",
+    "plugins": "List plugins; trust a project's plugins and settings.",
+    "serve": "Serve all MCP servers as one over HTTP (stdio: toolfold mcp serve).",
+    "search": "Search the tools for a message, and show why each one matches.",
+    "token": "Create, list and revoke access tokens for clients of the gateway.",
+    "tools": "List, inspect, enable and disable tools.",
 }
 
-WELCOME = """[bold]toolfold[/bold] {version}: let an agent have every tool and pay only for the ones it needs.
+WELCOME = """[bold]toolfold[/bold] {version}: give an agent every tool and pay only for the ones it needs.
 
-[bold]Try first[/bold]
-  toolfold demo                 what a model would be sent, before and after
-  toolfold tools list           the tools you have, and why others are missing
-  toolfold config show          every setting in force and where it comes from
-  toolfold mcp import           take over the MCP servers your programs have
-  toolfold connect cursor       let a program use them through Toolfold
-  toolfold doctor               what is set up, what answers, what is unsafe
+[bold]First steps[/bold]
+  toolfold demo                 see what a model is sent, with and without Toolfold
+  toolfold tools list           list your tools, and why some are unavailable
+  toolfold config show          show every setting and where it comes from
+  toolfold mcp import           import the MCP servers of your other programs
+  toolfold connect cursor       add Toolfold to a program's MCP settings
+  toolfold doctor               check the setup and suggest fixes
 
 [bold]Commands[/bold]
 {commands}
 
-`toolfold COMMAND --help` explains one. `--json` gives any listing to a program.
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 bad configuration, 4 no such name,
-130 interrupted."""
+Run `toolfold COMMAND --help` for details. Listings accept `--json`.
+Exit codes: 0 success, 1 failed, 2 wrong usage, 3 invalid configuration,
+4 name not found, 130 interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """The command line as it was given, and what was begun before it was parsed."""
+class StartupContext:
+    """The raw command line, and the early gateway responses that were started before it was parsed."""
 
     arguments: tuple[str, ...] = ()
     early: EarlyAnswers | None = None
 
 
 class Invocation:
-    """The options given before the command; loads the configuration when a command needs it."""
+    """The global options of one command line. Loads the configuration when a command needs it."""
 
     def __init__(
         self,
@@ -89,47 +89,47 @@ class Invocation:
     ) -> None:
         self._overrides, self.project = overrides, project
         self.arguments, self.early = arguments, early
-        """The whole command line, and the gateway's answers that were begun before it was read."""
+        """The raw command line, and the gateway responses that were started before it was parsed."""
         self._warned = False
 
-    def also(self, overrides: Sequence[str]) -> Invocation:
-        """The same with more settings; those given before the command stand behind them."""
+    def with_overrides(self, overrides: Sequence[str]) -> Invocation:
+        """Return a copy with additional `--set` overrides, which take precedence over the existing ones."""
         return Invocation([*self._overrides, *overrides], self.project)
 
-    def config(self, *, quiet: bool = False) -> Config:
-        """The configuration in force; its warnings are shown once, unless the caller tells of them."""
-        from toolfold.config import load
+    def load_config(self, *, quiet: bool = False) -> Config:
+        """Return the effective configuration and print its warnings once; `quiet` suppresses them."""
+        from toolfold.config import load_config
 
-        config = load(overrides=self._overrides, project=self.project)
+        config = load_config(overrides=self._overrides, project=self.project)
         redact = _start_logging(config)
         for warning in config.warnings if not (self._warned or quiet) else ():
-            note(f"[yellow]warning:[/yellow] {plain(redact(warning))}")
+            print_warning(redact(warning))
         self._warned = True
         return config
 
-    def runtime(self, **options: Any) -> Runtime:
-        """An open runtime with this configuration."""
+    def open_runtime(self, **options: Any) -> Runtime:
+        """Open a runtime with this configuration."""
         from toolfold.runtime import open_runtime
 
-        config = self.config()
-        with redirect_stdout(sys.stderr):  # what a plugin prints must not end up in a program's JSON
+        config = self.load_config()
+        with redirect_stdout(sys.stderr):  # plugins may print; keep that out of --json output
             return open_runtime(config, **options)
 
-    def record(self) -> SettingsRecord:
-        """The record of changed settings, in which changes by these commands are noted."""
+    def settings_record(self) -> SettingsRecord:
+        """Return the record that notes which settings these commands have changed."""
         from toolfold.config.record import SettingsRecord
 
         return SettingsRecord(self.paths().state_dir)
 
     def paths(self) -> Paths:
-        """Where everything lies, without reading any of it."""
-        from toolfold.config import locate
+        """Return the paths of the settings, state and cache without reading any file."""
+        from toolfold.config import locate_paths
 
-        return locate(project=self.project)
+        return locate_paths(project=self.project)
 
 
 class _StderrHandler(logging.Handler):
-    """Writes to whatever standard error is now, so that a spinner that is shown moves out of the way."""
+    """Log handler that looks up `sys.stderr` on each record, so that a live spinner is not overwritten."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -139,12 +139,12 @@ class _StderrHandler(logging.Handler):
 
 
 def _start_logging(config: Config) -> Redaction:
-    """Let nothing secret reach the log: neither our own records nor those of the libraries below."""
+    """Set up logging so that secrets are redacted from Toolfold's records and those of its libraries."""
     from toolfold.redaction import Redaction
     from toolfold.redaction.logs import MAX_RECORD_CHARS, RedactingFormatter, redact_uncaught_exceptions
 
     redact = Redaction(config.secret_values(), longest=MAX_RECORD_CHARS)
-    by = " %(name)s" if config.log_level in ("debug", "info") else ""  # of use to those who look for more
+    by = " %(name)s" if config.log_level in ("debug", "info") else ""  # the logger's name helps debugging
     handler = _StderrHandler()
     handler.setFormatter(RedactingFormatter(f"%(levelname)s{by}: %(message)s", redact))
     logging.basicConfig(level=config.log_level.upper(), handlers=[handler])
@@ -153,7 +153,7 @@ def _start_logging(config: Config) -> Redaction:
 
 
 class LazyGroup(click.Group):
-    """Loads a command's module when that command is used: `toolfold --help` must be instant."""
+    """Command group that imports a command's module on first use, which keeps `toolfold --help` fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
@@ -164,7 +164,7 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"toolfold.cli.{cmd_name}")
         command: click.Command = module.command
         started_by = find_tool_call()
-        return restricted(command, cmd_name, started_by) if started_by else command
+        return restrict_command(command, cmd_name, started_by) if started_by else command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
@@ -178,63 +178,66 @@ class LazyGroup(click.Group):
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A setting for this run, e.g. tools.rag_top_k=5.",
+    help="Override a setting for this run, e.g. tools.rag_top_k=5.",
 )
 @click.option(
     "--project",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The project's folder. Default: found from the current one.",
+    help="Project directory. Default: detected from the current directory.",
 )
 @click.pass_context
 def app(ctx: click.Context, overrides: tuple[str, ...], project: Path | None) -> None:
-    """The tool runtime that lets an agent have every tool and pay only for the ones it needs."""
-    started: Started = ctx.obj or Started()
+    """Give an agent access to every tool while sending the model only the tools it needs."""
+    started: StartupContext = ctx.obj or StartupContext()
     ctx.obj = Invocation(overrides, project, arguments=started.arguments, early=started.early)
     if ctx.invoked_subcommand is None:
         commands = "\n".join(f"  {name:<12} {about}" for name, about in COMMANDS.items())
-        out(WELCOME.format(version=__version__, commands=commands))
+        print_line(WELCOME.format(version=__version__, commands=commands))
 
 
 def run(arguments: Sequence[str], early: EarlyAnswers | None = None) -> int:
-    """Run a command line and give its exit code; errors are told to a person, never as a traceback."""
-    started = Started(tuple(arguments), early)
+    """Run a command line and return its exit code. Errors are printed as messages, never as tracebacks."""
+    started = StartupContext(tuple(arguments), early)
     try:
         code = app.main(args=list(arguments), prog_name="toolfold", standalone_mode=False, obj=started)
     except click.exceptions.Abort:
-        return _told("interrupted", INTERRUPTED)
+        return _print_error("interrupted", EXIT_INTERRUPTED)
     except KeyboardInterrupt:
-        return _told("interrupted", INTERRUPTED)
+        return _print_error("interrupted", EXIT_INTERRUPTED)
     except click.UsageError as error:
         error.show()
         return error.exit_code
     except click.ClickException as error:
-        return _told(error.format_message(), error.exit_code)
+        return _print_error(error.format_message(), error.exit_code)
     except StartedByTool as error:
-        return _told(str(error), FAILED)
+        return _print_error(str(error), EXIT_FAILED)
     except ConfigError as error:
-        return _told(str(error), CONFIG)
+        return _print_error(str(error), EXIT_BAD_CONFIG)
     except UnknownToolset as error:
-        return _told(str(error), NOT_FOUND)
+        return _print_error(str(error), EXIT_NOT_FOUND)
     except ToolfoldError as error:
-        return _told(str(error), FAILED)
+        return _print_error(str(error), EXIT_FAILED)
     except BrokenPipeError:
-        return _closed_pipe()
+        return _discard_output()
     return code if isinstance(code, int) else 0
 
 
-def _told(problem: str, code: int) -> int:
+def _print_error(problem: str, code: int) -> int:
     from toolfold.redaction import Redaction
 
-    note(f"[red]error:[/red] {plain(Redaction(longest=_MAX_ERROR_CHARS)(problem))}")
+    print_note(f"[red]error:[/red] {escape_text(Redaction(longest=_MAX_ERROR_CHARS)(problem))}")
     return code
 
 
-def _closed_pipe() -> int:
-    """The reader of a pipe went away, as `head` does: end quietly, also when Python flushes at exit."""
+def _discard_output() -> int:
+    """Redirect standard output to the null device after its reader has closed the pipe, as `head` does.
+
+    Python flushes standard output at exit and would otherwise print an error.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return FAILED
+    return EXIT_FAILED
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The `--json` that every listing has."""
-    return click.option("--json", "as_json_", is_flag=True, help="Print JSON for a program.")(command)
+    """Add the `--json` option to a command."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)

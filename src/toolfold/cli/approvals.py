@@ -1,4 +1,4 @@
-"""`toolfold approvals`: what runs unasked, what would be asked about, and what was decided."""
+"""`toolfold approvals`: manage what runs without approval, check a command, and show the log."""
 
 from __future__ import annotations
 
@@ -8,72 +8,83 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.approval.visible import brief, visible
-from toolfold.cli.app import FAILED, Invocation, json_option
-from toolfold.cli.show import NotFound, as_json, counted, note, out, plain, table
+from toolfold.cli.app import EXIT_FAILED, Invocation, json_option
+from toolfold.cli.output import (
+    NotFound,
+    escape_text,
+    format_count,
+    print_json,
+    print_line,
+    print_table,
+    print_warning,
+)
 
 if TYPE_CHECKING:
     from toolfold.approval.station import Preview
     from toolfold.config import Config
 
-_WIDEST = 200
+_MAX_CELL_CHARS = 200
 
 
 @click.group("approvals")
 def command() -> None:
-    """See and take back what runs unasked, try a command, read the log."""
+    """Manage what runs without approval, check a command, read the log."""
 
 
 @command.command("list")
 @json_option
 @click.pass_obj
-def list_all(invocation: Invocation, as_json_: bool) -> None:
-    """List the allow-list, the allowed tools, the deny rules and the mode."""
-    config = invocation.config()
+def list_approvals(invocation: Invocation, as_json: bool) -> None:
+    """List the approval mode, allowed commands, allowed tools and deny rules."""
+    config = invocation.load_config()
     allowed, denied, mode = config.command_allowlist, config.approval.deny, config.approval.mode
     tools = config.approval.allowed_tools
-    if as_json_:
-        as_json(
+    if as_json:
+        print_json(
             {"mode": mode, "allowed": list(allowed), "allowed_tools": list(tools), "denied": list(denied)}
         )
         return
-    out(f"mode: {mode}")
+    print_line(f"mode: {mode}")
     if allowed:
-        rows = ((str(number), visible(entry), _coverage(entry)) for number, entry in enumerate(allowed, 1))
-        table("the allow-list", ("#", "never asked about", "what it covers"), rows)
-        _warn_of_idle(config)
+        rows = (
+            (str(number), visible(entry), _describe_coverage(entry))
+            for number, entry in enumerate(allowed, 1)
+        )
+        print_table("allowed commands", ("#", "entry", "runs without approval"), rows)
+        _warn_about_unused_entries(config)
     else:
-        out('the allow-list is empty: an "always" at the prompt adds to it.')
+        print_line('no commands are allowed permanently. Answering "always" at an approval prompt adds one.')
     if tools:
         numbered = enumerate(tools, len(allowed) + 1)
         rows = ((str(number), visible(entry), describe_allowed(entry)) for number, entry in numbered)
-        table("allowed tools", ("#", "entry", "what it allows"), rows)
+        print_table("allowed tools", ("#", "entry", "runs without approval"), rows)
     if denied:
-        table("deny rules", ("never run",), ((visible(entry),) for entry in denied))
+        print_table("deny rules", ("commands that never run",), ((visible(entry),) for entry in denied))
 
 
 @command.command("revoke")
 @click.argument("entries", nargs=-1)
-@click.option("--all", "all_", is_flag=True, help="Take everything back.")
+@click.option("--all", "all_", is_flag=True, help="Remove all entries.")
 @click.pass_obj
 def revoke(invocation: Invocation, entries: tuple[str, ...], all_: bool) -> None:
-    """Take back entries of the allow-list and allowed tools: by number, as `list` shows them, or by text.
+    """Remove entries from the allowed commands and tools, by their number in `list` or by their text.
 
-    Runtimes that are open now notice at the next call.
+    Open runtimes apply the change at the next call.
     """
     from toolfold.approval.allowed_tools import build_allowed_tools
     from toolfold.approval.building import build_allowlist
 
-    config = invocation.config()
+    config = invocation.load_config()
     allowlist, tools = build_allowlist(config), build_allowed_tools(config)
     known = (*allowlist.entries, *tools.entries)
     if not entries and not all_:
-        raise click.UsageError("name the entries to take back, or use --all")
-    chosen = known if all_ else tuple(_entry(text, known) for text in entries)
+        raise click.UsageError("name the entries to remove, or use --all")
+    chosen = known if all_ else tuple(_resolve_entry(text, known) for text in entries)
     for entry in dict.fromkeys(chosen):
         (tools if entry in tools.entries else allowlist).remove(entry)
-        out(f"taken back: {plain(visible(entry))}")
+        print_line(f"removed: {escape_text(visible(entry))}")
     if not chosen:
-        out("there was nothing to take back.")
+        print_line("there is nothing to remove.")
 
 
 @command.command("allow")
@@ -82,129 +93,131 @@ def revoke(invocation: Invocation, entries: tuple[str, ...], all_: bool) -> None
 @click.option("--client", default="", metavar="NAME", help="Only for this client of the gateway.")
 @click.pass_obj
 def allow(invocation: Invocation, targets: tuple[str, ...], in_project: bool, client: str) -> None:
-    """Let tools that declare that they can destroy data run without a question.
+    """Let tools that declare that they can destroy data run without approval.
 
-    Names a tool or a whole MCP server. KIND is the declared effect; the only one is `destructive`. Everything
-    else about a call is judged as before: dangerous commands, protected files, deny rules, changed tools. It
-    is written to your own settings, and runtimes that are open now notice at the next call.
+    Name a tool or a whole MCP server. KIND is the declared effect; the only one is `destructive`. All other
+    checks still apply: dangerous commands, protected files, deny rules and changed tools. The entry is
+    written to your own settings, and open runtimes apply it at the next call.
     """
     from toolfold.approval.allowed_tools import build_allowed_tools
-    from toolfold.cli.allowing import find_targets
+    from toolfold.cli.allow_tools import find_targets
 
-    config = invocation.config()
+    config = invocation.load_config()
     found = find_targets(invocation, targets, client=client, in_project=in_project)
     build_allowed_tools(config).add(*found)
     for each in found:
-        out(f"allowed: {plain(visible(describe_allowed(str(each))))}")
-    out(f"take it back with: toolfold approvals revoke {plain(shlex.join(map(str, found)))}")
+        print_line(f"allowed: {escape_text(visible(describe_allowed(str(each))))}")
+    print_line(f"to undo, run: toolfold approvals revoke {escape_text(shlex.join(map(str, found)))}")
 
 
 @command.command("test")
 @click.argument("line", metavar="COMMAND")
-@click.option("--cwd", help="The folder it would run in.")
-@click.option("--backend", help="Where it would run. Default: the configured backend.")
+@click.option("--cwd", help="Working directory of the command.")
+@click.option("--backend", help="Backend that would run the command. Default: as configured.")
 @json_option
 @click.pass_context
-def test(ctx: click.Context, line: str, cwd: str | None, backend: str | None, as_json_: bool) -> int:
-    """Say what would become of a command of the terminal tool. It is not run.
+def test(ctx: click.Context, line: str, cwd: str | None, backend: str | None, as_json: bool) -> int:
+    """Show whether a command of the terminal tool would run, need approval or be refused. It is not run.
 
-    The exit code is 0 where the command would run unasked, and 1 where it would be asked about or refused.
+    The exit code is 0 if the command would run without approval, and 1 otherwise.
     """
     invocation: Invocation = ctx.obj
     if backend:
-        invocation = invocation.also([f"terminal.backend={backend}"])
-    with invocation.runtime() as runtime:
+        invocation = invocation.with_overrides([f"terminal.backend={backend}"])
+    with invocation.open_runtime() as runtime:
         terminal = runtime.registry.snapshot().find("terminal")
         preview = runtime.approval.preview(line, cwd=cwd, tool=terminal)
-    if as_json_:
-        as_json(_as_json(preview))
+    if as_json:
+        print_json(_preview_as_json(preview))
     else:
-        _show(preview)
-    return 0 if preview.runs_unasked else FAILED
+        _print_preview(preview)
+    return 0 if preview.runs_unasked else EXIT_FAILED
 
 
 @command.command("log")
-@click.option("-n", "--last", default=20, show_default=True, type=click.IntRange(1), help="How many.")
-@click.option("--session", help="Only this session's.")
-@click.option("--refused", is_flag=True, help="Only what did not run.")
+@click.option(
+    "-n", "--last", default=20, show_default=True, type=click.IntRange(1), help="Number of decisions to show."
+)
+@click.option("--session", help="Show decisions of this session only.")
+@click.option("--refused", is_flag=True, help="Show refused calls only.")
 @json_option
 @click.pass_obj
-def show_log(invocation: Invocation, last: int, session: str | None, refused: bool, as_json_: bool) -> None:
-    """Show the newest decisions."""
+def show_log(invocation: Invocation, last: int, session: str | None, refused: bool, as_json: bool) -> None:
+    """Show the latest approval decisions."""
     from toolfold.approval.building import build_audit
 
-    audit = build_audit(invocation.config())
+    audit = build_audit(invocation.load_config())
     wanted = [
         entry
         for entry in audit.entries(None if session or refused else last)
         if session in (None, entry.get("session")) and not (refused and entry.get("allowed"))
     ][-last:]
-    if as_json_:
-        as_json(wanted)
+    if as_json:
+        print_json(wanted)
         return
     if not wanted:
-        out(f"no decisions yet in {plain(str(audit.file))}.")
+        print_line(f"no decisions are logged yet in {escape_text(str(audit.file))}.")
         return
-    table(
-        counted(len(wanted), "decision"),
-        ("when", "what", "found", "ran", "by"),
+    print_table(
+        format_count(len(wanted), "decision"),
+        ("time", "call", "finding", "ran", "decided by"),
         (
             (
-                _text(entry, "time")[:19],
-                f"{_text(entry, 'tool')}: {visible(brief(_text(entry, 'command'), _WIDEST))}",
-                " ".join((_text(entry, "category"), _text(entry, "severity"))).strip(),
+                _get_text(entry, "time")[:19],
+                f"{_get_text(entry, 'tool')}: {visible(brief(_get_text(entry, 'command'), _MAX_CELL_CHARS))}",
+                " ".join((_get_text(entry, "category"), _get_text(entry, "severity"))).strip(),
                 "yes" if entry.get("allowed") is True else "no",
-                " ".join((_text(entry, "by"), _text(entry, "answer"))).strip(),
+                " ".join((_get_text(entry, "by"), _get_text(entry, "answer"))).strip(),
             )
             for entry in wanted
         ),
     )
-    out(f"the whole log: {plain(str(audit.file))}")
+    print_line(f"full log: {escape_text(str(audit.file))}")
 
 
 def describe_allowed(entry: str) -> str:
-    """What an entry of `approval.allowed_tools` allows, in words."""
+    """Describe what an entry of `approval.allowed_tools` allows."""
     from toolfold.config.allowed_tools import AllowedTool
 
     allowed = AllowedTool.parse(entry)
-    whose = f"the tool {allowed.name}" if allowed.target == "tool" else f"every tool of {allowed.name}"
+    subject = f"the tool {allowed.name}" if allowed.target == "tool" else f"every tool of {allowed.name}"
     client = f", for the client {allowed.client}" if allowed.client else ""
     project = f", in {allowed.project}" if allowed.project else ""
-    return visible(f"{whose} may destroy data without a question{client}{project}")
+    return visible(f"{subject} may destroy data without approval{client}{project}")
 
 
-def _coverage(entry: str) -> str:
-    """What an entry of the allow-list covers, in words."""
+def _describe_coverage(entry: str) -> str:
+    """Describe what an entry of the command allow-list covers."""
     from toolfold.approval.kinds import KIND, RULE, Kinds, in_words
 
     if entry.startswith(KIND):
         kind = entry.removeprefix(KIND)
         return f"every {visible(in_words(kind))}: {', '.join(Kinds.shipped().rules_of(kind)) or 'nothing'}"
     if entry.startswith(RULE):
-        return "whatever this rule finds"
+        return "everything that this rule finds"
     return "this call" if entry.startswith("tool:") else "this command"
 
 
-def _warn_of_idle(config: Config) -> None:
-    """Entries that a person counts on in vain. A command may mean something else where it is not run here."""
+def _warn_about_unused_entries(config: Config) -> None:
+    """Warn about entries that can never match. Only for the local backend: elsewhere a command may differ."""
     from toolfold.approval.building import idle_entries
 
     if config.terminal.backend != "local":
         return
     numbers = {entry: number for number, entry in enumerate(config.command_allowlist, 1)}
     for entry, why in idle_entries(config).items():
-        note(f"[yellow]warning:[/yellow] entry {numbers[entry]} never counts: {plain(visible(why))}")
+        print_warning(f"entry {numbers[entry]} never applies: {visible(why)}")
 
 
-def _entry(text: str, known: tuple[str, ...]) -> str:
+def _resolve_entry(text: str, known: tuple[str, ...]) -> str:
     if text in known:
         return text
     if text.isdecimal() and 0 < int(text) <= len(known):
         return known[int(text) - 1]
-    raise NotFound(f"nothing is allowed as {text!r}. `toolfold approvals list` shows what is.")
+    raise NotFound(f"there is no entry {text!r}. `toolfold approvals list` lists all entries.")
 
 
-def _as_json(preview: Preview) -> dict[str, Any]:
+def _preview_as_json(preview: Preview) -> dict[str, Any]:
     verdict = preview.subject.verdict
     return {
         "command": verdict.command,
@@ -224,7 +237,7 @@ def _as_json(preview: Preview) -> dict[str, Any]:
                 "reason": each.reason,
                 "part": verdict.command[slice(*each.span)],
                 "blocked": each.blocked,
-                "kept_in": each.kept_in,
+                "kept_in": each.confined_to,
             }
             for each in verdict.findings
         ],
@@ -234,31 +247,31 @@ def _as_json(preview: Preview) -> dict[str, Any]:
     }
 
 
-def _show(preview: Preview) -> None:
+def _print_preview(preview: Preview) -> None:
     verdict = preview.subject.verdict
     colour = {"runs": "green", "asked about": "yellow", "refused": "red"}[preview.outcome]
-    out(f"[{colour}]{preview.outcome}[/{colour}], decided by: {plain(preview.station)}")
+    print_line(f"[{colour}]{preview.outcome}[/{colour}], decided by: {escape_text(preview.station)}")
     if preview.why:
-        out(f"  {plain(visible(preview.why))}")
+        print_line(f"  {escape_text(visible(preview.why))}")
     if verdict.findings:
-        table(
-            "what was found",
-            ("rule", "category", "severity", "why", "part"),
+        print_table(
+            "findings",
+            ("rule", "category", "severity", "reason", "part of the command"),
             (
                 (
                     each.rule,
                     each.category,
                     each.severity.name.lower(),
                     visible(each.reason),
-                    visible(brief(verdict.command[slice(*each.span)], _WIDEST)),
+                    visible(brief(verdict.command[slice(*each.span)], _MAX_CELL_CHARS)),
                 )
                 for each in verdict.findings
             ),
         )
     if verdict.shape:
-        out(f"a grant would cover: {plain(visible(brief(verdict.shape, _WIDEST)))}")
+        print_line(f"an approval would cover: {escape_text(visible(brief(verdict.shape, _MAX_CELL_CHARS)))}")
 
 
-def _text(entry: dict[str, Any], key: str) -> str:
+def _get_text(entry: dict[str, Any], key: str) -> str:
     value = entry.get(key)
     return value if isinstance(value, str) else ""

@@ -1,7 +1,7 @@
-"""Tools that a command is brought for one run, besides those that are configured.
+"""Options that add tools from a catalog file or the sample catalog to one run of a command.
 
-The options are the same in every command that has them. Nothing is registered here: some commands only
-look at what they are brought, and a catalog may hold names that no runtime would take.
+The tools are not registered here: some commands only inspect them, and a catalog may contain names that the
+registry would reject.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def catalog_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--catalog` and `--sample`, alone or together."""
-    command = click.option("--sample", is_flag=True, help="With the sample catalog as well.")(command)
-    return click.option("--catalog", type=FILE, help="With the tools of this catalog file as well.")(command)
+    """Add the options `--catalog` and `--sample` to a command."""
+    command = click.option("--sample", is_flag=True, help="Add the tools of the sample catalog.")(command)
+    return click.option("--catalog", type=FILE, help="Add the tools of this catalog file.")(command)
 
 
-def brought(catalog: Path | None, sample: bool) -> list[Tool]:
-    """The tools of both. Raises SourceError that names the line."""
+def load_extra_tools(catalog: Path | None, sample: bool) -> list[Tool]:
+    """Return the tools of the catalog file and, if `sample` is set, of the sample catalog.
+
+    Raises SourceError with the line number if the file is invalid.
+    """
     from toolfold.sources import load_catalog, sample_catalog
 
     return [*(load_catalog(catalog) if catalog else ()), *(sample_catalog() if sample else ())]

@@ -1,4 +1,4 @@
-"""`toolfold completion`: the script that teaches a shell to complete our commands."""
+"""`toolfold completion`: print a shell completion script."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from click.shell_completion import get_completion_class
 
 from toolfold.cli.app import app
 
-WHERE = {
+INSTALL_COMMANDS = {
     "bash": 'eval "$(toolfold completion bash)"   # in ~/.bashrc',
     "zsh": 'eval "$(toolfold completion zsh)"    # in ~/.zshrc',
     "fish": "toolfold completion fish > ~/.config/fish/completions/toolfold.fish",
@@ -16,12 +16,14 @@ WHERE = {
 
 @click.command(
     "completion",
-    epilog="\b\n" + "\n".join(WHERE.values()),
-    help="Print the completion script for your shell.",
+    epilog="\b\n" + "\n".join(INSTALL_COMMANDS.values()),
+    help="Print the completion script for your shell. The lines below install it.",
 )
-@click.argument("shell", type=click.Choice(list(WHERE)))
+@click.argument("shell", type=click.Choice(list(INSTALL_COMMANDS)))
 def command(shell: str) -> None:
-    found = get_completion_class(shell)
-    if found is None:
-        raise click.ClickException(f"completion for {shell} is not supported here")
-    click.echo(found(app, {}, "toolfold", "_TOOLFOLD_COMPLETE").source())
+    completion_class = get_completion_class(shell)
+    if completion_class is None:
+        raise click.ClickException(
+            f"completion for {shell} is not supported by the installed version of click"
+        )
+    click.echo(completion_class(app, {}, "toolfold", "_TOOLFOLD_COMPLETE").source())

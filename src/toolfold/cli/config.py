@@ -1,4 +1,4 @@
-"""`toolfold config`: every setting in force, where it comes from, and changing it."""
+"""`toolfold config`: show every setting and its origin, and change settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.config_changes import accept, restore
-from toolfold.cli.show import as_json, note, out, plain, table
+from toolfold.cli.output import escape_text, print_json, print_line, print_note, print_table, print_warning
 from toolfold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _MAX_TEXT_CHARS = 20_000
 _project_option = click.option(
-    "--in-project", is_flag=True, help="Write the project's toolfold.yaml instead of your own file."
+    "--in-project", is_flag=True, help="Change the project's toolfold.yaml instead of your own settings."
 )
 
 
@@ -31,40 +31,43 @@ def command() -> None:
 @command.command("show")
 @json_option
 @click.pass_obj
-def show(invocation: Invocation, as_json_: bool) -> None:
-    """Show every setting in force and where it comes from."""
-    from toolfold.config import get
+def show(invocation: Invocation, as_json: bool) -> None:
+    """Show every effective setting and where it comes from."""
+    from toolfold.config import get_value
 
-    config = invocation.config()
-    rows = [(key, _shown(key, get(config, key)), _origin(config, key)) for key in _keys(config)]
-    if as_json_:
-        as_json({key: {"value": value, "from": origin} for key, value, origin in rows})
+    config = invocation.load_config()
+    rows = [
+        (key, _redact_value(key, get_value(config, key)), _find_origin(config, key))
+        for key in _setting_keys(config)
+    ]
+    if as_json:
+        print_json({key: {"value": value, "from": origin} for key, value, origin in rows})
         return
-    table(
-        "settings in force",
+    print_table(
+        "effective settings",
         ("key", "value", "from"),
-        ((key, _words(value), origin) for key, value, origin in rows),
-        whole="key",
+        ((key, _format_value(value), origin) for key, value, origin in rows),
+        no_wrap="key",
     )
-    out(f"your file: {plain(str(config.paths.user_file))}")
+    print_line(f"your file: {escape_text(str(config.paths.user_file))}")
     if config.paths.project_file:
         trusted = "" if config.project_trusted else " (not trusted)"
-        out(f"project file: {plain(str(config.paths.project_file))}{trusted}")
+        print_line(f"project file: {escape_text(str(config.paths.project_file))}{trusted}")
 
 
 @command.command("get")
 @click.argument("key")
 @json_option
 @click.pass_obj
-def get_one(invocation: Invocation, key: str, as_json_: bool) -> None:
+def get_one(invocation: Invocation, key: str, as_json: bool) -> None:
     """Print one setting, or a whole section."""
-    from toolfold.config import get
+    from toolfold.config import get_value
 
-    value = _shown(key, get(invocation.config(), key))
-    if as_json_ or isinstance(value, dict):
-        as_json(value)
+    value = _redact_value(key, get_value(invocation.load_config(), key))
+    if as_json or isinstance(value, dict):
+        print_json(value)
     else:
-        click.echo(_words(value))
+        click.echo(_format_value(value))
 
 
 @command.command("set")
@@ -73,21 +76,21 @@ def get_one(invocation: Invocation, key: str, as_json_: bool) -> None:
 @_project_option
 @click.pass_obj
 def set_one(invocation: Invocation, key: str, value: str, in_project: bool) -> None:
-    """Write one setting. Comments and the order of the file stay."""
-    from toolfold.cli.servers import keep_private
+    """Write one setting. Comments and the order of the file are kept."""
+    from toolfold.cli.server_commands import restrict_to_owner
     from toolfold.config import set_value
 
-    file = _file(invocation, in_project)
-    if in_project and _shown(key, value) != value:
-        keep_private(file)
-        note("[yellow]warning:[/yellow] a project's file is no place for secrets; write ${NAME} instead.")
+    file = _settings_file(invocation, in_project)
+    if in_project and _redact_value(key, value) != value:
+        restrict_to_owner(file)
+        print_warning("secrets should not be written to a project's settings file; write ${NAME} instead.")
     try:
-        remarks = set_value(file, key, value, record=invocation.record())
+        remarks = set_value(file, key, value, record=invocation.settings_record())
     except ConfigError as error:
-        raise error if in_project else _found_in_project(invocation, error) from None
+        raise error if in_project else _add_project_hint(invocation, error) from None
     for remark in remarks:
-        note(f"[yellow]warning:[/yellow] {plain(remark)}")
-    out(f"{plain(key)} is set in {plain(str(file))}")
+        print_warning(remark)
+    print_line(f"{escape_text(key)} is set in {escape_text(str(file))}")
 
 
 @command.command("unset")
@@ -95,39 +98,39 @@ def set_one(invocation: Invocation, key: str, value: str, in_project: bool) -> N
 @_project_option
 @click.pass_obj
 def unset_one(invocation: Invocation, key: str, in_project: bool) -> None:
-    """Take one setting out of the file, so that its default counts again."""
+    """Remove one setting from the file, so that its default applies again."""
     from toolfold.config import unset_value
 
-    file = _file(invocation, in_project)
-    was = unset_value(file, key, record=invocation.record())
-    out(f"{plain(key)} {'is no longer' if was else 'was not'} set in {plain(str(file))}")
+    file = _settings_file(invocation, in_project)
+    was = unset_value(file, key, record=invocation.settings_record())
+    print_line(f"{escape_text(key)} {'is no longer' if was else 'was not'} set in {escape_text(str(file))}")
 
 
 @command.command("edit")
 @_project_option
 @click.pass_obj
 def edit(invocation: Invocation, in_project: bool) -> None:
-    """Open the file in your editor; it is replaced only when what you wrote can be used."""
-    from toolfold.config import rewrite
+    """Open the settings file in your editor. It is saved only if it is valid."""
+    from toolfold.config import replace_settings
 
-    file = _file(invocation, in_project)
-    text = file.read_text(encoding="utf-8") if file.exists() else _starting_text()
+    file = _settings_file(invocation, in_project)
+    text = file.read_text(encoding="utf-8") if file.exists() else _template_text()
     while True:
         written = click.edit(text, extension=".yaml")
         if written is None:
-            out("nothing changed")
+            print_line("nothing changed")
             return
         try:
-            rewrite(file, written, record=invocation.record())
+            replace_settings(file, written, record=invocation.settings_record())
         except ConfigError as error:
             if not sys.stdin.isatty():
                 raise
-            note(f"[red]error:[/red] {plain(str(error))}")
-            if not click.confirm("Edit again? (no: your changes are dropped)", default=True, err=True):
+            print_note(f"[red]error:[/red] {escape_text(str(error))}")
+            if not click.confirm("Edit again? (no discards your changes)", default=True, err=True):
                 return
             text = written
         else:
-            out(f"saved {plain(str(file))}")
+            print_line(f"saved {escape_text(str(file))}")
             return
 
 
@@ -137,47 +140,47 @@ command.add_command(restore)
 
 @command.command("schema")
 @json_option
-def schema(as_json_: bool) -> None:
-    """Every setting there is: type, default, what it does. With --json, a JSON Schema for editors."""
-    from toolfold.config import describe, json_schema
+def schema(as_json: bool) -> None:
+    """List every setting with type, default and description. With --json, print a JSON Schema for editors."""
+    from toolfold.config import build_json_schema, describe_settings
 
-    if as_json_:
-        as_json(json_schema())
+    if as_json:
+        print_json(build_json_schema())
         return
-    table(
-        "every setting",
-        ("key", "type", "default", "what it does"),
+    print_table(
+        "all settings",
+        ("key", "type", "default", "description"),
         (
             (
                 each.key,
                 " | ".join(each.choices) or " ".join(part for part in (each.type, each.range) if part),
-                _words(_plain_value(each.default)),
+                _format_value(_to_plain_data(each.default)),
                 each.description,
             )
-            for each in describe()
+            for each in describe_settings()
         ),
-        whole="key",
+        no_wrap="key",
     )
 
 
-def _origin(config: Config, key: str) -> str:
-    """Where a value was written; a bundle is written as a whole."""
+def _find_origin(config: Config, key: str) -> str:
+    """Return where a value was set. A named block, such as a server, has one origin for all its keys."""
     parts = key.split(".")
     bundle = ".".join(parts[: 3 if parts[0] == "mcp" else 2])
     return config.origins.get(key) or config.origins.get(bundle, "default")
 
 
-def _keys(config: Config) -> Iterator[str]:
-    """Every key there is a value for: those of bundles once for each bundle."""
-    from toolfold.config import describe
+def _setting_keys(config: Config) -> Iterator[str]:
+    """Yield every key that has a value. Keys of named blocks are yielded once per block."""
+    from toolfold.config import describe_settings
 
-    for setting in describe():
+    for setting in describe_settings():
         block, named, rest = setting.key.partition(".<name>")
         if not named:
             yield setting.key
         elif block == "toolsets":
             yield from (f"{block}.{name}{rest}" for name in config.toolsets)
-        else:  # a server has many settings, and few of them are anybody's
+        else:  # show only the settings of a server that were set
             yield from (
                 f"{block}.{name}{rest}"
                 for name, server in config.mcp.servers.items()
@@ -185,37 +188,37 @@ def _keys(config: Config) -> Iterator[str]:
             )
 
 
-def _file(invocation: Invocation, in_project: bool) -> Path:
-    """The file to change; found without loading it, so that a broken one can be mended."""
-    from toolfold.config import PROJECT_FILE, locate
+def _settings_file(invocation: Invocation, in_project: bool) -> Path:
+    """Return the settings file to change. It is not loaded, so that an invalid file can be repaired."""
+    from toolfold.config import PROJECT_FILE, locate_paths
 
-    paths = locate(project=invocation.project)
+    paths = locate_paths(project=invocation.project)
     return paths.project_file or paths.project_dir / PROJECT_FILE if in_project else paths.user_file
 
 
-def _found_in_project(invocation: Invocation, error: ConfigError) -> ConfigError:
-    """The error, with a hint where the missing entry stands in the project's file."""
-    from toolfold.config import written_value
+def _add_project_hint(invocation: Invocation, error: ConfigError) -> ConfigError:
+    """Return the error, with a hint if the missing entry exists in the project's file."""
+    from toolfold.config import read_file_value
 
-    other = _file(invocation, True)
-    if not error.problem.startswith("there is no ") or written_value(other, error.key) is None:
+    other = _settings_file(invocation, True)
+    if not error.problem.startswith("there is no ") or read_file_value(other, error.key) is None:
         return error
-    hint = f"it stands in {other}: repeat it with --in-project"
+    hint = f"it is defined in {other}: repeat the command with --in-project"
     return ConfigError(error.problem, key=error.key, file=error.file, hint=hint)
 
 
-def _starting_text() -> str:
-    from toolfold.config import describe
+def _template_text() -> str:
+    from toolfold.config import describe_settings
 
     lines = ("# Toolfold's settings. `toolfold config schema` lists them all, for example:", "# tools:")
-    examples = [s for s in describe() if s.key in ("tools.selection", "tools.rag_top_k")]
+    examples = [s for s in describe_settings() if s.key in ("tools.selection", "tools.rag_top_k")]
     return "\n".join(
         (*lines, *(f"#   {s.key.split('.')[-1]}: {s.default}   # {s.description}" for s in examples), "")
     )
 
 
-def _shown(key: str, value: Any) -> Any:
-    """The value as people may see it: without secrets, wherever they are written out."""
+def _redact_value(key: str, value: Any) -> Any:
+    """Return the value with plain-text secrets redacted."""
     from toolfold.redaction import Redaction
 
     return Redaction(longest=_MAX_TEXT_CHARS).setting(
@@ -224,34 +227,34 @@ def _shown(key: str, value: Any) -> Any:
 
 
 def _without_server_secrets(key: str, value: Any) -> Any:
-    path, plain_value = key.split("."), _plain_value(value)
+    path, plain_value = key.split("."), _to_plain_data(value)
     if path == ["mcp"]:
         return {**plain_value, "servers": _without_server_secrets("mcp.servers", value.servers)}
     if path == ["mcp", "servers"]:
         return {name: _without_server_secrets(f"{key}.{name}", each) for name, each in value.items()}
     if path[:2] != ["mcp", "servers"]:
         return plain_value
-    from toolfold.sources.mcp.importing import veiled
+    from toolfold.sources.mcp.importing import redact_settings
 
     for name in reversed(path[3:]):
         plain_value = {name: plain_value}
-    found = {**plain_value, **veiled(plain_value)}
+    found = {**plain_value, **redact_settings(plain_value)}
     for name in path[3:]:
         found = found[name]
     return found
 
 
-def _plain_value(value: Any) -> Any:
+def _to_plain_data(value: Any) -> Any:
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     if isinstance(value, dict):
-        return {key: _plain_value(each) for key, each in value.items()}
+        return {key: _to_plain_data(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain_value(each) for each in value]
+        return [_to_plain_data(each) for each in value]
     return str(value) if isinstance(value, Path) else value
 
 
-def _words(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None or value in ((), [], {}):
         return "-"
     if isinstance(value, bool):

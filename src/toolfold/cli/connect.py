@@ -1,4 +1,4 @@
-"""`toolfold connect`: the gateway in another program's settings, shown, asked about, written and undone."""
+"""`toolfold connect`: add the gateway to another program's MCP settings, or undo that."""
 
 from __future__ import annotations
 
@@ -14,27 +14,34 @@ from urllib.parse import urlsplit
 import click
 
 from toolfold.approval.visible import brief, visible
-from toolfold.cli.app import FAILED, Invocation
-from toolfold.cli.servers import agreed, changing, describe, keep_private, key_of, yes_option
-from toolfold.cli.show import counted, note, out, plain, warn
+from toolfold.cli.app import EXIT_FAILED, Invocation
+from toolfold.cli.output import escape_text, format_count, print_line, print_note, print_warning
+from toolfold.cli.server_commands import (
+    changing_settings,
+    confirm,
+    print_server,
+    restrict_to_owner,
+    server_key,
+    yes_option,
+)
 from toolfold.errors import ConfigError
 from toolfold.sources.mcp.importing import CLIENTS
 
 if TYPE_CHECKING:
     from toolfold.config import Config
     from toolfold.connecting import Original, Step, Steps, Way
-    from toolfold.sources.mcp.importing import Candidate
-    from toolfold.sources.mcp.importing.found import Client
+    from toolfold.sources.mcp.importing import ImportCandidate
+    from toolfold.sources.mcp.importing.types import ClientName
 
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
-_LONGEST_LINE = 300
+_MAX_LINE_CHARS = 300
 _MAX_LISTED_SERVERS = 8
 _SECTIONS = {
     "env": ("env", "envs", "environment"),
     "headers": ("headers", "http_headers"),
     "oauth": ("oauth", "auth"),
 }
-# Where the gateway looks for its settings. A client may start it without these variables.
+# Variables that decide where the gateway looks for its settings. Not every client passes them on.
 _DIRECTORY_VARIABLES = (
     "TOOLFOLD_HOME",
     "TOOLFOLD_CONFIG",
@@ -43,123 +50,154 @@ _DIRECTORY_VARIABLES = (
     "XDG_CACHE_HOME",
     "XDG_DATA_HOME",
 )
-_CLIENT_NOTES: Mapping[Client, str] = {
-    "codex": "Codex asks before each tool_call. To leave approval to Toolfold alone, add to config.toml:\n"
+_CLIENT_NOTES: Mapping[ClientName, str] = {
+    "codex": "Codex asks before each tool_call. To leave approval to Toolfold only, add to config.toml:\n"
     '    [mcp_servers.{name}.tools.tool_call]\n    approval_mode = "approve"',
-    "claude-code": "Claude Code asks before each new tool. To leave approval to Toolfold alone, allow"
+    "claude-code": "Claude Code asks before each new tool. To leave approval to Toolfold only, allow"
     " mcp__{name} in its /permissions.",
-    "gemini": "Gemini CLI asks before each new tool. To leave approval to Toolfold alone, add"
-    ' "trust": true to the entry. It starts servers only in folders that you trust.',
+    "gemini": "Gemini CLI asks before each new tool. To leave approval to Toolfold only, add"
+    ' "trust": true to the entry. It starts servers only in directories that you trust.',
     "opencode": "opencode runs tools without asking: calls that need approval are refused unless"
     " you allow them with `toolfold approvals`.",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class _Options:
-    """What was said on the command line."""
+class _ConnectOptions:
+    """Options of the command."""
 
-    client: Client
+    client: ClientName
     name: str
     yes: bool
     uvx: bool
     url: str
     token_variable: str
-    replaces: bool
+    move_servers: bool
 
 
 @click.command("connect")
 @click.argument("client", metavar="PROGRAM", type=click.Choice(list(CLIENTS)))
-@click.option("--name", default="toolfold", show_default=True, help="What the gateway is called there.")
-@click.option("--uvx", is_flag=True, help="Let it be started by `uvx toolfold`.")
-@click.option("--http", "url", default="", metavar="URL", help="Reach a gateway that runs: `toolfold serve`.")
-@click.option("--token-env", default="", metavar="NAME", help="The variable that holds the token for it.")
-@click.option("--replace", "replaces", is_flag=True, help="Also move its own MCP servers behind Toolfold.")
-@click.option("--undo", is_flag=True, help="Put the file back as it was.")
-@click.option("--keep-changes", is_flag=True, help="With --undo: leave what else was changed since.")
-@click.option("--file", type=click.Path(path_type=Path), help="Change this file of it, not the usual one.")
+@click.option(
+    "--name",
+    default="toolfold",
+    show_default=True,
+    help="Name of the Toolfold entry in the program's settings.",
+)
+@click.option("--uvx", is_flag=True, help="Start Toolfold with `uvx toolfold`.")
+@click.option(
+    "--http",
+    "url",
+    default="",
+    metavar="URL",
+    help="Connect to a gateway that was started with `toolfold serve`.",
+)
+@click.option(
+    "--token-env",
+    default="",
+    metavar="NAME",
+    help="Environment variable that holds the access token for --http.",
+)
+@click.option(
+    "--replace", "move_servers", is_flag=True, help="Also move the program's own MCP servers to Toolfold."
+)
+@click.option("--undo", is_flag=True, help="Restore the file as it was before.")
+@click.option("--keep-changes", is_flag=True, help="With --undo: keep other changes made to the file since.")
+@click.option(
+    "--file",
+    type=click.Path(path_type=Path),
+    help="Change this file instead of the program's default settings file.",
+)
 @yes_option
 @click.pass_obj
 def command(
     invocation: Invocation,
-    client: Client,
+    client: ClientName,
     name: str,
     uvx: bool,
     url: str,
     token_env: str,
-    replaces: bool,
+    move_servers: bool,
     undo: bool,
     keep_changes: bool,
     file: Path | None,
     yes: bool,
 ) -> int:
-    """Let another program use Toolfold: write it into that program's own settings.
+    """Add Toolfold to another program's MCP settings.
 
     PROGRAM is claude-desktop, claude-code, cursor, vscode, windsurf, codex, gemini, opencode or goose.
 
-    You see the change and are asked. The file as it was lies beside it, and --undo puts it back.
+    The change is shown and written only after you confirm it. A backup of the file is stored next to it;
+    --undo restores the file.
     """
     from toolfold.connecting import Steps
 
-    options = _Options(client, name, yes, uvx, url, token_env, replaces)
-    _require_sense(options, undo=undo, keep_changes=keep_changes)
-    config = invocation.config()
-    steps = Steps(steps_file(config))
+    options = _ConnectOptions(client, name, yes, uvx, url, token_env, move_servers)
+    _validate_options(options, undo=undo, keep_changes=keep_changes)
+    config = invocation.load_config()
+    steps = Steps(connections_file(config))
     chosen = file.absolute() if file else None
     if undo:
         return _undo(config, steps, steps.last(client, chosen), options, keep_changes=keep_changes)
-    return _connect(invocation, config, steps, chosen or usual_file(config, client), options)
+    return _connect(invocation, config, steps, chosen or default_file(config, client), options)
 
 
-def steps_file(config: Config) -> Path:
-    """Where it is kept what was connected."""
+def connections_file(config: Config) -> Path:
+    """Return the path of the file that records the connected programs."""
     return config.paths.state_dir / "connected.json"
 
 
-def own_addresses(config: Config) -> list[str]:
-    """Where gateways of this machine are: as the settings say, and as programs were told from here."""
+def gateway_urls(config: Config) -> list[str]:
+    """Return the URLs of gateways on this machine: the configured one and those of connected programs."""
     from toolfold.connecting import Steps, address_in
-    from toolfold.gateway.web import is_loopback
+    from toolfold.gateway.http_app import is_loopback
 
     host = config.gateway.host
     addresses = [f"http://{f'[{host}]' if ':' in host else host}:{config.gateway.port}/mcp"]
-    with suppress(ConfigError, ValueError):  # a record that cannot be read is for `doctor` to tell of
-        told = [address_in(each.entry) for each in Steps(steps_file(config)).all()]
-        # A gateway of another machine is a server like any other.
-        addresses += [each for each in told if is_loopback(urlsplit(each).hostname or "")]
+    with suppress(ConfigError, ValueError):  # `toolfold doctor` reports an unreadable record
+        recorded = [address_in(each.entry) for each in Steps(connections_file(config)).all()]
+        # A gateway on another machine is treated like any other server.
+        addresses += [each for each in recorded if is_loopback(urlsplit(each).hostname or "")]
     return addresses
 
 
-def home_of(config: Config) -> Path:
-    """The folder that the programs' own files lie below."""
+def home_directory(config: Config) -> Path:
+    """Return the home directory, below which other programs store their settings."""
     return Path(config.environment.get("HOME") or Path.home())
 
 
-def usual_file(config: Config, client: Client) -> Path:
-    """The file in which a program keeps its user's servers."""
-    from toolfold.sources.mcp.importing import own_file
+def default_file(config: Config, client: ClientName) -> Path:
+    """Return the file in which a program stores its user's MCP servers."""
+    from toolfold.sources.mcp.importing import user_config_file
 
-    return own_file(client, home=home_of(config), platform=sys.platform, environment=config.environment)
+    return user_config_file(
+        client, home=home_directory(config), platform=sys.platform, environment=config.environment
+    )
 
 
-def _require_sense(options: _Options, *, undo: bool, keep_changes: bool) -> None:
-    from toolfold.sources.mcp.importing import own_name
+def _validate_options(options: _ConnectOptions, *, undo: bool, keep_changes: bool) -> None:
+    from toolfold.sources.mcp.importing import normalise_server_name
 
-    if own_name(options.name) != options.name:
-        raise click.UsageError(f"{options.name!r} cannot be the name. Try {own_name(options.name)!r}.")
+    if normalise_server_name(options.name) != options.name:
+        raise click.UsageError(
+            f"{options.name!r} is not a valid name. Try {normalise_server_name(options.name)!r}."
+        )
     if keep_changes and not undo:
-        raise click.UsageError("--keep-changes says how to --undo")
-    if undo and (options.url or options.replaces or options.uvx or options.token_variable):
-        raise click.UsageError("--undo stands alone: what was done is known")
+        raise click.UsageError("--keep-changes can only be used with --undo")
+    if undo and (options.url or options.move_servers or options.uvx or options.token_variable):
+        raise click.UsageError("--undo cannot be combined with --http, --replace, --uvx or --token-env")
     if options.uvx and options.url:
-        raise click.UsageError("--uvx starts a gateway, and --http reaches one: give one of the two")
+        raise click.UsageError(
+            "use either --uvx, which starts a gateway, or --http, which connects to a running one"
+        )
     if options.token_variable and not options.url:
-        raise click.UsageError("--token-env is for --http: a gateway that is started needs no token")
-    _require_address(options)
+        raise click.UsageError(
+            "--token-env can only be used with --http: a gateway started by the program needs no token"
+        )
+    _validate_url(options)
 
 
-def _require_address(options: _Options) -> None:
-    from toolfold.gateway.web import is_loopback
+def _validate_url(options: _ConnectOptions) -> None:
+    from toolfold.gateway.http_app import is_loopback
 
     if not options.url:
         return
@@ -169,17 +207,20 @@ def _require_address(options: _Options) -> None:
     except ValueError:
         is_address = False
     if not is_address:
-        raise click.UsageError("--http takes an address such as http://127.0.0.1:8765/mcp")
+        raise click.UsageError("--http needs a URL such as http://127.0.0.1:8765/mcp")
     if parts.password or parts.username:
-        raise click.UsageError("the address must not hold a password: name a variable with --token-env")
+        raise click.UsageError("the URL must not contain a user name or password: use --token-env instead")
     variable = options.token_variable
     if variable and not (variable.isidentifier() and variable.isascii()):
-        raise click.UsageError("--token-env takes the name of a variable, never the token itself")
+        raise click.UsageError("--token-env needs the name of an environment variable, not the token itself")
     if not variable and not is_loopback(parts.hostname or ""):
-        warn("a gateway beyond this machine wants a token: `toolfold token add NAME`, then --token-env")
+        print_warning(
+            "a gateway on another machine requires a token: create one there with `toolfold token add NAME`,"
+            " then use --token-env"
+        )
 
 
-def _warn_of_missing_token(config: Config, options: _Options) -> None:
+def _warn_about_missing_token(config: Config, options: _ConnectOptions) -> None:
     from toolfold.config.record import SettingsRecord
     from toolfold.gateway.tokens import Tokens
 
@@ -187,33 +228,37 @@ def _warn_of_missing_token(config: Config, options: _Options) -> None:
         return
     state = config.paths.state_dir
     if Tokens(state / "gateway" / "tokens.json", SettingsRecord(state)).are_in_use():
-        warn("clients of the gateway need a token: `toolfold token add NAME`, then --token-env")
+        print_warning(
+            "the gateway requires a token: create one with `toolfold token add NAME`, then use --token-env"
+        )
 
 
-def _connect(invocation: Invocation, config: Config, steps: Steps, file: Path, options: _Options) -> int:
+def _connect(
+    invocation: Invocation, config: Config, steps: Steps, file: Path, options: _ConnectOptions
+) -> int:
     from toolfold.connecting import changed, entry_of, opened, opened_again
 
-    _warn_of_missing_token(config, options)
+    _warn_about_missing_token(config, options)
     title = CLIENTS[options.client].title
-    way = _way(invocation, config, options)
+    way = _build_connection(invocation, config, options)
     original = opened(options.client, file)
-    moving = _moving(config, original, way, options) if options.replaces else []
-    entry = entry_of(options.client, options.name, replace(way, passed=_needed(config, moving)))
-    moved = tuple(each.found.name for each in moving)
+    moving = _select_servers_to_move(config, original, way, options) if options.move_servers else []
+    entry = entry_of(options.client, options.name, replace(way, passed=_required_variables(config, moving)))
+    moved = tuple(each.server.name for each in moving)
     content = changed(original, options.name, entry, dict.fromkeys(moved))
     if content == original.data:
-        out(f"{title} uses Toolfold already: {plain(str(file))}")
+        print_line(f"{title} is already connected to Toolfold: {escape_text(str(file))}")
         return 0
-    _tell_of_place(original)
+    _print_file_notes(original)
     for each in moving:
-        describe(f"{each.name}, moved behind Toolfold", each.found.settings, _remarks(each))
-    _show(config, original, original.text, content.decode("utf-8-sig"))
-    if not agreed(_question(moving, file), options.yes):
-        out("nothing was changed.")
-        return FAILED
+        print_server(f"{each.name}, moved to Toolfold", each.server.settings, _candidate_remarks(each))
+    _print_difference(config, original, original.text, content.decode("utf-8-sig"))
+    if not confirm(_confirmation_question(moving, file), options.yes):
+        print_line("nothing was changed.")
+        return EXIT_FAILED
     original = opened_again(original)
     content = changed(original, options.name, entry, dict.fromkeys(moved))
-    _import(invocation, moving)
+    _import_servers(invocation, moving)
     step = steps.take(
         original,
         content,
@@ -222,12 +267,12 @@ def _connect(invocation: Invocation, config: Config, steps: Steps, file: Path, o
         moved=moved,
         imported=tuple(each.name for each in moving),
     )
-    _tell(step, options)
-    _report_remaining(original, moved, options)
+    _print_result(step, options)
+    _print_remaining_servers(original, moved, options)
     return 0
 
 
-def _way(invocation: Invocation, config: Config, options: _Options) -> Way:
+def _build_connection(invocation: Invocation, config: Config, options: _ConnectOptions) -> Way:
     from toolfold.connecting import Way, command_of, here, with_path
 
     if options.url:
@@ -240,7 +285,7 @@ def _way(invocation: Invocation, config: Config, options: _Options) -> Way:
 
 
 def _environment_to_pass(config: Config) -> dict[str, str]:
-    """The variables that decide which settings the gateway reads, for clients that do not inherit them."""
+    """Return the variables that select the gateway's settings, for clients that do not pass them on."""
     environment, secrets = config.environment, set(config.secret_values())
     given = {name: environment.get(name) for name in _DIRECTORY_VARIABLES}
     found = {name: str(Path(value).absolute()) for name, value in given.items() if value}
@@ -248,204 +293,236 @@ def _environment_to_pass(config: Config) -> dict[str, str]:
         if not (name.startswith("TOOLFOLD_") and "__" in name and value):
             continue
         if value in secrets:
-            warn(f"{name} looks like a secret and is not written to the file: set it where the client starts")
+            print_warning(
+                f"{name} looks like a secret and is not written to the file: set it in the"
+                " program's environment"
+            )
         else:
             found[name] = value
     return found
 
 
-def _moving(config: Config, original: Original, way: Way, options: _Options) -> list[Candidate]:
-    """The program's own servers, but for those that cannot be ours and for the gateway itself."""
-    from toolfold.sources.mcp.importing import candidates, is_gateway
+def _select_servers_to_move(
+    config: Config, original: Original, way: Way, options: _ConnectOptions
+) -> list[ImportCandidate]:
+    """Return the program's own servers, without the gateway and those that Toolfold cannot use."""
+    from toolfold.sources.mcp.importing import build_candidates, is_gateway
 
-    answer = original.answer(home_of(config))
-    for unusable in answer.unusable:
-        note(f"{plain(visible(unusable.name))} stays where it is: {plain(visible(unusable.why))}")
+    answer = original.answer(home_directory(config))
+    for unusable in answer.rejected:
+        print_note(
+            f"{escape_text(visible(unusable.name))} is not moved: {escape_text(visible(unusable.reason))}"
+        )
     for remark in answer.remarks:
-        note(plain(visible(remark)))
-    addresses = [*own_addresses(config), way.url]
+        print_note(escape_text(visible(remark)))
+    addresses = [*gateway_urls(config), way.url]
     own = [
         each
-        for each in answer.found
+        for each in answer.servers
         if each.name in original.servers
         and each.name != options.name
         and not is_gateway(each.settings, addresses)
     ]
-    return list(candidates(own, config.mcp.servers))
+    return list(build_candidates(own, config.mcp.servers))
 
 
-def _needed(config: Config, moving: Sequence[Candidate]) -> tuple[str, ...]:
-    from toolfold.config.servers import usable
+def _required_variables(config: Config, moving: Sequence[ImportCandidate]) -> tuple[str, ...]:
+    from toolfold.config.servers import parse_server_settings
     from toolfold.connecting import needed_by
 
-    servers = [*config.mcp.servers.values(), *(usable(each.found.settings) for each in moving)]
+    servers = [
+        *config.mcp.servers.values(),
+        *(parse_server_settings(each.server.settings) for each in moving),
+    ]
     return needed_by(each for each in servers if each.enabled)
 
 
-def _remarks(candidate: Candidate) -> Sequence[str]:
-    from toolfold.sources.mcp.importing import literal_secrets
+def _candidate_remarks(candidate: ImportCandidate) -> Sequence[str]:
+    from toolfold.sources.mcp.importing import find_literal_secrets
 
-    remarks = list(candidate.found.remarks)
+    remarks = list(candidate.server.remarks)
     if candidate.is_known:
-        remarks.append("is behind Toolfold already")
-    if candidate.found.name != candidate.name:
-        remarks.insert(0, f"is called {candidate.found.name!r} there")
-    if secrets := literal_secrets(candidate.found.settings):
-        remarks.append(f"a secret is written out in {', '.join(secrets)}, and will be in Toolfold's file")
+        remarks.append("is already configured in Toolfold")
+    if candidate.server.name != candidate.name:
+        remarks.insert(0, f"its name in the program is {candidate.server.name!r}")
+    if secrets := find_literal_secrets(candidate.server.settings):
+        remarks.append(
+            f"{', '.join(secrets)} contains a secret in plain text, which is copied to Toolfold's settings"
+        )
     return remarks
 
 
-def _question(moving: Sequence[Candidate], file: Path) -> str:
+def _confirmation_question(moving: Sequence[ImportCandidate], file: Path) -> str:
     if not moving:
         return f"Change {file}?"
-    return f"Approve {counted(len(moving), 'server')}, and change {file}?"
+    return f"Approve {format_count(len(moving), 'server')}, and change {file}?"
 
 
-def _import(invocation: Invocation, moving: Sequence[Candidate]) -> None:
-    """First ours, then theirs: whatever goes wrong in between, no server is lost."""
+def _import_servers(invocation: Invocation, moving: Sequence[ImportCandidate]) -> None:
+    """Write the new servers to Toolfold's settings.
+
+    Done before the program's file is changed, so that no server is lost if a later step fails.
+    """
     from toolfold.config import set_value
-    from toolfold.sources.mcp.importing import literal_secrets
+    from toolfold.sources.mcp.importing import find_literal_secrets
 
     new = [each for each in moving if not each.is_known]
     file = invocation.paths().user_file
     if not new:
         return
-    if any(literal_secrets(each.found.settings) for each in new):
-        keep_private(file)
-    with changing(invocation, file) as record:
+    if any(find_literal_secrets(each.server.settings) for each in new):
+        restrict_to_owner(file)
+    with changing_settings(invocation, file) as record:
         for each in new:
-            set_value(file, key_of(each.name), dict(each.found.settings), record=record)
-    out(f"{counted(len(new), 'server')} written to {plain(str(file))}")
+            set_value(file, server_key(each.name), dict(each.server.settings), record=record)
+    print_line(f"{format_count(len(new), 'server')} written to {escape_text(str(file))}")
 
 
-def _tell_of_place(original: Original) -> None:
+def _print_file_notes(original: Original) -> None:
     title = CLIENTS[original.client].title
     if original.file != original.target:
-        note(f"{plain(str(original.file))} is a link: {plain(str(original.target))} is changed.")
+        print_note(
+            f"{escape_text(str(original.file))} is a symbolic link;"
+            f" {escape_text(str(original.target))} will be changed."
+        )
     if original.data is None and not original.file.parent.exists():
-        warn(f"{title} seems not to be installed: there is no {original.file.parent} yet")
+        print_warning(f"{title} does not seem to be installed: {original.file.parent} does not exist")
 
 
-def _tell(step: Step, options: _Options) -> None:
+def _print_result(step: Step, options: _ConnectOptions) -> None:
     title = CLIENTS[options.client].title
-    out(f"{title} uses Toolfold: {plain(step.file)}")
+    print_line(f"{title} is connected to Toolfold: {escape_text(step.file)}")
     if step.backup:
-        out(f"  as it was: {plain(step.backup)}")
+        print_line(f"  backup: {escape_text(step.backup)}")
     if options.token_variable:
-        out(f"  set {options.token_variable} where {title} is started: toolfold token add {step.client}")
-    out(f"next: restart {title}, then `toolfold doctor`. Back again: toolfold connect {step.client} --undo")
+        print_line(
+            f"  set {options.token_variable} in the environment of {title}."
+            f" Create its token with: toolfold token add {step.client}"
+        )
+    print_line(
+        f"next: restart {title}, then run `toolfold doctor`. To undo: toolfold connect {step.client} --undo"
+    )
 
 
-def _report_remaining(original: Original, moved: Sequence[str], options: _Options) -> None:
-    """Say which servers the client still starts itself: their tools are listed in full beside ours."""
+def _print_remaining_servers(original: Original, moved: Sequence[str], options: _ConnectOptions) -> None:
+    """Print which servers the program still starts itself, in addition to the gateway."""
     remaining = [name for name in original.servers if name != options.name and name not in moved]
     if remaining:
         title = CLIENTS[options.client].title
-        names = plain(visible(", ".join(remaining[:_MAX_LISTED_SERVERS])))
+        names = escape_text(visible(", ".join(remaining[:_MAX_LISTED_SERVERS])))
         more = (
             f" and {len(remaining) - _MAX_LISTED_SERVERS} more"
             if len(remaining) > _MAX_LISTED_SERVERS
             else ""
         )
-        note(
+        print_note(
             f"{title} still starts {names}{more} itself, with all their tools."
-            f" Move them behind Toolfold: toolfold connect {options.client} --replace"
+            f" To move them to Toolfold: toolfold connect {options.client} --replace"
         )
     if about := _CLIENT_NOTES.get(options.client):
-        note(plain(about.format(name=options.name)))
+        print_note(escape_text(about.format(name=options.name)))
 
 
-def _undo(config: Config, steps: Steps, step: Step | None, options: _Options, *, keep_changes: bool) -> int:
+def _undo(
+    config: Config, steps: Steps, step: Step | None, options: _ConnectOptions, *, keep_changes: bool
+) -> int:
     from toolfold.connecting import ChangedSince
 
     title = CLIENTS[options.client].title
     if step is None:
-        out(f"there is nothing to undo: {title} was not connected from here.")
+        print_line(f"nothing to undo: {title} was not connected with `toolfold connect`.")
         return 0
     try:
         now, content = steps.without(step) if keep_changes else steps.undone(step)
     except ChangedSince as error:
-        _show(config, error.original, error.left, error.original.text, ("as it was left", "as it is now"))
+        _print_difference(
+            config, error.original, error.left, error.original.text, ("as Toolfold wrote it", "as it is now")
+        )
         raise
     if content == now.data:
         steps.undo(step, now, content)
-        out(f"{plain(step.file)} is as it was already.")
+        print_line(f"{escape_text(step.file)} is already restored.")
         return 0
-    _show(config, now, now.text, "" if content is None else content.decode("utf-8-sig"))
+    _print_difference(config, now, now.text, "" if content is None else content.decode("utf-8-sig"))
     question = (
-        f"Delete {step.file}, which was not there before?" if content is None else f"Change {step.file}?"
+        f"Delete {step.file}, which did not exist before?" if content is None else f"Change {step.file}?"
     )
-    if not agreed(question, options.yes):
-        out("nothing was changed.")
-        return FAILED
+    if not confirm(question, options.yes):
+        print_line("nothing was changed.")
+        return EXIT_FAILED
     if keep_changes:
         now, content = steps.without(step, before=now)
     steps.undo(step, now, content)
-    became = "is gone" if content is None else "is as it was"
-    _tell_undone(config, step, f"no longer has {step.name}" if keep_changes else became)
+    became = "is deleted" if content is None else "is restored"
+    _print_undo_result(config, step, f"no longer contains {step.name}" if keep_changes else became)
     return 0
 
 
-def _tell_undone(config: Config, step: Step, became: str) -> None:
-    out(f"{plain(step.file)} {plain(became)}.")
+def _print_undo_result(config: Config, step: Step, became: str) -> None:
+    print_line(f"{escape_text(step.file)} {escape_text(became)}.")
     if step.backup and Path(step.backup).exists():
-        out(f"  the backup stays: {plain(step.backup)}")
+        print_line(f"  the backup is kept: {escape_text(step.backup)}")
     if remaining := [name for name in step.imported if name in config.mcp.servers]:
-        out(f"  still behind Toolfold as well: {plain(', '.join(remaining))} (toolfold mcp remove NAME)")
+        print_line(
+            f"  still configured in Toolfold: {escape_text(', '.join(remaining))} (remove one with:"
+            " toolfold mcp remove NAME)"
+        )
 
 
-def _show(
+def _print_difference(
     config: Config, original: Original, before: str, after: str, titles: tuple[str, str] | None = None
 ) -> None:
-    """The change, without anybody's secrets."""
+    """Print a unified diff of the file with secrets redacted."""
     from toolfold.connecting import difference
     from toolfold.redaction import Redaction
 
     file = str(original.file)
     titles = titles or ("nothing" if original.data is None else file, file)
     lines = list(difference(before, after, titles=titles))
-    if any(len(line) > _LONGEST_LINE for line in lines):
-        lines = list(difference(_laid_out(before), _laid_out(after), titles=titles))
-    secrets = {word for text in (before, after) for word in _secrets_in(original, text)}
-    redact = Redaction([*config.secret_values(), *secrets], longest=10 * _LONGEST_LINE)
+    if any(len(line) > _MAX_LINE_CHARS for line in lines):
+        lines = list(difference(_indent_json(before), _indent_json(after), titles=titles))
+    secrets = {word for text in (before, after) for word in _find_secrets(original, text)}
+    redact = Redaction([*config.secret_values(), *secrets], longest=10 * _MAX_LINE_CHARS)
     for line in lines:
-        shown = plain(visible(brief(redact(line.expandtabs(2)), _LONGEST_LINE)))
+        shown = escape_text(visible(brief(redact(line.expandtabs(2)), _MAX_LINE_CHARS)))
         colour = _COLOURS.get(line[:1])
-        out(f"[{colour}]{shown}[/{colour}]" if colour else shown)
+        print_line(f"[{colour}]{shown}[/{colour}]" if colour else shown)
 
 
-def _laid_out(text: str) -> str:
-    """JSON in lines that a person can read; the file keeps its own."""
+def _indent_json(text: str) -> str:
+    """Return JSON text indented for display. Text that is not JSON is returned unchanged."""
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
         return text
 
 
-def _secrets_in(original: Original, text: str) -> Iterator[str]:
-    """The secrets that stand written out in the entries of a text of that file."""
+def _find_secrets(original: Original, text: str) -> Iterator[str]:
+    """Yield the secrets that appear as plain text in the server entries of the file's text."""
     try:
         entries = replace(original, data=text.encode()).servers.values()
     except ConfigError:
         return
     for entry in entries:
         if isinstance(entry, dict):
-            yield from _secret_words({key: _united(entry, names) for key, names in _SECTIONS.items()})
+            yield from _secret_values(
+                {key: _merge_sections(entry, names) for key, names in _SECTIONS.items()}
+            )
             args = entry.get("args")
-            yield from _secret_words({"args": args if isinstance(args, list) else []})
+            yield from _secret_values({"args": args if isinstance(args, list) else []})
 
 
-def _united(entry: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
-    """The text of sections that are one to us, whatever a program calls them."""
+def _merge_sections(entry: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
+    """Merge the sections of an entry that mean the same under the names that different programs use."""
     maps = (entry[name] for name in names if isinstance(entry.get(name), dict))
     return {key: value for each in maps for key, value in each.items() if isinstance(value, str)}
 
 
-def _secret_words(settings: Mapping[str, Any]) -> Iterator[str]:
-    """The very words that must not be shown."""
-    from toolfold.sources.mcp.importing import veiled
+def _secret_values(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the values in the settings that must not be displayed."""
+    from toolfold.sources.mcp.importing import redact_settings
 
-    shown = veiled(settings)
+    shown = redact_settings(settings)
     for section in _SECTIONS:
         for name, value in settings.get(section, {}).items():
             if shown.get(section, {}).get(name) != value:

@@ -1,4 +1,4 @@
-"""`toolfold cost`: what a conversation costs in dollars, by what the model is shown of the tools."""
+"""`toolfold cost`: compare the dollar cost of a conversation under the strategies for sending tools."""
 
 from __future__ import annotations
 
@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.catalogs import FILE, brought, catalog_options
-from toolfold.cli.plot import Panel, draw_dollars, plot_option
-from toolfold.cli.show import as_json, counted, note, out, plain, table, working
+from toolfold.cli.catalogs import FILE, catalog_options, load_extra_tools
+from toolfold.cli.output import (
+    escape_text,
+    format_count,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+    show_spinner,
+)
+from toolfold.cli.plot import CostPanel, draw_dollars, plot_option
 
 if TYPE_CHECKING:
     from toolfold.model import Tool
@@ -24,14 +32,14 @@ if TYPE_CHECKING:
     from toolfold.turn.pricing import Bill, Prices
     from toolfold.turn.tokens import TokenCounter
 
-MOST_RANKED = 20
-Message = tuple[str, tuple[str, ...]]
-"""A text, and the tools it needs."""
+MAX_RANKED_TOOLS = 20
+SampleMessage = tuple[str, tuple[str, ...]]
+"""The text of a message, and the names of the tools it needs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """A conversation, and its bills by model and strategy."""
+class CostComparison:
+    """A conversation, and its cost for each model and strategy."""
 
     sizes: ToolSizes
     dialogue: Dialogue
@@ -41,8 +49,8 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
-    """Which conversation to compare: a recorded one, or so many messages that are imagined."""
+class ConversationSpec:
+    """The conversation to price: a recorded one, or a number of generated messages."""
 
     turns: int
     seed: int
@@ -53,15 +61,22 @@ class Talk:
 @click.command("cost")
 @catalog_options
 @click.option(
-    "--turns", type=click.IntRange(1, 500), default=20, show_default=True, help="How many messages."
+    "--turns",
+    type=click.IntRange(1, 500),
+    default=20,
+    show_default=True,
+    help="Number of generated messages.",
 )
+@click.option("--seed", type=int, default=7, show_default=True, help="Random seed.")
 @click.option(
-    "--seed", type=int, default=7, show_default=True, help="Another number, other messages and sizes."
+    "--conversation", "recorded", type=FILE, help="Use a recorded conversation: one JSON object per line."
 )
-@click.option("--conversation", "recorded", type=FILE, help="A recorded conversation, a JSON turn a line.")
-@click.option("--prices", "price_file", type=FILE, help="Your prices, as YAML or JSON.")
+@click.option("--prices", "price_file", type=FILE, help="Use your own prices from this YAML or JSON file.")
 @click.option(
-    "--model", "models", multiple=True, help="Show these models' tables. Default: one of each kind."
+    "--model",
+    "models",
+    multiple=True,
+    help="Show the table of this model. Repeatable. Default: one per kind.",
 )
 @plot_option("dollars by message")
 @json_option
@@ -76,64 +91,63 @@ def command(
     price_file: Path | None,
     models: tuple[str, ...],
     plot: Path | None,
-    as_json_: bool,
+    as_json: bool,
 ) -> None:
-    """Compare what each way of showing tools costs.
+    """Compare the cost of the ways to send tools to a model.
 
-    Where no tools are configured or given beyond the built-in ones, the sample catalog is taken. With the
-    sample come its messages; for other tools they are made of the tools' own descriptions.
+    If no tools are configured beyond the built-in ones, the sample catalog and its messages are used. For
+    other tools, messages are generated from the tool descriptions.
     """
-    prices = _prices(price_file)
-    shown = _chosen(prices, models)
-    with invocation.runtime() as runtime, working("searching tools for every message"):
-        tools, is_sample = _tools(runtime, catalog, sample)
-        compared = _compare(
-            runtime, tools, shown if models else prices, Talk(turns, seed, recorded, is_sample)
+    prices = _load_prices(price_file)
+    shown = _select_prices(prices, models)
+    with invocation.open_runtime() as runtime, show_spinner("searching tools for every message"):
+        tools, is_sample = _select_tools(runtime, catalog, sample)
+        compared = _compare_costs(
+            runtime, tools, shown if models else prices, ConversationSpec(turns, seed, recorded, is_sample)
         )
-    if as_json_:
-        as_json(_for_programs(compared))
+    if as_json:
+        print_json(_comparison_as_json(compared))
     else:
-        _tell(compared, shown)
+        _print_comparison(compared, shown)
     if plot:
-        _draw(compared, shown, plot)
+        _draw_plot(compared, shown, plot)
 
 
-def _prices(file: Path | None) -> Sequence[Prices]:
-    from toolfold.config.document import read_file
+def _load_prices(file: Path | None) -> Sequence[Prices]:
+    from toolfold.config.document import read_settings_file
     from toolfold.errors import ConfigError
     from toolfold.turn.pricing import PRICES, read_prices
 
     if file is None:
         return PRICES
     try:
-        return read_prices(read_file(file, "prices file").plain())
+        return read_prices(read_settings_file(file, "prices file").to_python())
     except ValueError as error:
         raise ConfigError(str(error), file=str(file)) from None
 
 
-def _chosen(prices: Sequence[Prices], models: Sequence[str]) -> list[Prices]:
+def _select_prices(prices: Sequence[Prices], models: Sequence[str]) -> list[Prices]:
     by_name = {each.name: each for each in prices}
     unknown = [model for model in models if model not in by_name]
     if unknown:
-        raise click.UsageError(f"no prices for {', '.join(unknown)}; there are {', '.join(by_name)}")
+        raise click.UsageError(f"no prices for {', '.join(unknown)}; known models: {', '.join(by_name)}")
     by_kind = {each.kind: each for each in reversed(prices)}
     return [by_name[model] for model in models] or [each for each in prices if each in by_kind.values()]
 
 
-# Whose tools, which messages
-
-
-def _tools(runtime: Runtime, catalog: Path | None, sample: bool) -> tuple[list[Tool], bool]:
-    """The tools to show, and whether the sample's are among them."""
+def _select_tools(runtime: Runtime, catalog: Path | None, sample: bool) -> tuple[list[Tool], bool]:
+    """Return the tools to price, and True if the sample catalog is among them."""
     own = list(runtime.offered(quiet=True))
     if not (catalog or sample) and all(tool.core for tool in own):
-        note("no tools are configured beyond the built-in ones: this is the sample catalog")
+        print_note("no tools are configured beyond the built-in ones: using the sample catalog")
         sample = True
-    by_name = {tool.name: tool for tool in (*own, *brought(catalog, sample))}
+    by_name = {tool.name: tool for tool in (*own, *load_extra_tools(catalog, sample))}
     return list(by_name.values()), sample
 
 
-def _compare(runtime: Runtime, tools: Sequence[Tool], prices: Sequence[Prices], talk: Talk) -> Compared:
+def _compare_costs(
+    runtime: Runtime, tools: Sequence[Tool], prices: Sequence[Prices], talk: ConversationSpec
+) -> CostComparison:
     from toolfold.registry import Snapshot
     from toolfold.turn import Answers, Bridge
     from toolfold.turn.cost import STRATEGIES, sizes_of
@@ -143,28 +157,32 @@ def _compare(runtime: Runtime, tools: Sequence[Tool], prices: Sequence[Prices], 
     counter, settings = TokenCounter(), runtime.config.tools
     bridge = Bridge(Answers(runtime.retriever, settings))
     sizes = sizes_of(tools, counter, settings, bridge=bridge.tools)
-    ranking = Ranking(runtime, Snapshot({tool.name: tool for tool in tools}, 0), counter)
-    dialogue, origin = _held(talk, tools, ranking)
+    ranking = MessageMeasurer(runtime, Snapshot({tool.name: tool for tool in tools}, 0), counter)
+    dialogue, origin = _build_conversation(talk, tools, ranking)
     requests = {name: strategy(dialogue, sizes) for name, strategy in STRATEGIES.items()}
     bills = {each.name: {name: bill(sent, each) for name, sent in requests.items()} for each in prices}
-    return Compared(sizes, dialogue, bills, prices, origin)
+    return CostComparison(sizes, dialogue, bills, prices, origin)
 
 
-def _held(talk: Talk, tools: Sequence[Tool], ranking: Ranking) -> tuple[Dialogue, str]:
-    """The conversation, and where it comes from."""
+def _build_conversation(
+    talk: ConversationSpec, tools: Sequence[Tool], ranking: MessageMeasurer
+) -> tuple[Dialogue, str]:
+    """Return the conversation and a description of its origin."""
     from toolfold.turn.cost import imagine
 
     if talk.recorded:
-        return ranking.recorded(talk.recorded), f"recorded in {talk.recorded}"
-    dice = random.Random(talk.seed)  # noqa: S311  (nothing to guard)
-    messages = (_sample_messages if talk.is_sample else _own_words)(tools, talk.turns, dice)
-    whose = "the sample's messages" if talk.is_sample else "messages in the tools' own words, easy to find"
-    asked = [ranking.asked(text, needs) for text, needs in messages]
-    return imagine(asked, seed=talk.seed), f"imagined from {whose}"
+        return ranking.read_conversation(talk.recorded), f"recorded in {talk.recorded}"
+    dice = random.Random(talk.seed)  # noqa: S311  (not used for security)
+    messages = (_sample_messages if talk.is_sample else _description_messages)(tools, talk.turns, dice)
+    basis = (
+        "the sample messages" if talk.is_sample else "the tools' own descriptions, which are easy to match"
+    )
+    asked = [ranking.measure_message(text, needs) for text, needs in messages]
+    return imagine(asked, seed=talk.seed), f"generated from {basis}"
 
 
-def _sample_messages(tools: Sequence[Tool], turns: int, dice: random.Random) -> list[Message]:
-    """Messages of the sample, every other about the service of the one before, as people do."""
+def _sample_messages(tools: Sequence[Tool], turns: int, dice: random.Random) -> list[SampleMessage]:
+    """Draw messages of the sample; about half stay with the previous message's service, as in real use."""
     from importlib.resources import as_file, files
 
     from toolfold.retrieval.judging import load_queries
@@ -184,113 +202,116 @@ def _sample_messages(tools: Sequence[Tool], turns: int, dice: random.Random) -> 
     return messages
 
 
-def _own_words(tools: Sequence[Tool], turns: int, dice: random.Random) -> list[Message]:
-    """A message for each of some tools: the beginning of its description."""
+def _description_messages(tools: Sequence[Tool], turns: int, dice: random.Random) -> list[SampleMessage]:
+    """Make a message from the first sentence of the description of randomly chosen tools."""
     chosen = [dice.choice(tools) for _ in range(turns)]
     return [(tool.description.partition(".")[0][:200] or tool.name, (tool.name,)) for tool in chosen]
 
 
-class Ranking:
-    """Measures messages: their tokens, and the tools that a search finds for them."""
+class MessageMeasurer:
+    """Counts the tokens of messages and ranks the tools for them."""
 
     def __init__(self, runtime: Runtime, tools: Snapshot, counter: TokenCounter) -> None:
         self._retriever, self._tools, self._counter = runtime.retriever, tools, counter
 
-    def asked(self, text: str, needs: tuple[str, ...]) -> Asked:
+    def measure_message(self, text: str, needs: tuple[str, ...]) -> Asked:
         from toolfold.turn.cost import Asked
 
-        return Asked(self._counter.text(text), needs, self._found(text))
+        return Asked(self._counter.text(text), needs, self._rank_tools(text))
 
-    def recorded(self, file: Path) -> Dialogue:
-        """The conversation of a file: a line `{"system": …}` first, if any, then one for each message."""
+    def read_conversation(self, file: Path) -> Dialogue:
+        """Read a recorded conversation: an optional line `{"system": …}`, then one line for each message."""
         from toolfold.jsonlines import read_file
         from toolfold.turn.cost import Dialogue, Exchange
 
-        lines = read_file(file, self._line, what="a conversation")
+        lines = read_file(file, self._parse_line, what="a conversation")
         turns = tuple(line for line in lines if isinstance(line, Exchange))
         if not turns:
-            raise click.ClickException(f"{file} has no message: expected lines with `user`")
+            raise click.ClickException(
+                f"{file} contains no message: expected JSON objects with the key `user`, one per line"
+            )
         return Dialogue(sum(line for line in lines if isinstance(line, int)), turns)
 
-    def _line(self, row: Any) -> Exchange | int:
+    def _parse_line(self, row: Any) -> Exchange | int:
         from toolfold.turn.cost import Exchange
 
         if not isinstance(row, dict) or not row.keys() & {"system", "user"}:
-            raise ValueError("expected an object with `user`, or with `system`")
+            raise ValueError("expected an object with the key `user` or `system`")
         if "user" not in row:
-            return self._tokens(row["system"])
-        calls = tuple(self._call(each) for each in _listed(row, "calls"))
+            return self._count_tokens(row["system"])
+        calls = tuple(self._parse_call(each) for each in _require_list(row, "calls"))
         return Exchange(
-            user=self._tokens(row["user"]),
+            user=self._count_tokens(row["user"]),
             calls=calls,
-            answer=self._tokens(row.get("answer", 0)),
-            ranked=self._found(row["user"]) if isinstance(row["user"], str) else tuple(c.tool for c in calls),
-            pause=_seconds(row.get("pause", 30)),
+            answer=self._count_tokens(row.get("answer", 0)),
+            ranked=self._rank_tools(row["user"])
+            if isinstance(row["user"], str)
+            else tuple(c.tool for c in calls),
+            pause=_parse_seconds(row.get("pause", 30)),
         )
 
-    def _call(self, row: Any) -> Call:
+    def _parse_call(self, row: Any) -> Call:
         from toolfold.turn.cost import Call
 
         if not isinstance(row, dict) or not isinstance(row.get("tool"), str):
-            raise ValueError("expected `calls` as a list of objects, each with `tool`, a name")
-        return Call(row["tool"], self._tokens(row.get("arguments", 0)), self._tokens(row.get("result", 0)))
+            raise ValueError("expected `calls` to be a list of objects with a tool name as `tool`")
+        return Call(
+            row["tool"], self._count_tokens(row.get("arguments", 0)), self._count_tokens(row.get("result", 0))
+        )
 
-    def _tokens(self, value: Any) -> int:
-        """A size: a number is one, anything else is counted as the text it is sent as."""
+    def _count_tokens(self, value: Any) -> int:
+        """Return a number unchanged, or the tokens of a text or of the JSON of another value."""
         import json
 
         if isinstance(value, int) and not isinstance(value, bool):
             if not 0 <= value <= 100_000_000:
-                raise ValueError(f"{value} is no number of tokens")
+                raise ValueError(f"{value} is not a valid number of tokens (0 to 100,000,000)")
             return value
         return self._counter.text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
-    def _found(self, text: str) -> tuple[str, ...]:
-        hits = self._retriever.find(self._tools, text, mode="hybrid", limit=MOST_RANKED)
+    def _rank_tools(self, text: str) -> tuple[str, ...]:
+        hits = self._retriever.find(self._tools, text, mode="hybrid", limit=MAX_RANKED_TOOLS)
         return tuple(hit.name for hit in hits)
 
 
-def _listed(row: Mapping[str, Any], key: str) -> list[Any]:
+def _require_list(row: Mapping[str, Any], key: str) -> list[Any]:
     value = row.get(key, [])
     if not isinstance(value, list):
-        raise ValueError(f"expected a list as {key}")
+        raise ValueError(f"expected `{key}` to be a list")
     return value
 
 
-def _seconds(value: Any) -> float:
+def _parse_seconds(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
-        raise ValueError("expected `pause` in seconds")
+        raise ValueError("expected `pause` to be a number of seconds")
     return float(value)
 
 
-# Telling
-
-
-def _tell(compared: Compared, shown: Sequence[Prices]) -> None:
+def _print_comparison(compared: CostComparison, shown: Sequence[Prices]) -> None:
     from toolfold.turn.pricing import PRICES, PRICES_AS_OF
 
     full, slim = (sum(sizes.values()) for sizes in (compared.sizes.full, compared.sizes.slim))
     turns = compared.dialogue.turns
     calls = sum(len(turn.calls) for turn in turns)
-    out(
-        f"[bold]{counted(len(compared.sizes.full), 'tool')}[/bold], {full:,} tokens as written,"
-        f" {slim:,} slim; {counted(len(turns), 'message')} with {counted(calls, 'call')},"
-        f" {plain(compared.origin)}."
+    print_line(
+        f"[bold]{format_count(len(compared.sizes.full), 'tool')}[/bold], {full:,} tokens in full,"
+        f" {slim:,} in slim form; {format_count(len(turns), 'message')} with {format_count(calls, 'call')},"
+        f" {escape_text(compared.origin)}."
     )
     if compared.prices is PRICES:
-        out(f"Prices of {PRICES_AS_OF}, as examples: check yours, and give them with --prices.")
+        print_line(f"Example prices as of {PRICES_AS_OF}; use --prices for your own.")
     for prices in shown:
-        out()
-        _tell_model(prices, compared.bills[prices.name])
-        _tell_how_many(prices, compared)
-    _tell_who_wins(compared)
+        print_line()
+        _print_model_costs(prices, compared.bills[prices.name])
+        _print_best_tool_count(prices, compared)
+    _print_cheapest(compared)
 
 
-def _tell_model(prices: Prices, bills: Mapping[str, Bill]) -> None:
+def _print_model_costs(prices: Prices, bills: Mapping[str, Bill]) -> None:
     eager = bills["eager"].dollars
-    table(
+    print_table(
         f"{prices.name}: {prices.kind}",
-        ("strategy", "#calls", "#input tokens", "#cached", "#dollars", "#of eager"),
+        ("strategy", "#calls", "#input tokens", "#cached", "#dollars", "#vs eager"),
         (
             (
                 name,
@@ -302,11 +323,11 @@ def _tell_model(prices: Prices, bills: Mapping[str, Bill]) -> None:
             )
             for name, each in bills.items()
         ),
-        whole="strategy",
+        no_wrap="strategy",
     )
 
 
-def _tell_how_many(prices: Prices, compared: Compared) -> None:
+def _print_best_tool_count(prices: Prices, compared: CostComparison) -> None:
     from toolfold.turn.cost import STRATEGIES, best_placement, best_shown
     from toolfold.turn.pricing import bill
 
@@ -315,33 +336,35 @@ def _tell_how_many(prices: Prices, compared: Compared) -> None:
     count = best_shown(prices, placement, dialogue, sizes)
     if count < sizes.shown:
         less = bill(STRATEGIES[placement](dialogue, replace(sizes, shown=count)), prices)
-        out(
-            f"{placement} would cost least with {counted(count, 'tool')} a message instead of {sizes.shown}:"
-            f" {less.dollars:.4f} dollars, {counted(less.calls, 'call')}."
+        print_line(
+            f"{placement} would be cheapest with {format_count(count, 'tool')} per message"
+            f" instead of {sizes.shown}: {less.dollars:.4f} dollars, {format_count(less.calls, 'call')}."
         )
 
 
-def _tell_who_wins(compared: Compared) -> None:
+def _print_cheapest(compared: CostComparison) -> None:
     from toolfold.turn.cost import STRATEGIES, cheapest
 
     last = len(compared.dialogue.turns)
-    out("[bold]Who pays least[/bold]")
+    print_line("[bold]Cheapest strategy[/bold]")
     for turns in sorted({1, min(5, last), last}):
         won = cheapest(compared.bills, turns)
-        told = [f"[bold]{strategy}[/bold] for {', '.join(models)}" for strategy, models in won.items()]
-        out(f"  after {counted(turns, 'message')}: {'; '.join(told)}.")
+        winners = [f"[bold]{strategy}[/bold] for {', '.join(models)}" for strategy, models in won.items()]
+        print_line(f"  after {format_count(turns, 'message')}: {'; '.join(winners)}.")
     never = [strategy for strategy in STRATEGIES if strategy not in won]
-    out(f"  At the end nobody does with {', '.join(f'[bold]{each}[/bold]' for each in never)}.")
-    told = [f"[bold]{each}[/bold] for {', '.join(models)}" for each, models in _placements(compared).items()]
-    out(f"  Of the three placements of a selection: {'; '.join(told)}.")
+    print_line(f"  Never the cheapest at the end: {', '.join(f'[bold]{each}[/bold]' for each in never)}.")
+    best = [
+        f"[bold]{each}[/bold] for {', '.join(models)}" for each, models in _best_placements(compared).items()
+    ]
+    print_line(f"  Cheapest placement of selected tools: {'; '.join(best)}.")
     calls = {name: each.calls for name, each in next(iter(compared.bills.values())).items()}
-    out(
-        f"  A model call is also time: {calls['eager']} eager, {calls['tail']} with a selection,"
-        f" {calls['search']} with a search, {calls['search+describe']} with a describe as well."
+    print_line(
+        f"  Model calls, which also take time: {calls['eager']} with eager, {calls['tail']} with a selection,"
+        f" {calls['search']} with search, {calls['search+describe']} with search+describe."
     )
 
 
-def _placements(compared: Compared) -> dict[str, list[str]]:
+def _best_placements(compared: CostComparison) -> dict[str, list[str]]:
     from toolfold.turn.cost import best_placement
 
     best: dict[str, list[str]] = {}
@@ -351,7 +374,7 @@ def _placements(compared: Compared) -> dict[str, list[str]]:
     return best
 
 
-def _for_programs(compared: Compared) -> dict[str, Any]:
+def _comparison_as_json(compared: CostComparison) -> dict[str, Any]:
     from toolfold.turn.cost import cheapest
 
     turns = len(compared.dialogue.turns)
@@ -377,18 +400,18 @@ def _for_programs(compared: Compared) -> dict[str, Any]:
             for model, bills in compared.bills.items()
             for strategy, each in bills.items()
         ],
-        "placement": {model: each for each, models in _placements(compared).items() for model in models},
+        "placement": {model: each for each, models in _best_placements(compared).items() for model in models},
         "cheapest": {count: cheapest(compared.bills, count) for count in range(1, turns + 1)},
     }
 
 
-def _draw(compared: Compared, shown: Sequence[Prices], file: Path) -> None:
+def _draw_plot(compared: CostComparison, shown: Sequence[Prices], file: Path) -> None:
     panels = [
-        Panel(
+        CostPanel(
             f"{prices.name}\n{prices.kind}",
             {strategy: each.by_turn() for strategy, each in compared.bills[prices.name].items()},
         )
         for prices in shown
     ]
     draw_dollars(file, panels)
-    note(f"dollars by message are drawn in {plain(str(file))}")
+    print_note(f"plot of dollars by message written to {escape_text(str(file))}")

@@ -1,4 +1,4 @@
-"""`toolfold demo`: the main job on embedded defaults, with no key, no server and no download."""
+"""`toolfold demo`: show the effect of tool selection without any key, server or download."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from toolfold.cli.app import json_option
-from toolfold.cli.show import as_json, out, plain, table, working
+from toolfold.cli.output import escape_text, print_json, print_line, print_table, show_spinner
 
 if TYPE_CHECKING:
     from toolfold.runtime import Runtime
@@ -24,8 +24,8 @@ MESSAGES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What a model would be sent for one message."""
+class DemoRow:
+    """The tools and tokens that a model would be sent for one message."""
 
     message: str
     tools: int
@@ -41,68 +41,71 @@ class Shown:
 @click.command("demo")
 @click.argument("messages", nargs=-1)
 @json_option
-def command(messages: tuple[str, ...], as_json_: bool) -> None:
-    """See what a model would be sent for a few messages, or for yours."""
-    with tempfile.TemporaryDirectory(prefix="toolfold-demo-") as folder, _runtime(Path(folder)) as runtime:
-        with working("reading the tools once: a few seconds"):
-            rows = [_shown(runtime, message) for message in messages or MESSAGES if message.strip()]
+def command(messages: tuple[str, ...], as_json: bool) -> None:
+    """Show what a model would be sent for sample messages, or for your own."""
+    with (
+        tempfile.TemporaryDirectory(prefix="toolfold-demo-") as folder,
+        _open_demo_runtime(Path(folder)) as runtime,
+    ):
+        with show_spinner("indexing the tools, which takes a few seconds"):
+            rows = [_measure_message(runtime, message) for message in messages or MESSAGES if message.strip()]
         if not rows:
             raise click.UsageError("the message is empty")
-        if as_json_:
-            as_json([{**asdict(row), "saved": row.saved} for row in rows])
+        if as_json:
+            print_json([{**asdict(row), "saved": row.saved} for row in rows])
             return
-        _tell(runtime, rows)
-        _tell_a_call(runtime)
+        _print_rows(runtime, rows)
+        _print_calls(runtime)
 
 
-def _runtime(folder: Path) -> Runtime:
-    """Built-in tools and the sample catalog, in a folder of their own: the demo touches nothing of yours."""
-    from toolfold.config import load
+def _open_demo_runtime(folder: Path) -> Runtime:
+    """Open a runtime with the built-in tools and the sample catalog, isolated from the user's settings."""
+    from toolfold.config import load_config
     from toolfold.runtime import open_runtime
     from toolfold.sources import sample_catalog
 
     home = {"TOOLFOLD_HOME": str(folder / "home")}
     overrides = ["tools.selection=hybrid", "tools.tool_search=off", "plugins.enabled=false"]
     overrides.append(f"files.workspace={folder}")
-    runtime = open_runtime(load(project=folder, env=home, overrides=overrides))
+    runtime = open_runtime(load_config(project=folder, env=home, overrides=overrides))
     runtime.registry.add_all(sample_catalog())
     return runtime
 
 
-def _shown(runtime: Runtime, message: str) -> Shown:
+def _measure_message(runtime: Runtime, message: str) -> DemoRow:
     from toolfold.turn import count_tokens
 
     session = runtime.session()
     everything = session.definitions()
     sent = session.definitions(message)
     names = tuple(each["function"]["name"] for each in sent)
-    return Shown(message, len(everything), count_tokens(everything), count_tokens(sent), names)
+    return DemoRow(message, len(everything), count_tokens(everything), count_tokens(sent), names)
 
 
-def _tell(runtime: Runtime, rows: list[Shown]) -> None:
+def _print_rows(runtime: Runtime, rows: list[DemoRow]) -> None:
     servers = {
         tool.source.name for tool in runtime.registry.snapshot().values() if tool.source.kind == "catalog"
     }
     first = rows[0]
-    out(
-        f"[bold]{first.tools} tools[/bold]: the built-in ones and {len(servers)} imagined services."
-        f" Sent whole, they cost [bold]{first.tokens_all:,} tokens[/bold] on every model call.\n"
+    print_line(
+        f"[bold]{first.tools} tools[/bold]: the built-in ones and those of {len(servers)} sample services."
+        f" Sending all of them costs [bold]{first.tokens_all:,} tokens[/bold] on every model call.\n"
     )
-    table(
-        "what the model is sent instead",
+    print_table(
+        "what Toolfold sends instead",
         ("message", "#tools", "#tokens before", "#after", "#saved"),
         ((r.message, str(len(r.selected)), f"{r.tokens_all:,}", f"{r.tokens_sent:,}", r.saved) for r in rows),
     )
     for row in rows:
-        out(f"[bold]{plain(row.message)}[/bold]\n  {plain(', '.join(row.selected))}\n")
+        print_line(f"[bold]{escape_text(row.message)}[/bold]\n  {escape_text(', '.join(row.selected))}\n")
 
 
-def _tell_a_call(runtime: Runtime) -> None:
+def _print_calls(runtime: Runtime) -> None:
     session = runtime.session(["file"])
-    session.call_sync("write_file", {"path": "hello.txt", "content": "Every call takes the one line.\n"})
+    session.call_sync("write_file", {"path": "hello.txt", "content": "Hello from the demo.\n"})
     result = session.call_sync("read_file", {"path": "hello.txt"})
     refused = session.call_sync("tillerbank_instruct_payment", {"amount": 5})
-    out("[bold]And calling one[/bold], in a session that was granted the file tools only:")
-    out(f"  read_file     → {plain(result.text)}")
-    out(f"  a bank's tool → {plain(refused.text)}")
-    out('\nNext: [bold]toolfold tools list[/bold], [bold]toolfold demo "your own message"[/bold]')
+    print_line("[bold]Calling tools[/bold] in a session that is allowed to use the file tools only:")
+    print_line(f"  read_file     → {escape_text(result.text)}")
+    print_line(f"  a bank's tool → {escape_text(refused.text)}")
+    print_line('\nNext: [bold]toolfold tools list[/bold], [bold]toolfold demo "your own message"[/bold]')

@@ -1,6 +1,6 @@
-"""`toolfold env`: where commands can run, whether that works, and a shell there.
+"""`toolfold env`: list and test the backends that can run commands, and open a shell in one.
 
-How a person is told. What a place is and does is in `toolfold.environments`.
+Prints results only; the backends are implemented in `toolfold.environments`.
 """
 
 from __future__ import annotations
@@ -12,22 +12,33 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolfold.cli.app import FAILED, Invocation, json_option
-from toolfold.cli.show import SHORT, NotFound, as_json, is_narrow, note, out, plain, table, working
+from toolfold.cli.app import EXIT_FAILED, Invocation, json_option
+from toolfold.cli.output import (
+    MAX_SUMMARY_CHARS,
+    NotFound,
+    escape_text,
+    is_narrow,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+    print_warning,
+    show_spinner,
+)
 from toolfold.errors import ConfigError, EnvironmentFailed, did_you_mean, nearest, shorten
 
 if TYPE_CHECKING:
-    from toolfold.cli.attached import Why
+    from toolfold.cli.interactive_terminal import ExitReason
     from toolfold.config import Config
-    from toolfold.environments import Environment, Running
-    from toolfold.environments.trying import Outcome
+    from toolfold.environments import Environment, RunningCommand
+    from toolfold.environments.trials import TrialResult
 
-TERMINATED = 143
+EXIT_TERMINATED = 143
 _TASK = "env-shell"
 
-# The person's own shell where the place has it, else the best there is. Not in the place of ours, which
-# tells how it ended.
-_SHELL = (
+# Runs the user's own shell if the backend has it, otherwise bash or sh. Not with `exec`, because the outer
+# shell reports the exit code.
+_SHELL_SCRIPT = (
     'if [ -n "${SHELL-}" ] && [ -x "$SHELL" ]; then "$SHELL" -i\n'
     "elif command -v bash >/dev/null 2>&1; then bash -i\n"
     "else sh -i; fi"
@@ -35,8 +46,8 @@ _SHELL = (
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """One backend, as a person wants to know it."""
+class BackendStatus:
+    """Status of one backend."""
 
     name: str
     available: bool
@@ -47,195 +58,210 @@ class Listed:
 
 @click.group("env")
 def command() -> None:
-    """See where commands can run, try a place out, open a shell in it."""
+    """List the backends that can run commands, test one, open a shell in one."""
 
 
 @command.command("list")
 @json_option
 @click.pass_obj
-def list_all(invocation: Invocation, as_json_: bool) -> None:
-    """List every backend: whether it can be used here, why not, and what to do about it."""
-    config = invocation.config()
-    with working("looking at every place…"):
-        found = asyncio.run(_all(config))
-    if as_json_:
-        as_json([asdict(each) for each in found])
+def list_backends(invocation: Invocation, as_json: bool) -> None:
+    """List every backend: whether it can be used here, why not, and how to fix that."""
+    config = invocation.load_config()
+    with show_spinner("checking every backend…"):
+        found = asyncio.run(_check_backends(config))
+    if as_json:
+        print_json([asdict(each) for each in found])
         return
-    show = _list_narrow if is_narrow() else _list_wide
-    show("where commands can run", found)
-    _advise(config, found)
+    show = _print_narrow_table if is_narrow() else _print_wide_table
+    show("backends that can run commands", found)
+    _print_advice(config, found)
 
 
 @command.command("test")
 @click.argument("backend", required=False)
 @json_option
 @click.pass_context
-def test(ctx: click.Context, backend: str | None, as_json_: bool) -> int:
-    """Try a backend out: reach it, and do in it what a session does.
+def test(ctx: click.Context, backend: str | None, as_json: bool) -> int:
+    """Test a backend with the operations that a session uses.
 
-    The configured one where none is named. The exit code is 0 where all of it worked, and 1 where not.
+    Without BACKEND, the configured one is tested. The exit code is 0 if every test passes, and 1 otherwise.
     """
-    config, name = _chosen(ctx.obj, backend)
-    environment = _opened(config, name)
-    with working(f"trying {name} out…"):
-        outcomes = asyncio.run(_tried(environment))
+    config, name = _select_backend(ctx.obj, backend)
+    environment = _open_environment(config, name)
+    with show_spinner(f"testing {name}…"):
+        outcomes = asyncio.run(_run_trials(environment))
     passed = all(each.passed for each in outcomes)
-    if as_json_:
-        as_json({"backend": name, "passed": passed, "trials": [asdict(each) for each in outcomes]})
+    if as_json:
+        print_json({"backend": name, "passed": passed, "trials": [asdict(each) for each in outcomes]})
     else:
-        _show(name, outcomes, passed=passed)
-    return 0 if passed else FAILED
+        _print_outcomes(name, outcomes, passed=passed)
+    return 0 if passed else EXIT_FAILED
 
 
 @command.command("shell")
 @click.argument("backend", required=False)
 @click.pass_context
 def shell(ctx: click.Context, backend: str | None) -> int:
-    """Open a shell in a backend, on this terminal, where a session's commands begin.
+    """Open an interactive shell in a backend, in the directory where a session's commands start.
 
-    It is yours: nothing that you do in it is asked about. Its exit code is the exit code of this.
+    Commands that you type in it need no approval. The exit code is that of the shell.
     """
     if not sys.stdin.isatty():
         raise click.ClickException(
-            "a shell needs a terminal, and standard input is none. Run this at a terminal; for one command:"
+            "an interactive shell needs a terminal, but standard input is not one. To run"
+            " one command instead:"
             """ toolfold call terminal '{"command": "…"}'"""
         )
-    config, name = _chosen(ctx.obj, backend)
-    return asyncio.run(_stay(_opened(config, name)))
+    config, name = _select_backend(ctx.obj, backend)
+    return asyncio.run(_run_shell(_open_environment(config, name)))
 
 
-def _chosen(invocation: Invocation, backend: str | None) -> tuple[Config, str]:
-    from toolfold.environments.choosing import BACKENDS
+def _select_backend(invocation: Invocation, backend: str | None) -> tuple[Config, str]:
+    from toolfold.environments.factory import BACKENDS
 
-    config = invocation.config()
+    config = invocation.load_config()
     name = (backend or config.terminal.backend).lower()
     if name not in BACKENDS:
-        hint = did_you_mean(nearest(name, BACKENDS)) or f" There are: {', '.join(BACKENDS)}."
-        raise NotFound(f"there is no backend {name!r}.{hint} `toolfold env list` tells about them.")
+        hint = did_you_mean(nearest(name, BACKENDS)) or f" Known backends: {', '.join(BACKENDS)}."
+        raise NotFound(f"there is no backend {name!r}.{hint} `toolfold env list` describes them.")
     return config, name
 
 
-def _opened(config: Config, name: str) -> Environment:
-    from toolfold.environments import choosing
+def _open_environment(config: Config, name: str) -> Environment:
+    from toolfold.environments import factory
 
-    return choosing.environment(config, name)
-
-
-async def _all(config: Config) -> list[Listed]:
-    from toolfold.environments.choosing import BACKENDS
-
-    return list(await asyncio.gather(*(_looked_at(config, name) for name in BACKENDS)))
+    return factory.build_environment(config, name)
 
 
-async def _looked_at(config: Config, name: str) -> Listed:
-    """A backend that lacks a setting, or a package, is one that cannot be used; the others can."""
-    from toolfold.environments.choosing import backend
-    from toolfold.environments.trying import looked_at
+async def _check_backends(config: Config) -> list[BackendStatus]:
+    from toolfold.environments.factory import BACKENDS
+
+    return list(await asyncio.gather(*(_check_backend(config, name) for name in BACKENDS)))
+
+
+async def _check_backend(config: Config, name: str) -> BackendStatus:
+    """Return a backend's status. A missing setting or package makes it unavailable."""
+    from toolfold.environments.factory import build_backend
+    from toolfold.environments.trials import check_readiness
 
     configured = config.terminal.backend == name
     try:
-        found = await looked_at(backend(config, name).check)
+        found = await check_readiness(build_backend(config, name).check)
     except (ConfigError, EnvironmentFailed) as error:
-        return Listed(name, False, configured, str(error), "`toolfold config set` changes settings.")
-    return Listed(name, found.available, configured, found.reason, found.advice)
+        return BackendStatus(
+            name, False, configured, str(error), "Change the setting with `toolfold config set`."
+        )
+    return BackendStatus(name, found.available, configured, found.reason, found.advice)
 
 
-def _list_wide(title: str, found: list[Listed]) -> None:
-    table(
+def _print_wide_table(title: str, found: list[BackendStatus]) -> None:
+    print_table(
         title,
-        ("backend", "usable", "configured", "why not", "what to do"),
+        ("backend", "usable", "configured", "reason", "how to fix"),
         (
-            (each.name, _mark(each.available), "←" if each.configured else "", each.reason, each.advice)
+            (
+                each.name,
+                _status_symbol(each.available),
+                "←" if each.configured else "",
+                each.reason,
+                each.advice,
+            )
             for each in found
         ),
-        whole="backend",
+        no_wrap="backend",
     )
 
 
-def _list_narrow(title: str, found: list[Listed]) -> None:
-    table(
+def _print_narrow_table(title: str, found: list[BackendStatus]) -> None:
+    print_table(
         title,
-        ("", "backend", "state, and what to do"),
-        ((_mark(each.available), each.name, _in_short(each)) for each in found),
-        whole="backend",
+        ("", "backend", "state and fix"),
+        ((_status_symbol(each.available), each.name, _summarize_status(each)) for each in found),
+        no_wrap="backend",
     )
 
 
-def _in_short(each: Listed) -> str:
-    texts = ("configured" if each.configured else "", shorten(each.reason, SHORT), each.advice)
+def _summarize_status(each: BackendStatus) -> str:
+    texts = ("configured" if each.configured else "", shorten(each.reason, MAX_SUMMARY_CHARS), each.advice)
     return "\n".join(text for text in texts if text)
 
 
-def _mark(good: bool) -> str:
+def _status_symbol(good: bool) -> str:
     return "✓" if good else "✗"
 
 
-def _advise(config: Config, found: list[Listed]) -> None:
+def _print_advice(config: Config, found: list[BackendStatus]) -> None:
     chosen = config.terminal.backend
     usable = [each.name for each in found if each.available]
     if chosen not in usable:
         others = f" Usable here: {', '.join(usable)}." if usable else ""
-        note(
-            f"[yellow]warning:[/yellow] {plain(chosen)} is configured and cannot be used, so that no command"
-            f" runs.{plain(others)}"
-        )
-    out("`toolfold env test NAME` tries one out, `toolfold config set terminal.backend NAME` chooses it.")
+        print_warning(f"the configured backend {chosen} cannot be used, so no command can run.{others}")
+    print_line(
+        "test one with `toolfold env test NAME`; choose it with `toolfold config set terminal.backend NAME`."
+    )
 
 
-async def _tried(environment: Environment) -> list[Outcome]:
-    from toolfold.environments.trying import Outcome, looked_at, tried
+async def _run_trials(environment: Environment) -> list[TrialResult]:
+    from toolfold.environments.trials import TrialResult, check_readiness, run_trials
 
     async with environment:
-        ready = await looked_at(environment.backend.check)
+        ready = await check_readiness(environment.backend.check)
         if not ready.available:
-            return [Outcome("it can be used", False, 0.0, ready.reason, ready.advice)]
-        return [each async for each in tried(environment)]
+            return [TrialResult("available", False, 0.0, ready.reason, ready.advice)]
+        return [each async for each in run_trials(environment)]
 
 
-def _show(name: str, outcomes: list[Outcome], *, passed: bool) -> None:
-    if len(outcomes) > 1:  # else nothing was tried, and the line below says why
-        table(
+def _print_outcomes(name: str, outcomes: list[TrialResult], *, passed: bool) -> None:
+    if len(outcomes) > 1:  # with one outcome, no test ran, and the line below gives the reason
+        print_table(
             name,
-            ("", "what", "#ms", "what went wrong"),
-            ((_mark(each.passed), each.what, f"{each.milliseconds:,.0f}", each.problem) for each in outcomes),
+            ("", "test", "#ms", "problem"),
+            (
+                (_status_symbol(each.passed), each.step, f"{each.milliseconds:,.0f}", each.problem)
+                for each in outcomes
+            ),
         )
     if passed:
-        out(f"[green]{plain(name)} works.[/green]")
+        print_line(f"[green]{escape_text(name)} works.[/green]")
         return
     failed = next(each for each in outcomes if not each.passed)
-    advice = failed.advice or "`toolfold env list` shows what else can be used here."
-    out(f"[red]{plain(name)} does not work:[/red] {plain(failed.problem)}")
-    out(f"  {plain(advice)}")
+    advice = failed.advice or "`toolfold env list` shows which backends can be used here."
+    print_line(f"[red]{escape_text(name)} does not work:[/red] {escape_text(failed.problem)}")
+    print_line(f"  {escape_text(advice)}")
 
 
-async def _stay(environment: Environment) -> int:
-    from toolfold.cli.attached import Attached
-    from toolfold.environments.trying import looked_at
+async def _run_shell(environment: Environment) -> int:
+    from toolfold.cli.interactive_terminal import InteractiveTerminal
+    from toolfold.environments.trials import check_readiness
 
     async with environment:
         name = environment.backend.name
-        ready = await looked_at(environment.backend.check)
+        ready = await check_readiness(environment.backend.check)
         if not ready.available:
             raise EnvironmentFailed(f"{name}: {ready.reason}.", advice=ready.advice)
-        terminal = Attached()
-        running = await environment.start(_SHELL, task=_TASK, pty=terminal.size)
-        where = f"{name}, in {environment.folder(_TASK)}"
-        note(f"{plain(where)}. `exit` or Ctrl-D leaves; where it does not answer, Ctrl-] three times.")
+        terminal = InteractiveTerminal()
+        running = await environment.start(_SHELL_SCRIPT, task=_TASK, pty=terminal.size)
+        where = f"{name}, in {environment.working_directory(_TASK)}"
+        print_note(
+            f"{escape_text(where)}. Leave with `exit` or Ctrl-D; if it does not respond,"
+            " press Ctrl-] three times."
+        )
         try:
-            why = await terminal.stay(running)
+            why = await terminal.run_until_exit(running)
         finally:
             await environment.finish(running)
-        return _code(why, running, environment)
+        return _exit_code(why, running, environment)
 
 
-def _code(why: Why, running: Running, environment: Environment) -> int:
-    if why != "over":
-        note(f"{why}: the shell, and what it started, was ended.")
-        return TERMINATED if why == "told to end" else 0
-    if running.ended:
-        return running.ended.code
-    detail = running.complaint()
+def _exit_code(why: ExitReason, running: RunningCommand, environment: Environment) -> int:
+    if why != "exited":
+        print_note(f"{why}: the shell and its processes were ended.")
+        return EXIT_TERMINATED if why == "terminated" else 0
+    if running.reported_exit:
+        return running.reported_exit.exit_code
+    detail = running.error_text()
     raise EnvironmentFailed(
-        f"the shell in {environment.backend.name} ended without a word{': ' + detail if detail else ''}.",
+        f"the shell in {environment.backend.name} ended without an exit"
+        f" code{': ' + detail if detail else ''}.",
         advice=environment.backend.advice,
     )

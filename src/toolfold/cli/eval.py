@@ -1,4 +1,4 @@
-"""`toolfold eval`: how well tools are found on anyone's own catalog and messages."""
+"""`toolfold eval`: measure the quality of tool search on a catalog and messages of the user."""
 
 from __future__ import annotations
 
@@ -14,156 +14,168 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.cli.app import Invocation
-from toolfold.cli.catalogs import FILE, brought
+from toolfold.cli.catalogs import FILE, load_extra_tools
+from toolfold.cli.eval_report import EvalResults, QueryResult, build_recall_curve, print_report
+from toolfold.cli.output import escape_text, format_count, join_names, print_note, print_warning, progress_bar
 from toolfold.cli.plot import draw_recall, plot_option
-from toolfold.cli.report import Judged, Measured, curve, tell
-from toolfold.cli.search import MODES, warn_of_mode
-from toolfold.cli.show import counted, listed, note, plain, progress, warn
+from toolfold.cli.search import MODES, warn_about_mode
 
 if TYPE_CHECKING:
     from toolfold.registry import Snapshot
     from toolfold.retrieval.judging import Query
     from toolfold.retrieval.search import Mode, Retriever
 
-DEPTH = 50
-PLOTTED: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
+MAX_RANKED = 50
+PLOTTED_MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
 
 
 @click.command("eval")
 @click.option(
-    "--catalog", type=FILE, required=True, help="The only tools: a JSON function definition a line."
+    "--catalog", type=FILE, required=True, help="Tools to search: one JSON function definition per line."
 )
-@click.option("--queries", type=FILE, required=True, help='Messages: {"id", "query", "gold"} a line.')
-@click.option("--mode", type=MODES, default="hybrid", show_default=True, help="Which legs are asked.")
 @click.option(
-    "--k", "depth", type=click.IntRange(1, DEPTH), default=8, show_default=True, help="How many are shown."
+    "--queries",
+    type=FILE,
+    required=True,
+    help='Messages: one JSON object with "id", "query" and "gold" per line.',
 )
-@click.option("--json", "as_lines", is_flag=True, help="One JSON line a message, and nothing else.")
-@plot_option("recall against tokens sent, every mode")
+@click.option("--mode", type=MODES, default="hybrid", show_default=True, help="Search method.")
+@click.option(
+    "--k",
+    "depth",
+    type=click.IntRange(1, MAX_RANKED),
+    default=8,
+    show_default=True,
+    help="Number of tools selected per message.",
+)
+@click.option("--json", "as_lines", is_flag=True, help="Print one JSON line per message and nothing else.")
+@plot_option("recall against tokens sent, for every mode,")
 @click.pass_obj
 def command(
     invocation: Invocation,
     catalog: Path,
     queries: Path,
     mode: Mode,
-    depth: int,
+    top_k: int,
     as_lines: bool,
     plot: Path | None,
 ) -> None:
-    """Measure how well tools are found, on your own tools and messages.
+    """Measure the quality of tool search on your own tools and messages.
 
-    Both files hold one JSON object a line and may be gzipped. A message may have `alternatives` to its
-    gold tools, a `kind` to be reported by, and no gold at all where no tool is needed.
+    Both files contain one JSON object per line and may be gzipped. A message may have `alternatives` to its
+    gold tools, a `kind` to group the report by, and no gold tool if it needs none.
     """
-    tools, asked = _read(catalog, queries)
+    tools, all_queries = _read_inputs(catalog, queries)
     with ExitStack() as stack:
-        with progress("reading the tools") as step:
-            runtime = stack.enter_context(invocation.runtime(progress=step))
-            warn_of_mode(runtime, mode)
+        with progress_bar("reading the tools") as step:
+            runtime = stack.enter_context(invocation.open_runtime(progress=step))
+            warn_about_mode(runtime, mode)
             retriever = runtime.retriever
             retriever.find(tools, "warm up", mode=mode, limit=1)
         quiet = as_lines and sys.stdout.isatty()
         need = runtime.config.tools.rag_need
-        judged = _judged(retriever, tools, asked, mode, depth, need=need, quiet=quiet)
+        results = _run_queries(retriever, tools, all_queries, mode, top_k, need=need, quiet=quiet)
         if as_lines:
-            judged = _printed(judged)
-        found = list(judged)
+            results = _print_lines(results)
+        found = list(results)
         if as_lines and not plot:
             return
-        measured = Measured(tools, found, mode, depth, _costs(tools))
+        measured = EvalResults(tools, found, mode, top_k, _count_tool_tokens(tools))
         if plot:
-            _plot(plot, retriever, measured)
+            _draw_plot(plot, retriever, measured)
         if not as_lines:
-            tell(measured, retriever)
+            print_report(measured, retriever)
 
 
-def _read(catalog: Path, queries: Path) -> tuple[Snapshot, list[Query]]:
-    """Both files. What makes the figures doubtful and does not stop the work is told."""
+def _read_inputs(catalog: Path, queries: Path) -> tuple[Snapshot, list[Query]]:
+    """Read both files, and warn about entries that make the results unreliable."""
     from toolfold.registry import Snapshot
     from toolfold.retrieval.judging import load_queries
 
-    listing, asked = brought(catalog, sample=False), load_queries(queries)
+    listing, all_queries = load_extra_tools(catalog, sample=False), load_queries(queries)
     if not listing:
-        raise click.ClickException(f"{catalog} holds no tools: there is nothing to search")
-    if not asked:
-        raise click.ClickException(f"{queries} holds no messages: there is nothing to measure")
-    # Not registered: a catalog may hold names that no runtime would take, and is measured by itself.
+        raise click.ClickException(f"{catalog} contains no tools")
+    if not all_queries:
+        raise click.ClickException(f"{queries} contains no messages")
+    # Not registered: a catalog may contain names that the registry rejects, and is measured on its own.
     tools = Snapshot({tool.name: tool for tool in listing}, 0)
-    if twice := _repeated(tool.name for tool in listing):
-        warn(f"{catalog}: more than one tool is called {listed(twice, 5)}; the last one counts")
-    if twice := _repeated(str(query.id) for query in asked):
-        warn(f"{queries}: more than one message has the id {listed(twice, 5)}")
-    if strange := _strange(asked, tools):
-        warn(f"{queries}: not in {catalog.name}, so never found: {listed(strange, 5)}")
-    return tools, asked
+    if twice := _find_repeated(tool.name for tool in listing):
+        print_warning(f"{catalog}: duplicate tool names: {join_names(twice, 5)}; the last definition is used")
+    if twice := _find_repeated(str(query.id) for query in all_queries):
+        print_warning(f"{queries}: duplicate message ids: {join_names(twice, 5)}")
+    if missing := _find_unknown_tools(all_queries, tools):
+        print_warning(
+            f"{queries}: tools that are missing from {catalog.name} cannot be found: {join_names(missing, 5)}"
+        )
+    return tools, all_queries
 
 
-def _repeated(names: Iterator[str]) -> list[str]:
+def _find_repeated(names: Iterator[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
 
 
-def _strange(asked: Sequence[Query], tools: Snapshot) -> list[str]:
-    named = (name for query in asked for name in (*query.gold, *sorted(query.candidates or ())))
+def _find_unknown_tools(all_queries: Sequence[Query], tools: Snapshot) -> list[str]:
+    named = (name for query in all_queries for name in (*query.gold, *sorted(query.candidates or ())))
     return [name for name in dict.fromkeys(named) if name not in tools]
 
 
-def _judged(
+def _run_queries(
     retriever: Retriever,
     tools: Snapshot,
-    asked: Sequence[Query],
+    all_queries: Sequence[Query],
     mode: Mode,
-    depth: int,
+    top_k: int,
     *,
     need: float = 0.0,
     quiet: bool = False,
-) -> Iterator[Judged]:
-    with progress(f"asking, {mode}", shown=not quiet) as step:
-        for number, query in enumerate(asked):
-            step(number, len(asked))
+) -> Iterator[QueryResult]:
+    with progress_bar(f"running queries ({mode})", enabled=not quiet) as step:
+        for number, query in enumerate(all_queries):
+            step(number, len(all_queries))
             started = time.process_time()
-            found = retriever.answer(tools, query.text, mode=mode, limit=DEPTH, granted=query.candidates)
+            found = retriever.answer(tools, query.text, mode=mode, limit=MAX_RANKED, granted=query.candidates)
             ms = round((time.process_time() - started) * 1000, 3)
             ranked = [hit.name for hit in found.hits]
-            yield Judged(query, ranked, ranked[:depth] if found.needed(need) else [], found.need, ms)
+            yield QueryResult(query, ranked, ranked[:top_k] if found.needed(need) else [], found.need, ms)
 
 
-def _printed(judged: Iterator[Judged]) -> Iterator[Judged]:
-    for each in judged:
+def _print_lines(results: Iterator[QueryResult]) -> Iterator[QueryResult]:
+    for each in results:
         line: dict[str, Any] = {
             "id": each.query.id,
             "ranked": each.ranked,
             "selected": each.selected,
             "ms": each.ms,
         }
-        click.echo(json.dumps(line))  # ASCII: whatever the catalog holds, any terminal can carry it
+        click.echo(json.dumps(line))  # ASCII only: safe for any terminal
         yield each
 
 
-def _costs(tools: Snapshot) -> dict[str, int]:
-    """What each tool's definition costs in a prompt, in tokens."""
+def _count_tool_tokens(tools: Snapshot) -> dict[str, int]:
+    """Return the number of tokens of each tool's definition."""
     from toolfold.turn import count_tokens
 
-    costs = {}
-    with progress("counting tokens") as step:
+    tool_tokens = {}
+    with progress_bar("counting tokens") as step:
         for number, tool in enumerate(tools.values()):
             step(number, len(tools))
-            costs[tool.name] = count_tokens([tool.definition()])
-    return costs
+            tool_tokens[tool.name] = count_tokens([tool.definition()])
+    return tool_tokens
 
 
-def _plot(file: Path, retriever: Retriever, measured: Measured) -> None:
-    asked = [each.query for each in measured.needing]
-    if not asked:
-        raise click.ClickException("no message has a `gold` tool: there is no recall to draw")
+def _draw_plot(file: Path, retriever: Retriever, measured: EvalResults) -> None:
+    all_queries = [each.query for each in measured.results_with_gold]
+    if not all_queries:
+        raise click.ClickException("no message has a `gold` tool, so recall cannot be plotted")
     curves = []
-    for mode in dict.fromkeys((*PLOTTED, measured.mode)):
-        judged: Sequence[Judged] = measured.needing
+    for mode in dict.fromkeys((*PLOTTED_MODES, measured.mode)):
+        results: Sequence[QueryResult] = measured.results_with_gold
         if mode != measured.mode:
-            judged = list(_judged(retriever, measured.tools, asked, mode, measured.depth))
-        curves.append(curve(mode, judged, measured.costs))
+            results = list(_run_queries(retriever, measured.tools, all_queries, mode, measured.top_k))
+        curves.append(build_recall_curve(mode, results, measured.tool_tokens))
     about = (
-        f"{counted(len(measured.tools), 'tool')}, {counted(len(asked), 'message')};"
+        f"{format_count(len(measured.tools), 'tool')}, {format_count(len(all_queries), 'message')};"
         f" all tools cost {measured.all_tokens:,} tokens"
     )
     draw_recall(file, curves, about, numbered=measured.mode)
-    note(f"recall against tokens sent is drawn in {plain(str(file))}")
+    print_note(f"plot of recall against tokens sent written to {escape_text(str(file))}")

@@ -1,4 +1,4 @@
-"""`toolfold explain`: what a model would be shown for a message, and why every other tool is not."""
+"""`toolfold explain`: show which tools a model is sent for a message, and why the others are not."""
 
 from __future__ import annotations
 
@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.catalogs import FILE, brought, catalog_options
-from toolfold.cli.show import as_json, counted, out, plain, table, warn, working
+from toolfold.cli.catalogs import FILE, catalog_options, load_extra_tools
+from toolfold.cli.output import (
+    escape_text,
+    format_count,
+    print_json,
+    print_line,
+    print_table,
+    print_warning,
+    show_spinner,
+)
 from toolfold.errors import SourceError, shorten
 from toolfold.jsonlines import read_file
 
@@ -25,7 +33,7 @@ if TYPE_CHECKING:
     from toolfold.turn import Turn
     from toolfold.turn.tokens import TokenCounter
 
-SHOWN = 20
+MAX_TOOLS_SHOWN = 20
 _OFF, _ON = "tools.tool_search.enabled=off", "tools.tool_search.enabled=on"
 MODES: Mapping[str, tuple[str, ...]] = {
     "eager": ("tools.selection=eager", _OFF),
@@ -35,13 +43,13 @@ MODES: Mapping[str, tuple[str, ...]] = {
     "hybrid": ("tools.selection=hybrid", _OFF),
     "both": ("tools.selection=hybrid", _ON),
 }
-"""What a mode means, in the words of the configuration."""
+"""The settings that each mode stands for."""
 PLACEMENTS = click.Choice(["auto", "replace", "append", "tail"])
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
-    """One tool: what each leg says of it, and what became of it."""
+class ToolExplanation:
+    """One tool: its ranks, and why it is or is not sent."""
 
     name: str
     source: str
@@ -50,19 +58,27 @@ class Explained:
     ranks: Mapping[str, int | None]
     similarity: float | None
     score: float | None
-    """What the fusion of both legs gives it; only the order means something."""
+    """The fused score of both searches. Only the order of scores is meaningful."""
     tokens: int
     matched: tuple[str, ...] = field(default=())
 
 
 @click.command("explain")
 @click.argument("message", required=False)
-@click.option("--history", type=FILE, help="What was said before: a JSON list of messages, or one a line.")
-@click.option("--mode", type=click.Choice(list(MODES)), help="Show tools so. Default: as configured.")
-@click.option("--placement", type=PLACEMENTS, help="Put chosen tools there. Default: as configured.")
-@click.option("--model", default="", help="The model, by which `auto` decides where tools stand.")
+@click.option("--history", type=FILE, help="Earlier messages: a JSON list, or one JSON message per line.")
+@click.option(
+    "--mode", type=click.Choice(list(MODES)), help="How tools are selected. Default: as configured."
+)
+@click.option(
+    "--placement",
+    type=PLACEMENTS,
+    help="Where selected tools are placed in the request. Default: as configured.",
+)
+@click.option("--model", default="", help="Model name, which decides the placement with `auto`.")
 @catalog_options
-@click.option("--all", "every", is_flag=True, help=f"Every tool, not only the best {SHOWN}.")
+@click.option(
+    "--all", "show_all", is_flag=True, help=f"Show every tool, not only the best {MAX_TOOLS_SHOWN}."
+)
 @json_option
 @click.pass_obj
 def command(
@@ -74,59 +90,63 @@ def command(
     model: str,
     catalog: Path | None,
     sample: bool,
-    every: bool,
-    as_json_: bool,
+    show_all: bool,
+    as_json: bool,
 ) -> None:
-    """Explain what a model is shown for a message: every tool's ranks, tokens, and why it is in or out.
+    """Show which tools a model is sent for a message, with the ranks and tokens of each tool and the reason.
 
-    Without MESSAGE, the newest one of the user in --history is explained.
+    Without MESSAGE, the latest user message in --history is explained.
     """
-    said = _said(message, history)
-    added = brought(catalog, sample)
+    said = _build_messages(message, history)
+    added = load_extra_tools(catalog, sample)
     overrides = (*MODES.get(mode or "", ()), *((f"tools.rag_placement={placement}",) if placement else ()))
-    with invocation.also(overrides).runtime() as runtime, working("reading the tools"):
-        _register(runtime, added)
-        report = _explained(runtime, said, model)
-    if as_json_:
-        as_json(report)
+    with invocation.with_overrides(overrides).open_runtime() as runtime, show_spinner("reading the tools"):
+        _register_tools(runtime, added)
+        report = _build_report(runtime, said, model)
+    if as_json:
+        print_json(report)
     else:
-        _tell(report, every)
+        _print_report(report, show_all)
 
 
-def _said(message: str | None, file: Path | None) -> list[Json]:
-    """The conversation, with the message at its end."""
-    said = _read(file) if file else []
+def _build_messages(message: str | None, file: Path | None) -> list[Json]:
+    """Return the conversation, with the message appended."""
+    said = _read_history(file) if file else []
     if message is not None:
         said.append({"role": "user", "content": message})
     elif not file:
         raise click.UsageError(
-            'say what to explain: toolfold explain "where is my parcel?", or --history FILE'
+            'missing MESSAGE or --history FILE, for example: toolfold explain "where is my parcel?"'
         )
     elif not any(each.get("role") == "user" for each in said):
-        raise click.ClickException(f"{file} holds no message of a user (role: user)")
+        raise click.ClickException(f"{file} contains no message with the role `user`")
     return said
 
 
-def _read(file: Path) -> list[Json]:
-    """The messages of a file, in whatever form their provider keeps them."""
-    lines = read_file(file, _messages, what="a history") if not _is_list(file) else [_whole(file)]
+def _read_history(file: Path) -> list[Json]:
+    """Read the messages of a history file in the format of any provider."""
+    lines = (
+        read_file(file, _validate_messages, what="a history")
+        if not _starts_with_list(file)
+        else [_read_json_list(file)]
+    )
     return [message for line in lines for message in line]
 
 
-def _is_list(file: Path) -> bool:
-    """Whether it is one list over several lines."""
+def _starts_with_list(file: Path) -> bool:
+    """Return True if the file is one JSON list instead of one JSON object per line."""
     with file.open("rb") as stream:
         return stream.read(100).decode("utf-8-sig", "replace").lstrip()[:1] == "["
 
 
-def _whole(file: Path) -> list[Json]:
+def _read_json_list(file: Path) -> list[Json]:
     try:
-        return _messages(json.loads(file.read_text("utf-8-sig")))
+        return _validate_messages(json.loads(file.read_text("utf-8-sig")))
     except (OSError, ValueError, RecursionError) as error:
-        raise SourceError(f"{file} is no list of messages: {shorten(str(error))}") from None
+        raise SourceError(f"{file} is not a valid JSON list of messages: {shorten(str(error))}") from None
 
 
-def _messages(value: Any) -> list[Json]:
+def _validate_messages(value: Any) -> list[Json]:
     messages = value if isinstance(value, list) else [value]
     for each in messages:
         if not isinstance(each, dict) or not isinstance(each.get("role", each.get("type")), str):
@@ -134,38 +154,41 @@ def _messages(value: Any) -> list[Json]:
     return messages
 
 
-def _register(runtime: Runtime, tools: Sequence[Tool]) -> None:
-    """All but those with names that no runtime would take."""
+def _register_tools(runtime: Runtime, tools: Sequence[Tool]) -> None:
+    """Register the tools, except those with reserved names."""
     from toolfold.naming import is_reserved
 
     by_name = {tool.name: tool for tool in tools}
     for name in [name for name in by_name if is_reserved(name)]:
-        warn(f"{name} is left out: this is a bridge tool's name")
+        print_warning(f"{name} is left out: the name is reserved for one of Toolfold's own tools")
         del by_name[name]
     runtime.registry.add_all(by_name.values())
     if by_name and not {tool.source for tool in by_name.values()} & {
         runtime.registry.snapshot()[name].source for name in runtime.session().granted()
     }:
-        warn("the configuration grants no session the tools of the catalog; see tools.enabled_toolsets")
+        print_warning(
+            "the configuration does not allow the tools of the catalog in any session; see"
+            " tools.enabled_toolsets"
+        )
 
 
-def _explained(runtime: Runtime, said: Sequence[Json], model: str) -> dict[str, Any]:
-    """What a session really assembles for the conversation, and the legs' words beside it."""
+def _build_report(runtime: Runtime, said: Sequence[Json], model: str) -> dict[str, Any]:
+    """Assemble the tools for the conversation as a session does, and explain the result."""
     from toolfold.turn import Conversation, definitions
     from toolfold.turn.tokens import TokenCounter
 
     session = runtime.session()
-    whole = session.assemble()  # so that what is worked out once is not counted as this message's time
+    whole = session.assemble()  # warms the caches, so that they do not count in this message's time
     message = next(reversed(Conversation.of(said).said), "")
-    legs = _Legs(runtime, whole, message)
+    legs = _LegResults(runtime, whole, message)
     started = time.perf_counter()
     turn = session.assemble(said)
     sent = turn.definitions()
     spent = (time.perf_counter() - started) * 1000
     counter = TokenCounter()
     tokens = {each["function"]["name"]: counter.definition(each) for each in definitions(whole.offered)}
-    reasons = _Reasons(runtime, turn)
-    tools = [legs.explained(tool, tokens[tool.name], reasons) for tool in whole.offered]
+    reasons = _VisibilityReasons(runtime, turn)
+    tools = [legs.explain_tool(tool, tokens[tool.name], reasons) for tool in whole.offered]
     selection = turn.selection
     names = [tool.name for tool in turn.tools]
     chosen = {name: place for place, name in enumerate(selection.names)} if selection else {}
@@ -179,14 +202,16 @@ def _explained(runtime: Runtime, said: Sequence[Json], model: str) -> dict[str, 
         "tokens_sent": counter.definitions(sent),
         "ms": round(spent, 3),
         "ms_by_leg": legs.spent,
-        "request": _requested(session, said, model, counter),
-        "tools": [asdict(each) for each in sorted(tools, key=_best_first)],
+        "request": _describe_request(session, said, model, counter),
+        "tools": [asdict(each) for each in sorted(tools, key=_sort_key)],
         "unavailable": dict(turn.unavailable),
     }
 
 
-def _requested(session: Session, said: Sequence[Json], model: str, counter: TokenCounter) -> dict[str, Any]:
-    """Where a request has the tools: slim in its array, and told beside the newest message."""
+def _describe_request(
+    session: Session, said: Sequence[Json], model: str, counter: TokenCounter
+) -> dict[str, Any]:
+    """Describe where a request contains the tools: in its tool array, or next to the latest message."""
     request = session.request(said, model=model)
     return {
         "placement": request.placement,
@@ -197,13 +222,13 @@ def _requested(session: Session, said: Sequence[Json], model: str, counter: Toke
     }
 
 
-def _best_first(tool: Explained) -> tuple[bool, int, int, str]:
+def _sort_key(tool: ToolExplanation) -> tuple[bool, int, int, str]:
     last = 1 << 30
     return not tool.shown, tool.ranks["fused"] or last, tool.ranks["semantic"] or last, tool.name
 
 
-class _Legs:
-    """What the legs and their fusion say of every tool."""
+class _LegResults:
+    """Ranks and scores of every tool in keyword search, semantic search and their fusion."""
 
     def __init__(self, runtime: Runtime, turn: Turn, message: str) -> None:
         offered = turn.offered_names
@@ -219,16 +244,16 @@ class _Legs:
                 found = retriever.answer(snapshot, message, mode=mode, limit=len(offered), granted=offered)
                 self.spent[mode] = round((time.perf_counter() - started) * 1000, 3)
             self._hits = {hit.name: (rank, hit) for rank, hit in enumerate(found.hits, 1)}
-        except Exception as error:  # what a session does then is told all the same
-            warn(f"the legs cannot be asked: {error}")
+        except Exception as error:  # the report is still useful without the ranks
+            print_warning(f"the tool search failed, so no ranks are shown: {error}")
         self._ranks = {
             leg: {name: rank for rank, name in enumerate(scores, 1)} for leg, scores in self._scores.items()
         }
 
-    def explained(self, tool: Tool, tokens: int, reasons: _Reasons) -> Explained:
+    def explain_tool(self, tool: Tool, tokens: int, reasons: _VisibilityReasons) -> ToolExplanation:
         rank, hit = self._hits.get(tool.name, (None, None))
         shown, why = reasons(tool, found=any(tool.name in each for each in self._ranks.values()))
-        return Explained(
+        return ToolExplanation(
             name=tool.name,
             source=tool.server,
             shown=shown,
@@ -244,8 +269,8 @@ class _Legs:
         )
 
 
-class _Reasons:
-    """Why a turn shows a tool, or does not."""
+class _VisibilityReasons:
+    """Explains why a turn sends a tool or leaves it out."""
 
     def __init__(self, runtime: Runtime, turn: Turn) -> None:
         self._settings = runtime.config.tools
@@ -254,71 +279,72 @@ class _Reasons:
 
     def __call__(self, tool: Tool, *, found: bool) -> tuple[bool, str]:
         if tool.name in self._shown:
-            return True, self._why_in(tool)
-        return False, self._why_out(tool, found)
+            return True, self._reason_shown(tool)
+        return False, self._reason_hidden(tool, found)
 
-    def _why_in(self, tool: Tool) -> str:
+    def _reason_shown(self, tool: Tool) -> str:
         selection = self._selection
         if selection and tool.name in selection.why:
             return selection.why[tool.name]
         if selection and selection.leg != "bridge":
             return "pinned"
         if not self._turn.searchable:
-            return "every tool is shown"
-        return "the runtime's own, never deferred" if tool.core else "pinned"
+            return "every tool is sent"
+        return "built-in tool, never deferred" if tool.core else "pinned"
 
-    def _why_out(self, tool: Tool, found: bool) -> str:
-        behind = "; tool_search finds it" if self._turn.searchable else ""
+    def _reason_hidden(self, tool: Tool, found: bool) -> str:
+        behind = "; available through tool_search" if self._turn.searchable else ""
         selection = self._selection
         if selection is None or selection.leg == "bridge":
             return "deferred" + behind
         if not selection.needed:
-            return f"the message needs no tool ({selection.need:.0%} likely that it does)" + behind
+            return f"the message probably needs no tool (probability {selection.need:.0%})" + behind
         if tool.name in selection.left_out:
             return selection.left_out[tool.name] + behind
-        return (f"below the best {self._settings.rag_top_k}" if found else "nothing speaks for it") + behind
+        return (f"not among the best {self._settings.rag_top_k}" if found else "no match") + behind
 
 
-def _tell(report: Mapping[str, Any], every: bool) -> None:
-    tools = report["tools"] if every else report["tools"][:SHOWN]
-    table(
+def _print_report(report: Mapping[str, Any], show_all: bool) -> None:
+    tools = report["tools"] if show_all else report["tools"][:MAX_TOOLS_SHOWN]
+    print_table(
         "",
         ("in", "tool", "#kw", "#sem", "#fused", "#score", "#tokens", "why"),
-        (_row(each) for each in tools),
+        (_table_row(each) for each in tools),
     )
     if left := len(report["tools"]) - len(tools):
-        out(f"and {left:,} more; --all shows every tool.")
+        print_line(f"{left:,} more tools are not shown; use --all to show every tool.")
     others = set(report["selected"]) - {each["name"] for each in report["tools"]}
     if others:
-        out(f"Beside them: {plain(', '.join(sorted(others)))}.")
+        print_line(f"Also sent: {escape_text(', '.join(sorted(others)))}.")
     if report["need"] is not None:
-        answered = f", answered by {report['leg']}"
-        out(f"How likely the message needs a tool: {report['need']:.0%}{answered}.")
+        method = f"; search method: {report['leg']}"
+        print_line(f"Probability that the message needs a tool: {report['need']:.0%}{method}.")
     everything, sent = report["tokens_all"], report["tokens_sent"]
     saved = f", {1 - sent / everything:.1%} less" if everything else ""
-    out(
-        f"{counted(len(report['selected']), 'tool')} shown: [bold]{sent:,} tokens[/bold]"
+    print_line(
+        f"{format_count(len(report['selected']), 'tool')} sent: [bold]{sent:,} tokens[/bold]"
         f" of {everything:,}{saved}; {report['ms']:.1f} ms."
     )
-    _tell_request(report["request"])
+    _print_request(report["request"])
 
 
-def _tell_request(request: Mapping[str, Any]) -> None:
-    """Only where a request has the tools in another place than the array told of above."""
+def _print_request(request: Mapping[str, Any]) -> None:
+    """Print where the request contains the tools, unless all of them are in the array described above."""
     if request["placement"] == "replace":
         return
     array, tail = request["array"], request["tail"]
-    beside = f", and {request['tokens_tail']:,} beside the message" if tail else ""
-    out(
-        f"\nA request, placement {request['placement']}: {counted(len(array), 'tool')} in the array,"
+    beside = f", and {request['tokens_tail']:,} tokens next to the message" if tail else ""
+    print_line(
+        f"\nRequest with placement {request['placement']}: {format_count(len(array), 'tool')}"
+        " in the tool array,"
         f" {request['tokens_array']:,} tokens{beside}."
     )
-    out(f"In the array: {plain(', '.join(array))}.")
+    print_line(f"In the tool array: {escape_text(', '.join(array))}.")
     if tail:
-        out(f"Beside the message:\n{plain(tail)}")
+        print_line(f"Next to the message:\n{escape_text(tail)}")
 
 
-def _row(tool: Mapping[str, Any]) -> Sequence[str]:
+def _table_row(tool: Mapping[str, Any]) -> Sequence[str]:
     ranks = (str(rank) if rank else "–" for rank in tool["ranks"].values())
     score = "–" if tool["score"] is None else f"{tool['score']:.2f}"
     return "✓" if tool["shown"] else "", tool["name"], *ranks, score, f"{tool['tokens']:,}", tool["why"]

@@ -1,4 +1,4 @@
-"""What `toolfold doctor` reports: one finding for each thing it looked at."""
+"""The findings that `toolfold doctor` reports."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 COLOURS = {"ok": "green", "info": "blue", "warn": "yellow", "fail": "red"}
-SIGNS = {"ok": "✓", "info": "·", "warn": "!", "fail": "✗"}
+SYMBOLS = {"ok": "✓", "info": "·", "warn": "!", "fail": "✗"}
 
-Mark = Literal["ok", "info", "warn", "fail"]
+FindingLevel = Literal["ok", "info", "warn", "fail"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of what was found."""
+class DoctorFinding:
+    """One line of the doctor's report."""
 
-    mark: Mark
+    mark: FindingLevel
     about: str
     what: str
     next: str = ""
-    """What to do about it, where there is something to do. Written by us: it is never redacted."""
+    """Advice on what to do, if any. Toolfold's own text, so it is not redacted when shown."""

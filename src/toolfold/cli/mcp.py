@@ -1,4 +1,4 @@
-"""`toolfold mcp`: the servers there are; adding, testing, reviewing and removing them."""
+"""`toolfold mcp`: list, add, test, review and remove MCP servers."""
 
 from __future__ import annotations
 
@@ -10,45 +10,54 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.approval.visible import brief, visible
-from toolfold.cli.app import FAILED, Invocation, json_option
+from toolfold.cli.app import EXIT_FAILED, Invocation, json_option
 from toolfold.cli.mcp_add import add
 from toolfold.cli.mcp_change import disable, enable, set_key
 from toolfold.cli.mcp_import import import_servers
-from toolfold.cli.mcp_login import login, logins, logout
+from toolfold.cli.mcp_login import login, login_directory, logout
 from toolfold.cli.mcp_review import review
 from toolfold.cli.mcp_status import status
-from toolfold.cli.serve import serve_stdio
-from toolfold.cli.servers import (
-    Probe,
-    changing,
-    file_of_server,
-    key_of,
-    known,
-    probed,
-    project_option,
-    show_problems,
-    show_tools,
-    summary,
-    told,
-    unknown,
-    written,
+from toolfold.cli.output import (
+    escape_text,
+    format_count,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+    print_warning,
 )
-from toolfold.cli.show import as_json, counted, note, out, plain, table, warn
+from toolfold.cli.serve import serve_stdio
+from toolfold.cli.server_commands import (
+    ServerProbe,
+    changing_settings,
+    dump_settings,
+    find_server_file,
+    print_problems,
+    print_tools,
+    probe_servers,
+    project_option,
+    select_servers,
+    server_key,
+    shorten_problem,
+    summarize_server,
+    unknown_server_error,
+)
 from toolfold.errors import ConfigError
 
 if TYPE_CHECKING:
     from toolfold.config import Config
 
-_MOST_OF_A_LOG = 1 << 20
-_NONE = (
-    "no MCP servers. `toolfold mcp import` takes over those of other programs, `toolfold mcp add` adds one."
+_MAX_LOG_BYTES = 1 << 20
+_NO_SERVERS = (
+    "no MCP servers are configured. Import those of other programs with `toolfold mcp import`, or add one"
+    " with `toolfold mcp add`."
 )
-_NOTHING_ON = "there is nothing to test: every server is switched off. `toolfold mcp list` shows them."
+_ALL_DISABLED = "nothing to test: every server is disabled. List them with `toolfold mcp list`."
 
 
 @click.group("mcp")
 def command() -> None:
-    """Put MCP servers behind Toolfold: add, import, test and review them."""
+    """Manage MCP servers: add, import, test and review them."""
 
 
 command.add_command(add)
@@ -68,57 +77,57 @@ command.add_command(status)
 @project_option
 @click.pass_obj
 def remove(invocation: Invocation, name: str, in_project: bool) -> None:
-    """Remove a server, and what was kept of it."""
+    """Remove a server and the data stored about it."""
     from toolfold.config import unset_value
 
     try:
-        config = invocation.config()
-    except ConfigError as error:  # it may be this very server that is wrong
-        warn(str(error))
+        config = invocation.load_config()
+    except ConfigError as error:  # this server's settings may be the invalid ones
+        print_warning(str(error))
         config = None
-    file = file_of_server(invocation, name, in_project)
+    file = find_server_file(invocation, name, in_project)
     if config:
-        _forget(config, name)
-    with changing(invocation, file) as record:
-        unset_value(file, key_of(name), record=record)
-    out(f"{plain(name)} is no longer in {plain(str(file))}")
+        _delete_stored_data(config, name)
+    with changing_settings(invocation, file) as record:
+        unset_value(file, server_key(name), record=record)
+    print_line(f"{escape_text(name)} is removed from {escape_text(str(file))}")
 
 
-def _forget(config: Config, name: str) -> None:
-    from toolfold.sources.mcp.kept import ListingCache
-    from toolfold.sources.mcp.oauth.logins import Logins
+def _delete_stored_data(config: Config, name: str) -> None:
+    from toolfold.sources.mcp.listing_cache import ListingCache
+    from toolfold.sources.mcp.oauth.login_store import LoginStore
     from toolfold.sources.mcp.trust import Trust
 
-    Logins(logins(config)).forget(name)
+    LoginStore(login_directory(config)).delete(name)
     try:
-        Trust.of(config).forget(name)
+        Trust.from_config(config).forget(name)
     except ConfigError as error:
-        warn(str(error))
-    ListingCache(config.paths.cache_dir / "mcp").forget(name)
-    for file in (_log_file(config, name), _log_file(config, name).with_suffix(".log.1")):
+        print_warning(str(error))
+    ListingCache(config.paths.cache_dir / "mcp").delete(name)
+    for file in (_log_path(config, name), _log_path(config, name).with_suffix(".log.1")):
         file.unlink(missing_ok=True)
 
 
 @command.command("list")
 @json_option
 @click.pass_obj
-def list_servers(invocation: Invocation, as_json_: bool) -> None:
-    """List the servers, without starting any."""
-    config = invocation.config()
-    rows = [_row(config, name) for name in config.mcp.servers]
-    if as_json_:
-        as_json(rows)
+def list_servers(invocation: Invocation, as_json: bool) -> None:
+    """List the configured servers without starting them."""
+    config = invocation.load_config()
+    rows = [_server_row(config, name) for name in config.mcp.servers]
+    if as_json:
+        print_json(rows)
         return
     if not rows:
-        out(_NONE)
+        print_line(_NO_SERVERS)
         return
-    table(
-        counted(len(rows), "server"),
-        ("server", "what it is", "state", "trust", "#tools", "#held"),
+    print_table(
+        format_count(len(rows), "server"),
+        ("server", "command or URL", "state", "trust", "#tools", "#held"),
         (
             (
                 row["name"],
-                summary(written(config.mcp.servers[row["name"]]), short=True),
+                summarize_server(dump_settings(config.mcp.servers[row["name"]]), short=True),
                 "on" if row["enabled"] else "off",
                 row["trust"],
                 "?" if row["tools"] is None else str(row["tools"]),
@@ -126,44 +135,44 @@ def list_servers(invocation: Invocation, as_json_: bool) -> None:
             )
             for row in rows
         ),
-        whole="server",
+        no_wrap="server",
     )
-    for file in dict.fromkeys(_file(row["from"]) for row in rows):
-        names = [row["name"] for row in rows if _file(row["from"]) == file]
-        who = "" if len(names) == len(rows) else f": {', '.join(names)}"
-        out(f"from {plain(file + who)}")
+    for file in dict.fromkeys(_strip_line_number(row["from"]) for row in rows):
+        names = [row["name"] for row in rows if _strip_line_number(row["from"]) == file]
+        which = "" if len(names) == len(rows) else f": {', '.join(names)}"
+        print_line(f"configured in {escape_text(file + which)}")
     for row in rows:
-        show_problems(row["name"], row["problems"])
+        print_problems(row["name"], row["problems"])
     if not config.mcp.enabled:
-        warn("mcp.enabled is false: none of them is used")
+        print_warning("mcp.enabled is false, so none of these servers is used")
     if any(row["held"] for row in rows):
-        out("tools are held until you have looked at them: toolfold mcp review")
+        print_line("held tools are not used until you review them: toolfold mcp review")
 
 
-def _file(origin: str) -> str:
-    """Where something stands, without the line."""
+def _strip_line_number(origin: str) -> str:
+    """Return the file name of an origin, without the line number."""
     return re.sub(r":\d+$", "", origin)
 
 
-def _row(config: Config, name: str) -> dict[str, Any]:
-    from toolfold.sources.mcp.importing import veiled
-    from toolfold.sources.mcp.kept import ListingCache
+def _server_row(config: Config, name: str) -> dict[str, Any]:
+    from toolfold.sources.mcp.importing import redact_settings
+    from toolfold.sources.mcp.listing_cache import ListingCache
     from toolfold.sources.mcp.trust import Trust
 
     server = config.mcp.servers[name]
     found = ListingCache(config.paths.cache_dir / "mcp").read(name, server)
-    offers = found[0].offers if found else ()
-    trust = Trust.of(config)
+    offers = found[0].tools if found else ()
+    trust = Trust.from_config(config)
     return {
         "name": name,
         "enabled": server.enabled,
-        "summary": summary(written(server)),
-        "settings": veiled(written(server)),
+        "summary": summarize_server(dump_settings(server)),
+        "settings": redact_settings(dump_settings(server)),
         "trust": server.trust,
         "tools": len(offers) if found else None,
         "problems": list(found[0].problems) if found else [],
-        "held": sum(trust.allows(name, server.trust, offer) is not None for offer in offers),
-        "from": config.origins.get(key_of(name), ""),
+        "held": sum(trust.check_call(name, server.trust, offer) is not None for offer in offers),
+        "from": config.origins.get(server_key(name), ""),
     }
 
 
@@ -171,50 +180,50 @@ def _row(config: Config, name: str) -> dict[str, Any]:
 @click.argument("names", nargs=-1)
 @json_option
 @click.pass_obj
-def test(invocation: Invocation, names: tuple[str, ...], as_json_: bool) -> int:
-    """Start servers, all or those you name, and ask each for its tools.
+def test(invocation: Invocation, names: tuple[str, ...], as_json: bool) -> int:
+    """Start all servers, or those you name, and list their tools.
 
-    The exit code is 1 where one of them did not answer.
+    The exit code is 1 if a server fails.
     """
-    config = invocation.config()
-    chosen = known(config, names)
-    probes = probed(config, chosen) if chosen else []
-    if as_json_:
-        as_json([_as_json(each) for each in probes])
+    config = invocation.load_config()
+    chosen = select_servers(config, names)
+    probes = probe_servers(config, chosen) if chosen else []
+    if as_json:
+        print_json([_probe_as_json(each) for each in probes])
     elif not probes:
-        out(_NOTHING_ON if config.mcp.servers else _NONE)
+        print_line(_ALL_DISABLED if config.mcp.servers else _NO_SERVERS)
     else:
-        _show(probes, whole=bool(names))
-    return FAILED if any(each.problem for each in probes) else 0
+        _print_probes(probes, whole=bool(names))
+    return EXIT_FAILED if any(each.problem for each in probes) else 0
 
 
-def _show(probes: Sequence[Probe], *, whole: bool) -> None:
-    table(
-        counted(len(probes), "server"),
+def _print_probes(probes: Sequence[ServerProbe], *, whole: bool) -> None:
+    print_table(
+        format_count(len(probes), "server"),
         ("server", "state", "#tools", "#held", "protocol", "#seconds"),
         (
             (
                 each.name,
                 each.kind,
-                str(len(each.listing.offers)) if each.listing else "",
+                str(len(each.listing.tools)) if each.listing else "",
                 str(len(each.held) or ""),
                 each.listing.protocol if each.listing else "",
                 f"{each.seconds:.1f}" if each.listing else "",
             )
             for each in probes
         ),
-        whole="server",
+        no_wrap="server",
     )
     for each in probes:
         if each.problem:
-            out(f"[red]✗[/red] {plain(told(each.problem))}")
+            print_line(f"[red]✗[/red] {escape_text(shorten_problem(each.problem))}")
         if each.listing and (whole or each.held):
-            show_tools(each)
+            print_tools(each)
         elif each.listing:
-            show_problems(each.name, each.listing.problems)
+            print_problems(each.name, each.listing.problems)
 
 
-def _as_json(probe: Probe) -> dict[str, Any]:
+def _probe_as_json(probe: ServerProbe) -> dict[str, Any]:
     listing = probe.listing
     return {
         "name": probe.name,
@@ -223,47 +232,49 @@ def _as_json(probe: Probe) -> dict[str, Any]:
         "protocol": listing.protocol if listing else "",
         "version": listing.version if listing else "",
         "seconds": round(probe.seconds, 3),
-        "tools": [offer.name for offer in listing.offers] if listing else [],
-        "held": [{"tool": each.offer.name, "why": each.why} for each in probe.held],
+        "tools": [offer.name for offer in listing.tools] if listing else [],
+        "held": [{"tool": each.tool.name, "why": each.reason} for each in probe.held],
         "problems": list(listing.problems) if listing else [],
     }
 
 
-@command.command("logs", short_help="Show what servers wrote to their standard error.")
+@command.command("logs", short_help="Show the standard error output of servers.")
 @click.argument("name", required=False)
-@click.option("-n", "--last", default=50, show_default=True, type=click.IntRange(1), help="How many lines.")
-@click.option("--path", is_flag=True, help="Print where the log lies instead.")
+@click.option(
+    "-n", "--last", default=50, show_default=True, type=click.IntRange(1), help="Number of lines to show."
+)
+@click.option("--path", is_flag=True, help="Print the path of the log instead.")
 @click.pass_obj
 def logs(invocation: Invocation, name: str | None, last: int, path: bool) -> None:
-    """Show what a server wrote to its standard error, or the end of what each of them wrote."""
-    config = invocation.config()
-    if name is not None and name not in config.mcp.servers and not _log_file(config, name).is_file():
-        raise unknown(name, config.mcp.servers)
+    """Show the standard error output of a server, or the last lines of every server."""
+    config = invocation.load_config()
+    if name is not None and name not in config.mcp.servers and not _log_path(config, name).is_file():
+        raise unknown_server_error(name, config.mcp.servers)
     if path:
-        click.echo(_log_file(config, name) if name else _log_file(config, "x").parent)
+        click.echo(_log_path(config, name) if name else _log_path(config, "x").parent)
         return
-    names = [name] if name else [each for each in config.mcp.servers if _log_file(config, each).is_file()]
+    names = [name] if name else [each for each in config.mcp.servers if _log_path(config, each).is_file()]
     for each in names:
         if len(names) > 1:
-            out(f"[bold]{plain(each)}[/bold]")
-        lines = list(_last_lines(_log_file(config, each), last if name else min(last, 10)))
+            print_line(f"[bold]{escape_text(each)}[/bold]")
+        lines = list(_read_last_lines(_log_path(config, each), last if name else min(last, 10)))
         for line in lines:
             click.echo(visible(brief(line, 2_000)))
         if not lines:
-            note(f"{plain(each)} has written nothing so far.")
+            print_note(f"{escape_text(each)} has no log output yet.")
     if not names:
-        note("no server has written anything so far.")
+        print_note("no server has any log output yet.")
 
 
-def _last_lines(file: Path, most: int) -> Iterator[str]:
+def _read_last_lines(file: Path, most: int) -> Iterator[str]:
     try:
         with file.open("rb") as stream:
-            stream.seek(max(0, file.stat().st_size - _MOST_OF_A_LOG))
-            text = stream.read(_MOST_OF_A_LOG).decode("utf-8", "replace")
+            stream.seek(max(0, file.stat().st_size - _MAX_LOG_BYTES))
+            text = stream.read(_MAX_LOG_BYTES).decode("utf-8", "replace")
     except FileNotFoundError:
         return
     yield from text.splitlines()[-most:]
 
 
-def _log_file(config: Config, name: str) -> Path:
+def _log_path(config: Config, name: str) -> Path:
     return config.paths.state_dir / "mcp" / "logs" / f"{name}.log"

@@ -1,4 +1,4 @@
-"""`toolfold mcp add`: a server on the command line, shown, asked about, written down and tried."""
+"""`toolfold mcp add`: show a server, write it to the settings after confirmation, and test it."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from typing import Any
 
 import click
 
-from toolfold.cli.allowing import allow_destructive_option, offer_to_allow
-from toolfold.cli.app import FAILED, Invocation
-from toolfold.cli.server_names import derive_name, is_launcher, is_url, starts_anything
-from toolfold.cli.servers import (
-    agreed,
-    changing,
-    describe,
-    keep_private,
-    key_of,
-    probed,
+from toolfold.cli.allow_tools import allow_destructive_option, offer_to_allow
+from toolfold.cli.app import EXIT_FAILED, Invocation
+from toolfold.cli.output import escape_text, print_line, print_note, print_warning
+from toolfold.cli.server_commands import (
+    changing_settings,
+    confirm,
+    list_destructive_tools,
+    print_server,
+    print_tools,
+    probe_servers,
     project_option,
+    restrict_to_owner,
+    server_key,
     settings_file,
-    show_tools,
-    tools_that_destroy,
     yes_option,
 )
-from toolfold.cli.show import note, out, plain, warn
+from toolfold.cli.server_names import derive_name, is_command_or_url, is_launcher, is_url
 
 _DERIVED_NAME = "toolfold.derived_server_name"
 
 
-class _WithCommand(click.Command):
-    """Ends Toolfold's options where the server's command begins, and names a server that has no name."""
+class _AddCommand(click.Command):
+    """Command whose own options end where the server's command begins, and whose NAME is optional."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, _with_dashes(self, _with_name(self, ctx, args)))
+        return super().parse_args(ctx, _insert_separator(self, _insert_derived_name(self, ctx, args)))
 
 
-def _with_name(command: click.Command, ctx: click.Context, args: list[str]) -> list[str]:
-    """Insert the derived name where the command line begins with the server's command or address."""
+def _insert_derived_name(command: click.Command, ctx: click.Context, args: list[str]) -> list[str]:
+    """Insert a derived name if the arguments begin with the server's command or URL instead of a name."""
     end = args.index("--") if "--" in args else len(args)
-    place = _word_place(args[:end], _options_with_values(command), 1)
+    place = _find_word(args[:end], _options_with_values(command), 1)
     if place is None:
         place, target = end, args[end + 1 :]
     else:
         target = args[place:end]
-        if end < len(args) or not _is_unnamed(target):
+        if end < len(args) or not _starts_with_launcher(target):
             return args
     if not target:
         return args
@@ -54,13 +54,13 @@ def _with_name(command: click.Command, ctx: click.Context, args: list[str]) -> l
     return [*args[:place], ctx.meta[_DERIVED_NAME], *args[place:]]
 
 
-def _is_unnamed(words: Sequence[str]) -> bool:
-    """Whether the first word starts a server. It is a name in `docker docker run …` and `x https://…`."""
-    return is_launcher(words[0]) and not (len(words) > 1 and starts_anything(words[1]))
+def _starts_with_launcher(words: Sequence[str]) -> bool:
+    """Return True if the first word is a command or URL, not a name as in `docker docker run …`."""
+    return is_launcher(words[0]) and not (len(words) > 1 and is_command_or_url(words[1]))
 
 
-def _with_dashes(command: click.Command, args: list[str]) -> list[str]:
-    place = _word_place(args, _options_with_values(command), 2) if "--" not in args else None
+def _insert_separator(command: click.Command, args: list[str]) -> list[str]:
+    place = _find_word(args, _options_with_values(command), 2) if "--" not in args else None
     if place is None or is_url(args[place]):
         return args
     return [*args[:place], "--", *args[place:]]
@@ -71,8 +71,8 @@ def _options_with_values(command: click.Command) -> set[str]:
     return {name for option in options if not option.is_flag for name in option.opts}
 
 
-def _word_place(args: Sequence[str], with_values: set[str], number: int) -> int | None:
-    """Return the place of the nth word that is neither an option nor the value of one."""
+def _find_word(args: Sequence[str], with_values: set[str], number: int) -> int | None:
+    """Return the index of the nth word that is neither an option nor an option's value."""
     words, place = 0, 0
     while place < len(args):
         if args[place] in with_values:
@@ -85,7 +85,7 @@ def _word_place(args: Sequence[str], with_values: set[str], number: int) -> int 
     return None
 
 
-@click.command("add", cls=_WithCommand, short_help="Add a server by its address or its command.")
+@click.command("add", cls=_AddCommand, short_help="Add a server by its URL or command.")
 @click.argument("name", metavar="[NAME]")
 @click.argument("target", nargs=-1, required=True, metavar="URL | COMMAND [ARGUMENT]...")
 @click.option(
@@ -94,19 +94,30 @@ def _word_place(args: Sequence[str], with_values: set[str], number: int) -> int 
     metavar="NAME=VALUE",
     help="Set an environment variable for the server; ${NAME} is expanded.",
 )
-@click.option("--pass-env", multiple=True, metavar="NAME", help="A variable of yours it is given.")
+@click.option(
+    "--pass-env",
+    multiple=True,
+    metavar="NAME",
+    help="Pass your environment variable to the server. Repeatable.",
+)
 @click.option(
     "--header",
     multiple=True,
     metavar="NAME:VALUE",
     help="Send a header with every request; ${NAME} is expanded.",
 )
-@click.option("--cwd", type=click.Path(file_okay=False, path_type=Path), help="The folder it starts in.")
-@click.option("--transport", type=click.Choice(["http", "sse"]), help="How an address is reached.")
-@click.option("--include", multiple=True, metavar="GLOB", help="Use only these of its tools.")
-@click.option("--exclude", multiple=True, metavar="GLOB", help="Leave these of its tools out.")
-@click.option("--trust", type=click.Choice(["pin", "warn", "off"]), help="What becomes of changed tools.")
-@click.option("--test/--no-test", default=True, help="Start it afterwards and show its tools.")
+@click.option(
+    "--cwd", type=click.Path(file_okay=False, path_type=Path), help="Working directory of the server."
+)
+@click.option("--transport", type=click.Choice(["http", "sse"]), help="Transport for a URL.")
+@click.option("--include", multiple=True, metavar="GLOB", help="Use only matching tools. Repeatable.")
+@click.option("--exclude", multiple=True, metavar="GLOB", help="Leave out matching tools. Repeatable.")
+@click.option(
+    "--trust",
+    type=click.Choice(["pin", "warn", "off"]),
+    help="What to do with tools that change: hold them, warn, or nothing.",
+)
+@click.option("--test/--no-test", default=True, help="Start the server afterwards and list its tools.")
 @allow_destructive_option
 @project_option
 @yes_option
@@ -120,129 +131,142 @@ def add(
     allow_destructive: bool,
     in_project: bool,
     yes: bool,
-    **how: Any,
+    **options: Any,
 ) -> int:
-    """Add a server: the address of one that runs, or the command that starts one.
+    """Add a server: the URL of a running server, or the command that starts one.
 
-    Without a NAME, it is named after the package, image or address. Everything after the command is passed
-    to it: options of Toolfold stand before it.
+    Without NAME, the name is derived from the package, image or URL. Everything after the command is passed
+    to it, so write Toolfold's options before it.
 
-    You see what would be run and are asked; that is the approval of its tools as they are now.
+    The server is shown and added only after you confirm it, which also approves its current tools.
     """
     from toolfold.config import set_value
-    from toolfold.sources.mcp.importing import literal_secrets
+    from toolfold.sources.mcp.importing import find_literal_secrets
 
-    settings = _settings(target, how)
+    settings = _build_settings(target, options)
     file = settings_file(invocation, in_project)
-    _require_free(invocation, name, file)
-    _require_other(invocation, settings)
+    _require_unused_name(invocation, name, file)
+    _reject_own_gateway(invocation, settings)
     if derived := click.get_current_context().meta.get(_DERIVED_NAME):
-        example = plain(shlex.join(target[:2]))
-        note(f"named {plain(derived)}. To choose another name: toolfold mcp add NAME {example} …")
-    describe(name, settings)
-    secrets = literal_secrets(settings)
+        example = escape_text(shlex.join(target[:2]))
+        print_note(
+            f"the server is named {escape_text(derived)}. To choose another name: toolfold"
+            f" mcp add NAME {example} …"
+        )
+    print_server(name, settings)
+    secrets = find_literal_secrets(settings)
     for key in secrets:
-        warn(f"{key} is written out; a reference such as ${{NAME}} keeps it out of the file")
+        print_warning(
+            f"{key} contains a secret in plain text; write ${{NAME}} to read it from an environment variable"
+        )
     if in_project and secrets:
-        raise click.ClickException("a project's file is no place for secrets. Use references.")
-    _require_answer(target, yes)
-    if not agreed("Add it?", yes):
-        out("nothing was added.")
-        return FAILED
+        raise click.ClickException(
+            "secrets must not be written to a project's settings file. Write ${NAME} instead."
+        )
+    _check_misplaced_yes(target, yes)
+    if not confirm("Add this server?", yes):
+        print_line("nothing was added.")
+        return EXIT_FAILED
     if secrets:
-        keep_private(file)
-    with changing(invocation, file) as record:
-        set_value(file, key_of(name), settings, record=record)
-    out(f"added to {plain(str(file))}")
+        restrict_to_owner(file)
+    with changing_settings(invocation, file) as record:
+        set_value(file, server_key(name), settings, record=record)
+    print_line(f"added to {escape_text(str(file))}")
     if test:
-        return _tried(invocation, name, allow_destructive=allow_destructive, ask=not yes)
+        return _test_server(invocation, name, allow_destructive=allow_destructive, ask=not yes)
     if allow_destructive:
         offer_to_allow(invocation, [name], allow=True)
-    out(f"next: toolfold mcp test {plain(name)}")
+    print_line(f"next: toolfold mcp test {escape_text(name)}")
     return 0
 
 
-def _require_answer(target: Sequence[str], yes: bool) -> None:
-    """Tell of a --yes that goes to the server, where it was likely meant for Toolfold."""
+def _check_misplaced_yes(target: Sequence[str], yes: bool) -> None:
+    """Report a --yes that is passed to the server although it was probably meant for Toolfold."""
     if yes or "--yes" not in target[1:] or is_url(target[0]):
         return
     moved = (
-        "--yes stands after the command and is passed to it. To answer Toolfold's question, write it before:"
+        "--yes after the server's command is passed to the server. To confirm the addition, write it first:"
     )
     if not sys.stdin.isatty():
-        raise click.ClickException(f"This needs a terminal. {moved} toolfold mcp add --yes …")
-    note(f"{moved} toolfold mcp add --yes …")
+        raise click.ClickException(f"Confirmation needs a terminal. {moved} toolfold mcp add --yes …")
+    print_note(f"{moved} toolfold mcp add --yes …")
 
 
-def _settings(target: Sequence[str], how: dict[str, Any]) -> dict[str, Any]:
-    """What the words of the command line say, as a file would."""
+def _build_settings(target: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
+    """Convert the command line to server settings as they are written in a settings file."""
     first = target[0]
     has_address = is_url(first)
     if has_address and len(target) > 1:
-        raise click.UsageError("an address stands alone; what follows it is not understood")
-    said: dict[str, Any] = {"url": first} if has_address else {"command": first, "args": list(target[1:])}
-    said["env"] = dict(_pair(each, "=", "--env") for each in how["env"])
-    said["headers"] = dict(_pair(each, ":", "--header") for each in how["header"])
-    said |= {key: list(how[key]) for key in ("pass_env", "include", "exclude")}
-    said |= {key: how[key] for key in ("transport", "trust")}
-    said["cwd"] = str(Path(how["cwd"]).absolute()) if how["cwd"] else None
-    settings = {key: value for key, value in said.items() if value}
-    _require_usable(settings)
+        raise click.UsageError(f"unexpected arguments after the URL: {shlex.join(target[1:])}")
+    values: dict[str, Any] = {"url": first} if has_address else {"command": first, "args": list(target[1:])}
+    values["env"] = dict(_parse_pair(each, "=", "--env") for each in options["env"])
+    values["headers"] = dict(_parse_pair(each, ":", "--header") for each in options["header"])
+    values |= {key: list(options[key]) for key in ("pass_env", "include", "exclude")}
+    values |= {key: options[key] for key in ("transport", "trust")}
+    values["cwd"] = str(Path(options["cwd"]).absolute()) if options["cwd"] else None
+    settings = {key: value for key, value in values.items() if value}
+    _validate_settings(settings)
     return settings
 
 
-def _pair(text: str, sign: str, option: str) -> tuple[str, str]:
+def _parse_pair(text: str, sign: str, option: str) -> tuple[str, str]:
     name, found, value = text.partition(sign)
     if not found or not name.strip():
-        raise click.UsageError(f"{option} is written NAME{sign}VALUE, not {text!r}")
+        raise click.UsageError(f"{option} needs the form NAME{sign}VALUE, not {text!r}")
     return name.strip(), value.strip() if sign == ":" else value
 
 
-def _require_usable(settings: dict[str, Any]) -> None:
+def _validate_settings(settings: dict[str, Any]) -> None:
     from pydantic import ValidationError
 
-    from toolfold.config.servers import usable
+    from toolfold.config.servers import parse_server_settings
 
     try:
-        usable(settings)
+        parse_server_settings(settings)
     except ValidationError as error:
         raise click.UsageError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
 
 
-def _require_free(invocation: Invocation, name: str, file: Path) -> None:
-    from toolfold.config import written_value
-    from toolfold.sources.mcp.importing import own_name
+def _require_unused_name(invocation: Invocation, name: str, file: Path) -> None:
+    from toolfold.config import read_file_value
+    from toolfold.sources.mcp.importing import normalise_server_name
 
-    if own_name(name) != name:
-        raise click.UsageError(f"{name!r} cannot be the name of a server. Try {own_name(name)!r}.")
-    if name in invocation.config().mcp.servers or written_value(file, key_of(name)) is not None:
+    if normalise_server_name(name) != name:
+        raise click.UsageError(f"{name!r} is not a valid server name. Try {normalise_server_name(name)!r}.")
+    if name in invocation.load_config().mcp.servers or read_file_value(file, server_key(name)) is not None:
         raise click.ClickException(
-            f"there is a server {name!r} already. Take another name, or: toolfold mcp remove {name}"
+            f"a server named {name!r} already exists. Choose another name, or run: toolfold mcp remove {name}"
         )
 
 
-def _require_other(invocation: Invocation, settings: dict[str, Any]) -> None:
-    from toolfold.cli.connect import own_addresses
+def _reject_own_gateway(invocation: Invocation, settings: dict[str, Any]) -> None:
+    from toolfold.cli.connect import gateway_urls
     from toolfold.sources.mcp.importing import is_gateway
 
-    if is_gateway(settings, own_addresses(invocation.config())):
+    if is_gateway(settings, gateway_urls(invocation.load_config())):
         raise click.ClickException(
-            "that is Toolfold's own gateway, which would stand behind itself and start itself for ever."
-            " `toolfold connect` gives it to other programs."
+            "this is Toolfold's own gateway, which would start itself endlessly."
+            " To use it in another program, run `toolfold connect`."
         )
 
 
-def _tried(invocation: Invocation, name: str, *, allow_destructive: bool, ask: bool) -> int:
-    config = invocation.config()
-    if name not in config.mcp.servers:  # the project it stands in is not trusted
+def _test_server(invocation: Invocation, name: str, *, allow_destructive: bool, ask: bool) -> int:
+    config = invocation.load_config()
+    if name not in config.mcp.servers:  # its project is not trusted
         return 0
-    (probe,) = probed(config, [name])
+    (probe,) = probe_servers(config, [name])
     if probe.problem:
-        warn(f"{probe.problem}\nIt stays in the file. Mend it there and try again: toolfold mcp test {name}")
-        return FAILED
-    show_tools(probe)
-    if destructive := tools_that_destroy(probe):
+        print_warning(
+            f"{probe.problem}\nThe server was added anyway. Fix its settings and run:"
+            f" toolfold mcp test {name}"
+        )
+        return EXIT_FAILED
+    print_tools(probe)
+    if destructive := list_destructive_tools(probe):
         offer_to_allow(invocation, [name], allow=allow_destructive, ask=ask, tools=destructive)
-    if not probe.held:  # else it was told to look at those
-        out('next: `toolfold search "…"` finds its tools, `toolfold connect` gives them to other programs.')
+    if not probe.held:  # otherwise the next step is the review
+        print_line(
+            'next: search its tools with `toolfold search "…"`, or use them in another program with'
+            " `toolfold connect`."
+        )
     return 0

@@ -1,4 +1,4 @@
-"""`toolfold mcp enable`, `disable` and `set`: change one server that is configured."""
+"""`toolfold mcp enable`, `disable` and `set`: change one configured server."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ import click
 
 from toolfold.approval.visible import visible_line
 from toolfold.cli.app import Invocation
-from toolfold.cli.servers import changing, file_of_server, keep_private, key_of, project_option, settings_file
-from toolfold.cli.show import NotFound, out, plain, warn
+from toolfold.cli.output import NotFound, escape_text, print_line, print_warning
+from toolfold.cli.server_commands import (
+    changing_settings,
+    find_server_file,
+    project_option,
+    restrict_to_owner,
+    server_key,
+    settings_file,
+)
 from toolfold.errors import did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from toolfold.config.servers import McpServer
+    from toolfold.config.servers import McpServerSettings
 
 
 @click.command("enable")
@@ -25,21 +32,21 @@ if TYPE_CHECKING:
 @project_option
 @click.pass_obj
 def enable(invocation: Invocation, name: str, tools: tuple[str, ...], in_project: bool) -> None:
-    """Use a server again, or only some tools of it that were disabled."""
-    file = file_of_server(invocation, name, in_project)
+    """Enable a server, or only the named tools of it."""
+    file = find_server_file(invocation, name, in_project)
     if not tools:
-        _write(invocation, file, name, "enabled", True)
-        out(f"{plain(name)} is enabled in {plain(str(file))}")
+        _write_setting(invocation, file, name, "enabled", True)
+        print_line(f"{escape_text(name)} is enabled in {escape_text(str(file))}")
         return
-    server = _server_in(file, name)
+    server = _read_server(file, name)
     excluded = list(server.exclude)
     for tool in tools:
         excluded = [each for each in excluded if each not in (tool, glob.escape(tool))]
-        _require_reachable(name, server, excluded, tool)
-    _write(invocation, file, name, "exclude", excluded)
-    out(f"enabled in {plain(str(file))}: {plain(_of_server(tools, name))}")
+        _require_no_exclusion(name, server, excluded, tool)
+    _write_setting(invocation, file, name, "exclude", excluded)
+    print_line(f"enabled in {escape_text(str(file))}: {escape_text(_format_tools(tools, name))}")
     if not server.enabled:
-        warn(f"{name} itself is disabled: toolfold mcp enable {name}")
+        print_warning(f"{name} itself is disabled: toolfold mcp enable {name}")
 
 
 @click.command("disable")
@@ -48,17 +55,17 @@ def enable(invocation: Invocation, name: str, tools: tuple[str, ...], in_project
 @project_option
 @click.pass_obj
 def disable(invocation: Invocation, name: str, tools: tuple[str, ...], in_project: bool) -> None:
-    """Stop using a server, or only some of its tools. Its settings and its login are kept."""
-    file = file_of_server(invocation, name, in_project)
+    """Disable a server, or only the named tools of it. Its settings and login are kept."""
+    file = find_server_file(invocation, name, in_project)
     if not tools:
-        _write(invocation, file, name, "enabled", False)
-        out(f"{plain(name)} is disabled in {plain(str(file))}")
+        _write_setting(invocation, file, name, "enabled", False)
+        print_line(f"{escape_text(name)} is disabled in {escape_text(str(file))}")
         return
-    server = _server_in(file, name)
+    server = _read_server(file, name)
     _require_known_tools(invocation, name, tools)
     added = [glob.escape(tool) for tool in tools]
-    _write(invocation, file, name, "exclude", list(dict.fromkeys([*server.exclude, *added])))
-    out(f"disabled in {plain(str(file))}: {plain(_of_server(tools, name))}")
+    _write_setting(invocation, file, name, "exclude", list(dict.fromkeys([*server.exclude, *added])))
+    print_line(f"disabled in {escape_text(str(file))}: {escape_text(_format_tools(tools, name))}")
 
 
 @click.command("set", short_help="Change one setting of a server.")
@@ -70,71 +77,75 @@ def disable(invocation: Invocation, name: str, tools: tuple[str, ...], in_projec
 def set_key(invocation: Invocation, name: str, key: str, value: str, in_project: bool) -> None:
     """Change one setting of a server, such as `trust`, `env.TOKEN` or `call_timeout_seconds`.
 
-    The same as `toolfold config set mcp.servers.NAME.KEY VALUE`, in whichever file has the server.
+    Same as `toolfold config set mcp.servers.NAME.KEY VALUE`, in the file that defines the server.
     """
-    from toolfold.sources.mcp.importing import literal_secrets
+    from toolfold.sources.mcp.importing import find_literal_secrets
 
-    file = file_of_server(invocation, name, in_project)
-    secrets = literal_secrets(_nest(key, value))
+    file = find_server_file(invocation, name, in_project)
+    secrets = find_literal_secrets(_nest_value(key, value))
     if secrets and file == settings_file(invocation, True):
-        raise click.ClickException("a project's file is no place for secrets. Write ${NAME} instead.")
+        raise click.ClickException(
+            "secrets must not be written to a project's settings file. Write ${NAME} instead."
+        )
     if secrets:
-        warn(f"{key} is written out; a reference such as ${{NAME}} keeps it out of the file")
-        keep_private(file)
-    _write(invocation, file, name, key, value)
-    out(f"{plain(f'{key_of(name)}.{key}')} is set in {plain(str(file))}")
+        print_warning(
+            f"{key} contains a secret in plain text; write ${{NAME}} to read it from an environment variable"
+        )
+        restrict_to_owner(file)
+    _write_setting(invocation, file, name, key, value)
+    print_line(f"{escape_text(f'{server_key(name)}.{key}')} is set in {escape_text(str(file))}")
 
 
-def _nest(key: str, value: Any) -> dict[str, Any]:
+def _nest_value(key: str, value: Any) -> dict[str, Any]:
     head, _, rest = key.partition(".")
-    return {head: _nest(rest, value) if rest else value}
+    return {head: _nest_value(rest, value) if rest else value}
 
 
-def _write(invocation: Invocation, file: Path, name: str, key: str, value: object) -> None:
+def _write_setting(invocation: Invocation, file: Path, name: str, key: str, value: object) -> None:
     from toolfold.config import set_value
 
-    with changing(invocation, file) as record:
-        for remark in set_value(file, f"{key_of(name)}.{key}", value, record=record):
-            warn(remark)
+    with changing_settings(invocation, file) as record:
+        for remark in set_value(file, f"{server_key(name)}.{key}", value, record=record):
+            print_warning(remark)
 
 
-def _server_in(file: Path, name: str) -> McpServer:
-    from toolfold.config import written_value
-    from toolfold.config.servers import usable
+def _read_server(file: Path, name: str) -> McpServerSettings:
+    from toolfold.config import read_file_value
+    from toolfold.config.servers import parse_server_settings
 
-    return usable(written_value(file, key_of(name)))
+    return parse_server_settings(read_file_value(file, server_key(name)))
 
 
 def _require_known_tools(invocation: Invocation, name: str, tools: tuple[str, ...]) -> None:
-    """Refuse a name that the server has never listed. Where no list is stored, every name is taken."""
-    from toolfold.sources.mcp.kept import ListingCache
+    """Reject a tool that the server does not list. Accepts any name if no listing is cached."""
+    from toolfold.sources.mcp.listing_cache import ListingCache
 
-    config = invocation.config()
+    config = invocation.load_config()
     server = config.mcp.servers.get(name)
     stored = ListingCache(config.paths.cache_dir / "mcp").read(name, server) if server else None
     if not stored:
         return
-    known = [offer.name for offer in stored[0].offers]
+    known = [offer.name for offer in stored[0].tools]
     for tool in tools:
         if tool not in known:
             near = did_you_mean(nearest(tool, known, count=1))
             raise NotFound(f"{name} has no tool {visible_line(tool)!r}.{near} See: toolfold mcp test {name}")
 
 
-def _require_reachable(name: str, server: McpServer, excluded: list[str], tool: str) -> None:
-    """Refuse to enable a tool that a pattern would still leave out."""
+def _require_no_exclusion(name: str, server: McpServerSettings, excluded: list[str], tool: str) -> None:
+    """Raise an error if a pattern would still exclude the tool that is to be enabled."""
     pattern = next((each for each in excluded if fnmatchcase(tool, each)), None)
     if pattern is not None:
         raise click.ClickException(
-            f"{tool} is left out by the pattern {pattern!r} in {key_of(name)}.exclude,"
-            f" which may stand for other tools too. Change it: toolfold mcp set {name} exclude '[…]'"
+            f"{tool} is excluded by the pattern {pattern!r} in {server_key(name)}.exclude,"
+            f" which may match other tools too. Change it with: toolfold mcp set {name} exclude '[…]'"
         )
     if not any(fnmatchcase(tool, each) for each in server.include):
         raise click.ClickException(
-            f"{tool} is not among the tools that {key_of(name)}.include names."
-            f" Change it: toolfold mcp set {name} include '[…]'"
+            f"{tool} does not match any pattern in {server_key(name)}.include."
+            f" Change it with: toolfold mcp set {name} include '[…]'"
         )
 
 
-def _of_server(tools: tuple[str, ...], name: str) -> str:
+def _format_tools(tools: tuple[str, ...], name: str) -> str:
     return f"{', '.join(tools)} of {name}"

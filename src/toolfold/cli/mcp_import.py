@@ -1,4 +1,4 @@
-"""`toolfold mcp import`: the servers other programs have, shown, asked about and taken over."""
+"""`toolfold mcp import`: import the MCP servers of other programs after confirmation."""
 
 from __future__ import annotations
 
@@ -11,54 +11,67 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.approval.visible import visible
-from toolfold.cli.allowing import allow_destructive_option, offer_to_allow
+from toolfold.cli.allow_tools import allow_destructive_option, offer_to_allow
 from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.connect import home_of
-from toolfold.cli.server_names import derive_name
-from toolfold.cli.servers import (
-    changing,
-    describe,
-    keep_private,
-    key_of,
+from toolfold.cli.connect import home_directory
+from toolfold.cli.output import (
+    NotFound,
+    escape_text,
+    format_count,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+    print_warning,
+)
+from toolfold.cli.server_commands import (
+    changing_settings,
+    print_server,
     project_option,
+    restrict_to_owner,
+    server_key,
     settings_file,
     yes_option,
 )
-from toolfold.cli.show import NotFound, as_json, counted, note, out, plain, table, warn
+from toolfold.cli.server_names import derive_name
 from toolfold.errors import ConfigError
-from toolfold.sources.mcp.importing import CLIENTS, Answer, Candidate, Place
+from toolfold.sources.mcp.importing import CLIENTS, ClientConfigFile, ImportCandidate, ImportResult
 
 if TYPE_CHECKING:
     from toolfold.config import Config
 
-_TRIES = 3
+_MAX_ATTEMPTS = 3
 _STDIN = Path("-")
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
-    """What would be written for one server."""
+class _ImportPlan:
+    """The settings to write for one server."""
 
-    candidate: Candidate
+    candidate: ImportCandidate
     settings: dict[str, Any]
     secrets: tuple[str, ...]
-    """What stands written out in it."""
+    """Keys whose values contain a secret in plain text."""
     variables: tuple[str, ...]
-    """What a person must set, because a secret was left behind."""
+    """Environment variables that the user must set because their secrets were not imported."""
 
 
-@click.command("import", short_help="Take over the servers that other programs have.")
+@click.command("import", short_help="Import the MCP servers of other programs.")
 @click.argument("names", nargs=-1)
 @click.option(
-    "--from", "clients", multiple=True, type=click.Choice(list(CLIENTS)), help="Only this program's."
+    "--from",
+    "clients",
+    multiple=True,
+    type=click.Choice(list(CLIENTS)),
+    help="Import from this program only. Repeatable.",
 )
 @click.option(
     "--file",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
-    help="Read this file, or JSON from standard input (-).",
+    help="Read this file, or - for JSON on standard input.",
 )
-@click.option("--name", help="The name of a single entry that has none, with --file.")
-@click.option("--no-secrets", is_flag=True, help="Write ${NAME} where a secret is written out.")
+@click.option("--name", help="With --file: name for a single server entry without a name.")
+@click.option("--no-secrets", is_flag=True, help="Replace plain-text secrets with ${NAME}.")
 @allow_destructive_option
 @project_option
 @yes_option
@@ -74,74 +87,77 @@ def import_servers(
     allow_destructive: bool,
     in_project: bool,
     yes: bool,
-    as_json_: bool,
+    as_json: bool,
 ) -> None:
-    """Take over the servers that other programs have: all, or those you name.
+    """Import the MCP servers of other programs: all of them, or those you name.
 
-    Looks for the files of Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Codex and Goose, yours and
-    those of the project, shows what it found and asks. --yes takes over your own alone: a project's may come
-    from a stranger, so those must be named. With --json, and without --yes, nothing is taken over.
+    Reads the settings of Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Codex, Goose and others,
+    both yours and the project's, shows the servers and asks which to import. --yes imports only your own
+    servers: a project's may come from someone else, so name those you want. With --json but without --yes,
+    nothing is imported.
 
-    --file takes settings files and JSON as READMEs print it: {"mcpServers": …}, {"servers": …}, {"mcp": …},
-    "name": {"command": …}, or a single {"command": …}, which --name names.
+    --file reads a settings file or JSON as printed in READMEs: {"mcpServers": …}, {"servers": …},
+    {"mcp": …}, "name": {"command": …}, or a single {"command": …} that --name names.
     """
-    from toolfold.sources.mcp.importing import candidates
+    from toolfold.sources.mcp.importing import build_candidates
 
     if name is not None and file is None:
-        raise click.UsageError("--name is for a single entry that --file reads")
-    config = invocation.config()
-    answers = [_read_named(config, clients, file, name)] if file else _answers(config, clients)
-    found = candidates((each for answer in answers for each in answer.found), config.mcp.servers)
-    plans = [_plan(each, no_secrets or in_project) for each in _named(found, names, answers)]
+        raise click.UsageError("--name can only be used with --file")
+    config = invocation.load_config()
+    answers = [_read_file_option(config, clients, file, name)] if file else _read_clients(config, clients)
+    found = build_candidates((each for answer in answers for each in answer.servers), config.mcp.servers)
+    plans = [_make_plan(each, no_secrets or in_project) for each in _filter_by_name(found, names, answers)]
     new = [each for each in plans if not each.candidate.is_known]
-    if not as_json_:
-        _show(answers, plans)
-    chosen = _unasked(new, names, file) if yes else [] if as_json_ else _chosen(new)
+    if not as_json:
+        _print_plans(answers, plans)
+    chosen = _select_unattended(new, names, file) if yes else [] if as_json else _prompt_for_plans(new)
     if in_project:
-        chosen = _without_secrets(chosen)
+        chosen = _drop_plans_with_secrets(chosen)
     target = settings_file(invocation, in_project)
     if chosen:
-        with changing(invocation, target):
+        with changing_settings(invocation, target):
             for each in chosen:
-                _write(each, target, config, in_project)
+                _write_plan(each, target, config, in_project)
         imported = [each.candidate.name for each in chosen]
-        offer_to_allow(invocation, imported, allow=allow_destructive, ask=not yes, quiet=as_json_)
-    if as_json_:
-        as_json(_as_json(answers, plans, chosen))
+        offer_to_allow(invocation, imported, allow=allow_destructive, ask=not yes, quiet=as_json)
+    if as_json:
+        print_json(_result_as_json(answers, plans, chosen))
     else:
-        _tell(chosen, new, target)
+        _print_result(chosen, new, target)
 
 
-def _answers(config: Config, clients: Sequence[str]) -> list[Answer]:
-    from toolfold.cli.connect import own_addresses
-    from toolfold.sources.mcp.importing import existing, read, without_gateways
+def _read_clients(config: Config, clients: Sequence[str]) -> list[ImportResult]:
+    from toolfold.cli.connect import gateway_urls
+    from toolfold.sources.mcp.importing import find_config_files, read_client_file, reject_gateways
 
-    home, project = home_of(config), config.paths.project_dir
-    places = existing(home=home, project=project, platform=sys.platform, environment=config.environment)
-    addresses = own_addresses(config)
+    home, project = home_directory(config), config.paths.project_dir
+    places = find_config_files(
+        home=home, project=project, platform=sys.platform, environment=config.environment
+    )
+    addresses = gateway_urls(config)
     return [
-        without_gateways(read(each, home=home, project=project), addresses)
+        reject_gateways(read_client_file(each, home=home, project=project), addresses)
         for each in places
-        if not clients or each.client in clients
+        if not clients or each.client_name in clients
     ]
 
 
-def _read_named(config: Config, clients: Sequence[str], file: Path, name: str | None) -> Answer:
-    """Read the file that --file names: as its program's, or else as a copied snippet."""
-    from toolfold.cli.connect import own_addresses
+def _read_file_option(config: Config, clients: Sequence[str], file: Path, name: str | None) -> ImportResult:
+    """Read the file given with --file: as a program's settings, or else as a JSON snippet."""
+    from toolfold.cli.connect import gateway_urls
     from toolfold.config.document import read_text
-    from toolfold.sources.mcp.importing import guessed, read, read_snippet, without_gateways
+    from toolfold.sources.mcp.importing import guess_client, read_client_file, read_snippet, reject_gateways
 
-    home, project = home_of(config), config.paths.project_dir
-    client = clients[0] if clients else guessed(file)
-    place = Place(client, "user", file if file == _STDIN else file.absolute())  # type: ignore[arg-type]
-    answer = Answer(place) if file == _STDIN else read(place, home=home, project=project)
+    home, project = home_directory(config), config.paths.project_dir
+    client = clients[0] if clients else guess_client(file)
+    place = ClientConfigFile(client, "user", file if file == _STDIN else file.absolute())  # type: ignore[arg-type]
+    answer = ImportResult(place) if file == _STDIN else read_client_file(place, home=home, project=project)
     is_json = file.suffix not in (".toml", ".yaml", ".yml")
-    if is_json and not (answer.found or answer.unusable or clients):
+    if is_json and not (answer.servers or answer.rejected or clients):
         try:
-            text = _standard_input() if file == _STDIN else read_text(file)
+            text = _read_stdin() if file == _STDIN else read_text(file)
         except ConfigError as error:
-            return Answer(place, problem=error.problem)
+            return ImportResult(place, problem=error.problem)
         answer = read_snippet(
             text,
             place,
@@ -149,75 +165,88 @@ def _read_named(config: Config, clients: Sequence[str], file: Path, name: str | 
             project=project,
             name_entry=lambda words: name or derive_name(words),
         )
-    return without_gateways(answer, own_addresses(config))
+    return reject_gateways(answer, gateway_urls(config))
 
 
-def _standard_input() -> str:
-    """Return what was piped in, of bounded size."""
-    from toolfold.config.document import MAX_BYTES
+def _read_stdin() -> str:
+    """Return standard input. Raises ConfigError if it is too long."""
+    from toolfold.config.document import MAX_CONFIG_BYTES
 
-    content = sys.stdin.buffer.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise ConfigError(f"standard input is longer than {MAX_BYTES:,} bytes")
+    content = sys.stdin.buffer.read(MAX_CONFIG_BYTES + 1)
+    if len(content) > MAX_CONFIG_BYTES:
+        raise ConfigError(f"standard input is longer than {MAX_CONFIG_BYTES:,} bytes")
     return content.decode("utf-8", "replace")
 
 
-def _named(found: Sequence[Candidate], names: Sequence[str], answers: Sequence[Answer]) -> list[Candidate]:
-    unusable = {each.name: each.why for answer in answers for each in answer.unusable}
+def _filter_by_name(
+    found: Sequence[ImportCandidate], names: Sequence[str], answers: Sequence[ImportResult]
+) -> list[ImportCandidate]:
+    unusable = {each.name: each.reason for answer in answers for each in answer.rejected}
     for name in names:
-        if not any(name in (each.name, each.found.name) for each in found):
+        if not any(name in (each.name, each.server.name) for each in found):
             if name in unusable:
-                raise click.ClickException(f"{visible(name)} is left out: {visible(unusable[name])}")
+                raise click.ClickException(f"{visible(name)} cannot be imported: {visible(unusable[name])}")
             raise NotFound(
-                f"no program has a server {name!r}. `toolfold mcp import --json` shows all of them."
+                f"no server {name!r} was found in other programs. To list all: toolfold mcp import --json"
             )
-    return [each for each in found if not names or each.name in names or each.found.name in names]
+    return [each for each in found if not names or each.name in names or each.server.name in names]
 
 
-def _plan(candidate: Candidate, without_secrets: bool) -> _Plan:
-    from toolfold.sources.mcp.importing import literal_secrets, referring
+def _make_plan(candidate: ImportCandidate, without_secrets: bool) -> _ImportPlan:
+    from toolfold.sources.mcp.importing import find_literal_secrets, replace_secrets
 
-    settings, variables = dict(candidate.found.settings), tuple[str, ...]()
+    settings, variables = dict(candidate.server.settings), tuple[str, ...]()
     if without_secrets:
-        settings, variables = referring(candidate.name, settings)
-    return _Plan(candidate, settings, literal_secrets(settings), variables)
+        settings, variables = replace_secrets(candidate.name, settings)
+    return _ImportPlan(candidate, settings, find_literal_secrets(settings), variables)
 
 
-def _unasked(new: Sequence[_Plan], names: Sequence[str], file: Path | None) -> list[_Plan]:
-    """Those that --yes takes: a stranger's only by the very name it would have here."""
+def _select_unattended(
+    new: Sequence[_ImportPlan], names: Sequence[str], file: Path | None
+) -> list[_ImportPlan]:
+    """Return the servers that --yes imports: a project's server only if it is named explicitly."""
     mine = [
         each
         for each in new
-        if file or each.candidate.found.place.scope == "user" or each.candidate.name in names
+        if file or each.candidate.server.source.scope == "user" or each.candidate.name in names
     ]
     if len(mine) < len(new):
-        note(f"{counted(len(new) - len(mine), 'server')} of the project left out: name those you want")
+        print_note(
+            f"{format_count(len(new) - len(mine), 'server')} of the project skipped: name"
+            " those you want to import"
+        )
     return mine
 
 
-def _without_secrets(chosen: Sequence[_Plan]) -> list[_Plan]:
-    """A secret among arguments cannot be referred to, and a project's file is read by others."""
+def _drop_plans_with_secrets(chosen: Sequence[_ImportPlan]) -> list[_ImportPlan]:
+    """Drop servers with a secret in their arguments, because others can read a project's file."""
     for each in chosen:
         if each.secrets:
-            warn(f"{each.candidate.name} is left out: a secret is written out in {', '.join(each.secrets)}")
+            print_warning(
+                f"{each.candidate.name} is skipped: {', '.join(each.secrets)} contains a secret in plain text"
+            )
     return [each for each in chosen if not each.secrets]
 
 
-def _chosen(new: Sequence[_Plan]) -> list[_Plan]:
-    """Those a person wants, by their numbers."""
+def _prompt_for_plans(new: Sequence[_ImportPlan]) -> list[_ImportPlan]:
+    """Ask which servers to import, by their numbers."""
     if not new:
         return []
     if not sys.stdin.isatty():
-        raise click.ClickException("This needs a terminal. Look at the above, then repeat it with --yes.")
-    for _ in range(_TRIES):
-        said = click.prompt("Import which? all, none, or numbers such as 1,3", default="none", err=True)
-        if (chosen := _numbered(said, new)) is not None:
+        raise click.ClickException(
+            "Confirmation needs a terminal. Check the list above, then repeat with --yes."
+        )
+    for _ in range(_MAX_ATTEMPTS):
+        said = click.prompt(
+            "Which servers to import? all, none, or numbers such as 1,3", default="none", err=True
+        )
+        if (chosen := _parse_selection(said, new)) is not None:
             return chosen
-        note("Please answer with all, none or numbers from above.")
+        print_note("Please answer with all, none or numbers from the list above.")
     return []
 
 
-def _numbered(said: str, new: Sequence[_Plan]) -> list[_Plan] | None:
+def _parse_selection(said: str, new: Sequence[_ImportPlan]) -> list[_ImportPlan] | None:
     word = said.strip().lower()
     if word in ("all", "none", ""):
         return list(new) if word == "all" else []
@@ -227,106 +256,121 @@ def _numbered(said: str, new: Sequence[_Plan]) -> list[_Plan] | None:
     return [new[number - 1] for number in sorted({int(each) for each in numbers})]
 
 
-def _write(plan: _Plan, file: Path, config: Config, in_project: bool) -> None:
+def _write_plan(plan: _ImportPlan, file: Path, config: Config, in_project: bool) -> None:
     from toolfold.config import set_value
     from toolfold.config.record import SettingsRecord
 
     settings = dict(plan.settings)
     if in_project and settings.get("cwd") == str(config.paths.project_dir):
-        settings["cwd"] = "."  # others have the project elsewhere
+        settings["cwd"] = "."  # the project's path differs on other machines
     if plan.secrets and not in_project:
-        keep_private(file)
+        restrict_to_owner(file)
     record = SettingsRecord(config.paths.state_dir)
-    set_value(file, key_of(plan.candidate.name), settings, record=record)
+    set_value(file, server_key(plan.candidate.name), settings, record=record)
 
 
-def _show(answers: Sequence[Answer], plans: Sequence[_Plan]) -> None:
+def _print_plans(answers: Sequence[ImportResult], plans: Sequence[_ImportPlan]) -> None:
     for answer in answers:
         if answer.problem:
-            warn(f"{answer.place.file}: {visible(answer.problem)}")
+            print_warning(f"{answer.source.file}: {visible(answer.problem)}")
         for remark in answer.remarks:
-            note(f"{plain(str(answer.place.file))}: {plain(visible(remark))}")
-    unusable = [each for answer in answers for each in answer.unusable]
+            print_note(f"{escape_text(str(answer.source.file))}: {escape_text(visible(remark))}")
+    unusable = [each for answer in answers for each in answer.rejected]
     if unusable:
-        table(
-            "what cannot be used",
-            ("server", "in", "why"),
-            ((visible(each.name), CLIENTS[each.place.client].title, visible(each.why)) for each in unusable),
+        print_table(
+            "servers that cannot be imported",
+            ("server", "program", "reason"),
+            (
+                (visible(each.name), CLIENTS[each.source.client_name].title, visible(each.reason))
+                for each in unusable
+            ),
         )
     known = [each.candidate.name for each in plans if each.candidate.is_known]
     if known:
-        out(f"here already: {plain(', '.join(known))}")
+        print_line(f"already configured: {escape_text(', '.join(known))}")
     new = [each for each in plans if not each.candidate.is_known]
     if not new:
-        out(f"nothing new to import ({counted(len(answers), 'file')} of other programs found).")
+        print_line(
+            f"nothing new to import (read {format_count(len(answers), 'settings file')} of other programs)."
+        )
         if not answers:
             titles = ", ".join(each.title for each in CLIENTS.values())
-            out(f"looked for: {titles}. `--file PATH` reads another file, `toolfold mcp add` adds a server.")
+            print_line(
+                f"searched for settings of: {titles}. Use `--file PATH` for another file, or"
+                " `toolfold mcp add`."
+            )
         return
     for number, each in enumerate(new, 1):
-        heading = f"{number}  {each.candidate.name}, from {_where(each.candidate)}"
-        describe(heading, each.settings, _remarks(each))
+        heading = f"{number}  {each.candidate.name}, from {_client_titles(each.candidate)}"
+        print_server(heading, each.settings, _plan_remarks(each))
 
 
-def _remarks(plan: _Plan) -> Sequence[str]:
-    found = plan.candidate.found
+def _plan_remarks(plan: _ImportPlan) -> Sequence[str]:
+    found = plan.candidate.server
     remarks = list(found.remarks)
     if found.name != plan.candidate.name:
-        remarks.insert(0, f"is called {found.name!r} there")
+        remarks.insert(0, f"its name in the program is {found.name!r}")
     if plan.variables:
-        remarks.append(f"its secrets stay behind: set {', '.join(plan.variables)}")
+        remarks.append(f"its secrets are not imported: set {', '.join(plan.variables)}")
     if plan.secrets:
         remarks.append(
-            f"a secret is written out in {', '.join(plan.secrets)} (--no-secrets leaves it behind)"
+            f"{', '.join(plan.secrets)} contains a secret in plain text (use --no-secrets to leave it out)"
         )
     return remarks
 
 
-def _where(candidate: Candidate) -> str:
-    if candidate.found.place.file == _STDIN:
+def _client_titles(candidate: ImportCandidate) -> str:
+    if candidate.server.source.file == _STDIN:
         return "standard input"
-    places = (candidate.found.place, *candidate.also)
+    places = (candidate.server.source, *candidate.duplicate_sources)
     titles = dict.fromkeys(
-        CLIENTS[each.client].title + (" (project)" if each.scope == "project" else "") for each in places
+        CLIENTS[each.client_name].title + (" (project)" if each.scope == "project" else "") for each in places
     )
     return ", ".join(titles)
 
 
-def _tell(chosen: Sequence[_Plan], new: Sequence[_Plan], file: Path) -> None:
+def _print_result(chosen: Sequence[_ImportPlan], new: Sequence[_ImportPlan], file: Path) -> None:
     if not chosen:
         if new:
-            out("nothing was imported.")
+            print_line("nothing was imported.")
         return
-    out(f"{counted(len(chosen), 'server')} imported into {plain(str(file))}")
-    out("next: toolfold mcp test")
+    print_line(f"{format_count(len(chosen), 'server')} imported into {escape_text(str(file))}")
+    print_line("next: toolfold mcp test")
 
 
-def _as_json(answers: Sequence[Answer], plans: Sequence[_Plan], chosen: Sequence[_Plan]) -> dict[str, Any]:
-    from toolfold.sources.mcp.importing import veiled
+def _result_as_json(
+    answers: Sequence[ImportResult], plans: Sequence[_ImportPlan], chosen: Sequence[_ImportPlan]
+) -> dict[str, Any]:
+    from toolfold.sources.mcp.importing import redact_settings
 
     return {
         "found": [
             {
                 "name": each.candidate.name,
-                "called": each.candidate.found.name,
-                "client": each.candidate.found.place.client,
-                "scope": each.candidate.found.place.scope,
-                "file": str(each.candidate.found.place.file),
-                "settings": veiled(each.settings),
+                "called": each.candidate.server.name,
+                "client": each.candidate.server.source.client_name,
+                "scope": each.candidate.server.source.scope,
+                "file": str(each.candidate.server.source.file),
+                "settings": redact_settings(each.settings),
                 "secrets": list(each.secrets),
-                "remarks": list(_remarks(each)),
+                "remarks": list(_plan_remarks(each)),
                 "known": each.candidate.is_known,
                 "imported": each in chosen,
             }
             for each in plans
         ],
         "unusable": [
-            {"name": each.name, "client": each.place.client, "file": str(each.place.file), "why": each.why}
+            {
+                "name": each.name,
+                "client": each.source.client_name,
+                "file": str(each.source.file),
+                "why": each.reason,
+            }
             for answer in answers
-            for each in answer.unusable
+            for each in answer.rejected
         ],
         "problems": [
-            {"file": str(answer.place.file), "problem": answer.problem}
+            {"file": str(answer.source.file), "problem": answer.problem}
             for answer in answers
             if answer.problem
         ],

@@ -1,4 +1,4 @@
-"""`toolfold mcp login` and `logout`: a person's login at a server that is reached over HTTP."""
+"""`toolfold mcp login` and `logout`: OAuth login to a server that is reached over HTTP."""
 
 from __future__ import annotations
 
@@ -13,83 +13,96 @@ import click
 
 from toolfold.approval.visible import visible
 from toolfold.cli.app import Invocation
-from toolfold.cli.servers import unknown
-from toolfold.cli.show import note, out, plain
+from toolfold.cli.output import escape_text, print_line, print_note
+from toolfold.cli.server_commands import unknown_server_error
 
 if TYPE_CHECKING:
     from toolfold.config import Config
-    from toolfold.sources.mcp.oauth import Standing
+    from toolfold.sources.mcp.oauth import LoginStatus
 
 
 @click.command("login")
 @click.argument("name")
-@click.option("--no-browser", is_flag=True, help="Only show the address; for a browser on another machine.")
+@click.option("--no-browser", is_flag=True, help="Only print the URL, for a browser on another machine.")
 @click.option(
-    "--seconds", default=300.0, type=click.FloatRange(1, 3_600), show_default=True, help="How long to wait."
+    "--seconds",
+    default=300.0,
+    type=click.FloatRange(1, 3_600),
+    show_default=True,
+    help="Time limit for the login, in seconds.",
 )
 @click.pass_obj
 def login(invocation: Invocation, name: str, no_browser: bool, seconds: float) -> None:
-    """Log in at a server, in your browser.
+    """Log in to a server with your browser.
 
-    Where there is no browser, open the address it shows on another machine, and paste back the address that
-    browser ends at: it begins with http://127.0.0.1 and cannot be reached from there.
+    Without a browser on this machine, open the printed URL on another one and paste the URL of the page where
+    that browser ends. It begins with http://127.0.0.1 and does not load there.
     """
-    from toolfold.sources.mcp.kept import ListingCache
-    from toolfold.sources.mcp.oauth import browser, log_in
+    from toolfold.sources.mcp.listing_cache import ListingCache
+    from toolfold.sources.mcp.oauth import find_browser, log_in
 
-    config = invocation.config()
+    config = invocation.load_config()
     if name not in config.mcp.servers:
-        raise unknown(name, config.mcp.servers)
+        raise unknown_server_error(name, config.mcp.servers)
     server = config.mcp.servers[name]
-    if server.way == "stdio":
-        raise click.ClickException(f"{name} is started here by a command; there is nowhere to log in.")
-    opener = None if no_browser else browser(config.environment)
-    visit = _visit(opener) if opener or no_browser or sys.stdin.isatty() else None
-    work = log_in(name, server, logins(config), environment=config.environment, visit=visit, seconds=seconds)
+    if server.effective_transport == "stdio":
+        raise click.ClickException(f"{name} is started by a command on this machine, so it has no login.")
+    opener = None if no_browser else find_browser(config.environment)
+    visit = _make_visitor(opener) if opener or no_browser or sys.stdin.isatty() else None
+    work = log_in(
+        name,
+        server,
+        login_directory(config),
+        environment=config.environment,
+        open_url=visit,
+        timeout_s=seconds,
+    )
     standing = asyncio.run(work)
-    ListingCache(config.paths.cache_dir / "mcp").forgive(name)
-    _tell(name, standing)
+    ListingCache(config.paths.cache_dir / "mcp").clear_failure(name)
+    _print_login(name, standing)
 
 
-@click.command("logout", short_help="Forget the login at a server.")
+@click.command("logout", short_help="Delete the stored login of a server.")
 @click.argument("name")
 @click.pass_obj
 def logout(invocation: Invocation, name: str) -> None:
-    """Forget the login at a server, and tell its issuer where that can be done."""
+    """Delete the stored login of a server, and revoke it at the issuer if the issuer supports that."""
     from toolfold.sources.mcp.oauth import log_out
 
-    config = invocation.config()
+    config = invocation.load_config()
     server = config.mcp.servers.get(name)
-    was = asyncio.run(log_out(name, server, logins(config), environment=config.environment))
+    was = asyncio.run(log_out(name, server, login_directory(config), environment=config.environment))
     if not was and server is None:
-        raise unknown(name, config.mcp.servers)
-    out(f"{'logged out of' if was else 'there was no login at'} {plain(name)}")
+        raise unknown_server_error(name, config.mcp.servers)
+    print_line(f"{'logged out of' if was else 'there was no stored login for'} {escape_text(name)}")
 
 
-def logins(config: Config) -> Path:
-    """The folder of all logins."""
+def login_directory(config: Config) -> Path:
+    """Return the directory that stores all logins."""
     return config.paths.state_dir / "oauth"
 
 
-def _visit(opener: Callable[[str], object] | None) -> Callable[[str], str | None]:
+def _make_visitor(opener: Callable[[str], object] | None) -> Callable[[str], str | None]:
     def visit(address: str) -> str | None:
-        note(f"log in here:\n  {plain(visible(address))}")
+        print_note(f"open this URL to log in:\n  {escape_text(visible(address))}")
         if opener is not None:
             opener(address)
             return None
         if not sys.stdin.isatty():
             return None
-        said: str = click.prompt("The address your browser ended at", err=True)
-        return said.strip()
+        answer: str = click.prompt("URL of the page where the browser ended", err=True)
+        return answer.strip()
 
     return visit
 
 
-def _tell(name: str, now: Standing) -> None:
-    out(f"logged in to {plain(name)} by {plain(visible(now.issuer))}")
+def _print_login(name: str, now: LoginStatus) -> None:
+    print_line(f"logged in to {escape_text(name)} at {escape_text(visible(now.issuer))}")
     if now.scopes:
-        out(f"  rights: {plain(visible(', '.join(now.scopes)))}")
+        print_line(f"  scopes: {escape_text(visible(', '.join(now.scopes)))}")
     if now.expires is not None:
         left = max(0, now.expires - time.time()) / 60
-        out(f"  the token is good for {left:.0f} min" + (" and is then renewed" if now.is_good else ""))
-    out(f"next: toolfold mcp test {plain(name)}")
+        print_line(
+            f"  the token expires in {left:.0f} min" + (" and is then refreshed" if now.is_usable else "")
+        )
+    print_line(f"next: toolfold mcp test {escape_text(name)}")

@@ -1,4 +1,4 @@
-"""`toolfold mcp status`: the gateways that run, their servers, and the clients that are connected to them."""
+"""`toolfold mcp status`: show the running gateways, their servers and their connected clients."""
 
 from __future__ import annotations
 
@@ -9,61 +9,66 @@ import click
 
 from toolfold.approval.visible import visible_line
 from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.show import as_json, counted, out, plain, table
+from toolfold.cli.output import escape_text, format_count, print_json, print_line, print_table
 
-_NONE = (
-    "no gateway runs. Programs start one that are connected (`toolfold connect`); so does `toolfold serve`."
+_NO_GATEWAY = (
+    "no gateway is running. Programs added with `toolfold connect` start one; so does `toolfold serve`."
 )
 
 
 @click.command("status")
 @json_option
 @click.pass_obj
-def status(invocation: Invocation, as_json_: bool) -> None:
-    """Show the gateways that run now: state of their servers, connected clients and what each may use."""
+def status(invocation: Invocation, as_json: bool) -> None:
+    """Show the running gateways, the state of their servers, and their connected clients."""
     from toolfold.gateway.status import read_statuses
 
     found = read_statuses(invocation.paths().state_dir / "gateway" / "status")
-    if as_json_:
-        as_json(found)
+    if as_json:
+        print_json(found)
     elif not found:
-        out(_NONE)
-    for each in found if not as_json_ else ():
-        _show(each)
+        print_line(_NO_GATEWAY)
+    for each in found if not as_json else ():
+        _print_gateway(each)
 
 
-def _show(gateway: dict[str, Any]) -> None:
-    where = _text(gateway.get("address")) or "stdio"
-    started = _text(gateway.get("started"))
-    out(f"[bold]gateway {plain(where)}[/bold], process {gateway['pid']}, since {plain(started)}")
-    servers, clients = _maps(gateway.get("servers")), _maps(gateway.get("clients"))
-    table(
-        counted(len(servers), "server"),
-        ("server", "state", "#tools", "#held", "last error"),
-        ([_text(each.get(key)) for key in ("name", "state", "tools", "held", "error")] for each in servers),
-        whole="server",
+def _print_gateway(gateway: dict[str, Any]) -> None:
+    where = _as_text(gateway.get("address")) or "stdio"
+    started = _as_text(gateway.get("started"))
+    print_line(
+        f"[bold]gateway {escape_text(where)}[/bold], process {gateway['pid']}, since {escape_text(started)}"
     )
-    table(
-        counted(len(clients), "client"),
+    servers, clients = _as_dicts(gateway.get("servers")), _as_dicts(gateway.get("clients"))
+    print_table(
+        format_count(len(servers), "server"),
+        ("server", "state", "#tools", "#held", "last error"),
+        (
+            [_as_text(each.get(key)) for key in ("name", "state", "tools", "held", "error")]
+            for each in servers
+        ),
+        no_wrap="server",
+    )
+    print_table(
+        format_count(len(clients), "client"),
         ("client", "token", "toolsets", "#tools", "state"),
         (
             (
-                _text(each.get("name")),
-                _text(each.get("token")) or "none",
-                ", ".join(map(_text, each.get("toolsets") or ())) or "all",
-                _text(each.get("tools")),
+                _as_text(each.get("name")),
+                _as_text(each.get("token")) or "none",
+                ", ".join(map(_as_text, each.get("toolsets") or ())) or "all",
+                _as_text(each.get("tools")),
                 "busy" if each.get("busy") else "idle",
             )
             for each in clients
         ),
-        whole="client",
+        no_wrap="client",
     )
 
 
-def _maps(value: object) -> list[dict[str, Any]]:
+def _as_dicts(value: object) -> list[dict[str, Any]]:
     items: Iterable[Any] = value if isinstance(value, list) else ()
     return [each for each in items if isinstance(each, dict)]
 
 
-def _text(value: object) -> str:
+def _as_text(value: object) -> str:
     return "" if value is None else visible_line(str(value))

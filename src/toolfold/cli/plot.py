@@ -1,6 +1,6 @@
-"""The pictures of `--plot`: recall against tokens sent, and dollars by message.
+"""Plots for `--plot`: recall against tokens sent, and cost by message.
 
-Draws what it is given. The drawing library is an extra and is loaded only here.
+Matplotlib is an optional dependency and is imported only here.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg", ".pdf")
-# Colours that stay apart for eyes that confuse some; the markers tell the curves apart in print.
-LOOKS = {
+# A colour-blind-safe palette; the markers distinguish the curves in black-and-white print.
+MODE_STYLES = {
     "keyword": ("#E69F00", "s"),
     "semantic": ("#0072B2", "^"),
     "hybrid": ("#009E73", "o"),
     "rerank": ("#CC79A7", "D"),
 }
-DASHES = {"eager slim": "--", "search+describe": ":"}
+LINE_STYLES = {"eager slim": "--", "search+describe": ":"}
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """What the first `depth` tools cost and find, on average."""
+class CurvePoint:
+    """Mean tokens and mean recall if the first `depth` tools are sent."""
 
     depth: int
     tokens: float
@@ -38,85 +38,87 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
-    """One mode's points, from few tools to many."""
+class RecallCurve:
+    """Points of one search mode, from few tools to many."""
 
     mode: str
-    points: Sequence[Point]
+    points: Sequence[CurvePoint]
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
-    """One model's dollars: for each strategy, what was spent after each message."""
+class CostPanel:
+    """Cost of one model: for each strategy, the dollars spent after each message."""
 
     title: str
     spent: Mapping[str, Sequence[float]]
 
 
 def plot_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The `--plot` of a command that can draw."""
-    said = f"Draw {what}, into this {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}."
-    return click.option("--plot", type=click.Path(path_type=Path), callback=_checked, help=said)
+    """Return the `--plot` option for a command that can draw."""
+    text = f"Plot {what} to this {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file."
+    return click.option("--plot", type=click.Path(path_type=Path), callback=_validate_file, help=text)
 
 
-def _checked(_context: click.Context, _option: click.Parameter, file: Path | None) -> Path | None:
-    """Refuse, before any work, what could not be drawn after it."""
+def _validate_file(_context: click.Context, _option: click.Parameter, file: Path | None) -> Path | None:
+    """Reject an unusable plot file before any work is done."""
     if file is None:
         return None
     if file.suffix.lower() not in SUFFIXES:
-        raise click.BadParameter(f"{file.name!r} must end in {', '.join(SUFFIXES)}")
+        raise click.BadParameter(f"the file name {file.name!r} must end in {', '.join(SUFFIXES)}")
     if file.is_dir() or not file.absolute().parent.is_dir():
-        raise click.BadParameter(f"{str(file)!r} cannot be written there")
+        raise click.BadParameter(
+            f"{str(file)!r} cannot be written: it is a directory, or its directory does not exist"
+        )
     if importlib.util.find_spec("matplotlib") is None:
         raise click.ClickException("--plot needs matplotlib: pip install 'toolfold[plot]'")
     return file
 
 
-def draw_recall(file: Path, curves: Sequence[Curve], about: str, *, numbered: str) -> None:
-    """A curve a mode; one mode's points are numbered."""
-    figure = _figure(8, 5)
+def draw_recall(file: Path, curves: Sequence[RecallCurve], about: str, *, numbered: str) -> None:
+    """Draw one curve per mode; the points of the mode `numbered` are labelled with their depth."""
+    figure = _new_figure(8, 5)
     axes = figure.subplots()
     for curve in curves:
         _draw_curve(axes, curve)
         if curve.mode == numbered:
-            _number(axes, curve.points)
+            _number_points(axes, curve.points)
     _draw_axes(axes, about, lowest=min(point.recall for curve in curves for point in curve.points))
-    _save(figure, file)
+    _save_figure(figure, file)
 
 
-def draw_dollars(file: Path, panels: Sequence[Panel]) -> None:
-    """A panel a model, a curve a strategy."""
+def draw_dollars(file: Path, panels: Sequence[CostPanel]) -> None:
+    """Draw one panel per model with one curve per strategy."""
     from matplotlib.ticker import MaxNLocator
 
-    figure = _figure(5 * len(panels), 4.5)
+    figure = _new_figure(5 * len(panels), 4.5)
     for place, panel in enumerate(panels, 1):
         axes = figure.add_subplot(1, len(panels), place)
         for strategy, spent in panel.spent.items():
-            axes.plot(range(1, len(spent) + 1), spent, DASHES.get(strategy, "-"), label=strategy)
+            axes.plot(range(1, len(spent) + 1), spent, LINE_STYLES.get(strategy, "-"), label=strategy)
         axes.set(title=panel.title, xlabel="messages", ylabel="dollars so far")
         axes.set_ylim(bottom=0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 3 * len(panels)))
-    _save(figure, file)
+    _save_figure(figure, file)
 
 
-def _figure(width: float, height: float) -> Figure:
+def _new_figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=150, layout="constrained")
 
 
-def _save(figure: Figure, file: Path) -> None:
-    """Write the picture; its suffix says in which format."""
+def _save_figure(figure: Figure, file: Path) -> None:
+    """Write the figure in the format of the file's suffix."""
     try:
         figure.savefig(file)
     except OSError as error:
         raise click.ClickException(f"{file} could not be written: {error}") from None
 
 
-def _draw_curve(axes: Axes, curve: Curve) -> None:
-    colour, marker = LOOKS[curve.mode]
+def _draw_curve(axes: Axes, curve: RecallCurve) -> None:
+    colour, marker = MODE_STYLES[curve.mode]
     axes.plot(
         [point.tokens for point in curve.points],
         [point.recall for point in curve.points],
@@ -128,7 +130,7 @@ def _draw_curve(axes: Axes, curve: Curve) -> None:
     )
 
 
-def _number(axes: Axes, points: Sequence[Point]) -> None:
+def _number_points(axes: Axes, points: Sequence[CurvePoint]) -> None:
     for point in points:
         axes.annotate(
             f"{point.depth}",
@@ -153,9 +155,9 @@ def _draw_axes(axes: Axes, about: str, *, lowest: float) -> None:
     axes.set_ylim(lowest - room, 1 + room)
     axes.set_yticks([tick for tick in axes.get_yticks() if lowest - room <= tick < 1.001])
     axes.set_xlabel("tokens of the tools sent with a message (mean, o200k)")
-    axes.set_ylabel("recall: share of the needed tools among them")
-    axes.set_title(f"What is found for what is sent\n{about}", fontsize=10, loc="left")
+    axes.set_ylabel("recall: share of the needed tools that are sent")
+    axes.set_title(f"Recall by tokens sent\n{about}", fontsize=10, loc="left")
     axes.grid(color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(title="mode (numbers: tools sent)", loc="lower right", frameon=False)
+    axes.legend(title="mode (numbers: count of tools sent)", loc="lower right", frameon=False)

@@ -1,4 +1,4 @@
-"""`toolfold plugins`: what was found, what became of it, and which project folders are trusted."""
+"""`toolfold plugins`: list plugins, and trust project directories."""
 
 from __future__ import annotations
 
@@ -8,35 +8,38 @@ from pathlib import Path
 import click
 
 from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.show import as_json, counted, out, plain, table
+from toolfold.cli.output import escape_text, format_count, print_json, print_line, print_table
 
 
 @click.group("plugins", invoke_without_command=True)
 @json_option
 @click.pass_context
-def command(ctx: click.Context, as_json_: bool) -> None:
-    """List plugins, and trust a project's."""
+def command(ctx: click.Context, as_json: bool) -> None:
+    """List plugins; trust a project's plugins and settings."""
     if ctx.invoked_subcommand is None:
-        ctx.invoke(list_plugins, as_json_=as_json_)
+        ctx.invoke(list_plugins, as_json=as_json)
 
 
 @command.command("list")
 @json_option
 @click.pass_obj
-def list_plugins(invocation: Invocation, as_json_: bool = False) -> None:
-    """List the plugins with their state, what they bring and what went wrong."""
-    with invocation.runtime() as runtime:
+def list_plugins(invocation: Invocation, as_json: bool = False) -> None:
+    """List the plugins with their state, what they provide, and their errors."""
+    with invocation.open_runtime() as runtime:
         found = [report for report in runtime.sources if report.kind != "builtin"]
         folder = runtime.config.plugins_folder
-    if as_json_:
-        as_json([asdict(report) for report in found])
+    if as_json:
+        print_json([asdict(report) for report in found])
         return
     if not found:
-        out(f"no plugins. Put one into {plain(str(folder))}, or install a package that brings one.")
+        print_line(
+            f"no plugins found. Put one into {escape_text(str(folder))}, or install a package"
+            " that provides one."
+        )
         return
-    table(
-        counted(len(found), "plugin"),
-        ("plugin", "from", "state", "#tools", "brings also"),
+    print_table(
+        format_count(len(found), "plugin"),
+        ("plugin", "from", "state", "#tools", "also provides"),
         (
             (
                 report.name,
@@ -47,45 +50,48 @@ def list_plugins(invocation: Invocation, as_json_: bool = False) -> None:
             )
             for report in found
         ),
-        whole="plugin",
+        no_wrap="plugin",
     )
     for report in found:
         if report.error:
-            out(f"[bold]{plain(report.name)}[/bold] ({plain(report.location)})\n  {plain(report.error)}")
+            print_line(
+                f"[bold]{escape_text(report.name)}[/bold] ({escape_text(report.location)})\n "
+                f" {escape_text(report.error)}"
+            )
 
 
 @command.command("trust")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), required=False)
 @click.pass_obj
 def trust_folder(invocation: Invocation, folder: Path | None) -> None:
-    """Let the plugins and the configuration of a project folder be used, as they are now.
+    """Trust the plugins and settings of a project directory in their current state.
 
-    A later change of either must be trusted anew.
+    After a later change to either, they must be trusted again.
     """
-    from toolfold.config import PROJECT_FILE, trust
+    from toolfold.config import PROJECT_FILE, trust_project
 
     paths = invocation.paths()
     chosen = folder or paths.project_dir
     found = [path for path in (chosen / PROJECT_FILE, *_plugin_files(chosen)) if path.exists()]
     if not found:
-        raise click.ClickException(f"there is nothing to trust in {chosen}: no {PROJECT_FILE}, no plugins")
-    trust(chosen, paths)
-    out(f"trusted as they are now, in {plain(str(chosen))}:")
+        raise click.ClickException(f"nothing to trust in {chosen}: it has no {PROJECT_FILE} and no plugins")
+    trust_project(chosen, paths)
+    print_line(f"trusted in their current state, in {escape_text(str(chosen))}:")
     for path in found:
-        out(f"  {plain(str(path.relative_to(chosen)))}")
+        print_line(f"  {escape_text(str(path.relative_to(chosen)))}")
 
 
 @command.command("untrust")
 @click.argument("folder", type=click.Path(path_type=Path), required=False)
 @click.pass_obj
 def untrust_folder(invocation: Invocation, folder: Path | None) -> None:
-    """Take the trust back."""
-    from toolfold.config import untrust
+    """Stop trusting the plugins and settings of a project directory."""
+    from toolfold.config import untrust_project
 
     paths = invocation.paths()
     chosen = folder or paths.project_dir
-    was = untrust(chosen, paths)
-    out(f"{'no longer trusted' if was else 'was not trusted'}: {plain(str(chosen))}")
+    was = untrust_project(chosen, paths)
+    print_line(f"{'no longer trusted' if was else 'was not trusted'}: {escape_text(str(chosen))}")
 
 
 def _plugin_files(project: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""`toolfold search`: the tools a message would find, and why."""
+"""`toolfold search`: show which tools a search for a message returns, and why."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING
 import click
 
 from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.catalogs import brought, catalog_options
-from toolfold.cli.show import as_json, counted, listed, out, progress, table, warn
+from toolfold.cli.catalogs import catalog_options, load_extra_tools
+from toolfold.cli.output import (
+    format_count,
+    join_names,
+    print_json,
+    print_line,
+    print_table,
+    print_warning,
+    progress_bar,
+)
 
 if TYPE_CHECKING:
     from toolfold.model import Tool
@@ -20,13 +28,19 @@ if TYPE_CHECKING:
     from toolfold.runtime import Runtime
 
 MODES = click.Choice(["keyword", "semantic", "hybrid", "rerank"])
-WORDS = 8
+MAX_WORDS_SHOWN = 8
 
 
 @click.command("search")
 @click.argument("message")
-@click.option("--mode", type=MODES, default="hybrid", show_default=True, help="Which legs are asked.")
-@click.option("--limit", type=click.IntRange(1, 50), default=8, show_default=True, help="How many to show.")
+@click.option("--mode", type=MODES, default="hybrid", show_default=True, help="Search method.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 50),
+    default=8,
+    show_default=True,
+    help="Maximum number of tools to show.",
+)
 @catalog_options
 @json_option
 @click.pass_obj
@@ -37,38 +51,41 @@ def command(
     limit: int,
     catalog: Path | None,
     sample: bool,
-    as_json_: bool,
+    as_json: bool,
 ) -> None:
-    """Find tools for a message: rank, tool, and what speaks for it."""
-    added = brought(catalog, sample)
-    with progress("reading the tools") as step, invocation.runtime(progress=step) as runtime:
-        warn_of_mode(runtime, mode)
-        snapshot, granted = _searched(runtime, added)
+    """Search the tools for a message and show why each one matches."""
+    added = load_extra_tools(catalog, sample)
+    with progress_bar("reading the tools") as step, invocation.open_runtime(progress=step) as runtime:
+        warn_about_mode(runtime, mode)
+        snapshot, granted = _searched_tools(runtime, added)
         found = runtime.retriever.answer(snapshot, message, mode=mode, limit=limit, granted=granted)
     hits = found.hits
-    if as_json_:
-        as_json([{"rank": rank, **asdict(hit)} for rank, hit in enumerate(hits, 1)])
+    if as_json:
+        print_json([{"rank": rank, **asdict(hit)} for rank, hit in enumerate(hits, 1)])
     elif not message.strip():
-        out('the message is empty. Say what you want done: toolfold search "send an email to Anna"')
+        print_line(
+            'the message is empty. Describe a task, for example: toolfold search "send an email to Anna"'
+        )
     elif not hits:
-        out(_nothing(len(granted), mode))
+        print_line(_no_match_text(len(granted), mode))
     else:
-        table(
+        print_table(
             "",
             ("#rank", "tool", "why"),
-            ((str(rank), hit.name, why(hit)) for rank, hit in enumerate(hits, 1)),
-            whole="tool",
+            ((str(rank), hit.name, explain_hit(hit)) for rank, hit in enumerate(hits, 1)),
+            no_wrap="tool",
         )
         if not found.needed(runtime.config.tools.rag_need):
-            out(
-                f"It seems to need no tool ({found.need:.0%} likely): a session would be shown none of these."
+            print_line(
+                f"The message probably needs no tool (probability that it does: {found.need:.0%}),"
+                " so a session would show none of these."
             )
 
 
-def _searched(runtime: Runtime, added: Sequence[Tool]) -> tuple[Snapshot, frozenset[str]]:
-    """What the configuration grants and what was brought for this search.
+def _searched_tools(runtime: Runtime, added: Sequence[Tool]) -> tuple[Snapshot, frozenset[str]]:
+    """Return the tools to search, and the names of those that are granted.
 
-    The latter is not registered: it is only looked at, and may hold names that no runtime would take.
+    Tools from a catalog are not registered, because a catalog may contain names that the registry rejects.
     """
     from toolfold.registry import Snapshot
 
@@ -79,23 +96,26 @@ def _searched(runtime: Runtime, added: Sequence[Tool]) -> tuple[Snapshot, frozen
     return Snapshot({**configured, **by_name}, 0), granted | by_name.keys()
 
 
-def warn_of_mode(runtime: Runtime, mode: Mode) -> None:
-    """A mode that needs what is switched off answers all the same, and not as its name says."""
+def warn_about_mode(runtime: Runtime, mode: Mode) -> None:
+    """Warn if the mode needs a component that is disabled, and would behave like another mode."""
     if mode == "rerank" and not runtime.config.tools.tool_search.reranker.enabled:
         switch = "tools.tool_search.reranker.enabled"
-        warn(f"{switch} is off, so `rerank` answers as `hybrid` does; --set {switch}=true turns it on")
+        print_warning(
+            f"{switch} is off, so `rerank` gives the same results as `hybrid`. Enable it with"
+            f" --set {switch}=true"
+        )
 
 
-def why(hit: Hit) -> str:
-    """What speaks for a tool, in a few words."""
+def explain_hit(hit: Hit) -> str:
+    """Describe in a few words why a tool matched."""
     reasons = ["named in the message"] if hit.exact else []
     if hit.matched:
-        reasons.append(f"shares {listed(hit.matched, WORDS)}")
+        reasons.append(f"matching words: {join_names(hit.matched, MAX_WORDS_SHOWN)}")
     if hit.similarity is not None:
         reasons.append(f"similarity {hit.similarity:.2f}")
-    return "; ".join(reasons) or "its name holds a word of the message"
+    return "; ".join(reasons) or "its name contains a word of the message"
 
 
-def _nothing(searched: int, mode: Mode) -> str:
-    advice = "Other words may, or --mode hybrid; " if mode == "keyword" else "Other words may; "
-    return f"no tool matches, of {counted(searched, 'tool')}. {advice}`toolfold tools list` shows yours."
+def _no_match_text(searched: int, mode: Mode) -> str:
+    advice = "Try other words or --mode hybrid; " if mode == "keyword" else "Try other words; "
+    return f"none of {format_count(searched, 'tool')} matches. {advice}`toolfold tools list` lists all tools."

@@ -1,4 +1,4 @@
-"""`toolfold serve` and `toolfold mcp serve`: the gateway, over HTTP and for one client over stdio."""
+"""`toolfold serve` and `toolfold mcp serve`: run the gateway over HTTP, or over stdio for one client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.cli.app import Invocation
-from toolfold.cli.show import counted, note, plain
+from toolfold.cli.output import escape_text, format_count, print_note
 from toolfold.errors import ConfigError
 from toolfold.provenance import find_tool_call
 
@@ -33,72 +33,81 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_toolsets = click.option(
-    "--toolset", "toolsets", multiple=True, metavar="NAME", help="Only this toolset; may be given again."
+_toolset_option = click.option(
+    "--toolset", "toolsets", multiple=True, metavar="NAME", help="Serve only this toolset. Repeatable."
 )
 SWITCH_INTERVAL_S = 0.001
-"""How long a thread that reads a large result may keep the interpreter from the loops that serve clients."""
-_HOSTS = "With --host: 127.0.0.1 for programs of this machine alone, 0.0.0.0 for those of others as well."
+"""Limits how long a thread that parses a large result can block the event loops that serve clients."""
+_HOST_HINT = (
+    "Use --host 127.0.0.1 for programs on this machine only, or --host 0.0.0.0 for other machines too."
+)
 
 
 @click.command("serve")
-@click.option("--host", help="The address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65_535), help="The port; 0 for a free one.")
-@_toolsets
+@click.option("--host", help="Address to listen on. Default: gateway.host.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    help="Port to listen on; 0 chooses a free one. Default: gateway.port.",
+)
+@_toolset_option
 @click.pass_obj
 def command(invocation: Invocation, host: str | None, port: int | None, toolsets: tuple[str, ...]) -> None:
-    """Serve all MCP servers as one, over Streamable HTTP."""
-    config = invocation.config()
+    """Serve all MCP servers as one over Streamable HTTP."""
+    config = invocation.load_config()
     settings = config.gateway
-    listening = _listening(host or settings.host, settings.port if port is None else port)
-    with listening, invocation.runtime(behind_gateway=True) as runtime:
-        granted = _known(runtime, tuple(toolsets) or settings.toolsets)
-        _keep()
-        status = _Status(runtime, config, _address(listening))
-        with status.file, suppress(KeyboardInterrupt):  # that is how it is meant to be ended
+    listening = _open_socket(host or settings.host, settings.port if port is None else port)
+    with listening, invocation.open_runtime(behind_gateway=True) as runtime:
+        granted = _require_toolsets(runtime, tuple(toolsets) or settings.toolsets)
+        _prepare_process()
+        status = _GatewayStatus(runtime, config, _gateway_url(listening))
+        with status.file, suppress(KeyboardInterrupt):  # Ctrl-C is the normal way to stop it
             asyncio.run(_serve_http(runtime, config, listening, granted, status.watch))
 
 
-@click.command("serve", short_help="Serve all of them as one, to the client that starts this.")
-@_toolsets
+@click.command("serve", short_help="Serve all MCP servers as one over stdio.")
+@_toolset_option
 @click.pass_obj
 def serve_stdio(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
-    """Serve all MCP servers as one, to the client that started this (over stdio)."""
+    """Serve all MCP servers as one to the client that starts this command, over stdio."""
     from toolfold.gateway.stdio import serve
 
-    config = invocation.config()
+    config = invocation.load_config()
     if sys.stdin.isatty():
-        note("This speaks MCP on its input and output: a client starts it. `toolfold connect` sets one up.")
-    with invocation.runtime(behind_gateway=True) as runtime:
-        granted = _known(runtime, tuple(toolsets) or config.gateway.toolsets)
-        _keep()
-        _tell_listing(runtime, granted)
-        status = _Status(runtime, config, "")
+        print_note(
+            "This command speaks MCP on standard input and output and is meant to be started by a client."
+            " Set one up with `toolfold connect`."
+        )
+    with invocation.open_runtime(behind_gateway=True) as runtime:
+        granted = _require_toolsets(runtime, tuple(toolsets) or config.gateway.toolsets)
+        _prepare_process()
+        _print_listing_size(runtime, granted)
+        status = _GatewayStatus(runtime, config, "")
         serving = serve(
             runtime,
             toolsets=granted,
             early=invocation.early,
-            record=_record_file(invocation),
+            record=_listing_record_path(invocation),
             on_start=status.watch,
         )
         with status.file:
-            asyncio.run(_until_told(serving))
+            asyncio.run(_run_until_signal(serving))
 
 
-class _Status:
-    """What `toolfold mcp status` shows of this gateway."""
+class _GatewayStatus:
+    """Status of this gateway as `toolfold mcp status` shows it."""
 
     def __init__(self, runtime: Runtime, config: Config, address: str) -> None:
-        from toolfold.gateway.status import StatusFile, now
+        from toolfold.gateway.status import StatusFile, format_local_time
         from toolfold.redaction import Redaction
 
-        self._runtime, self._address, self._started = runtime, address, now()
+        self._runtime, self._address, self._started = runtime, address, format_local_time()
         self._redact = Redaction(config.secret_values())
         self._gateway: Gateway | None = None
         self.file = StatusFile(config.paths.state_dir / "gateway" / "status", self._describe)
 
     def watch(self, gateway: Gateway) -> None:
-        """Report the clients of this gateway from now on."""
+        """Include the clients of this gateway in the status from now on."""
         self._gateway = gateway
 
     def _describe(self) -> dict[str, Any]:
@@ -108,40 +117,40 @@ class _Status:
         return describe_gateway(self._runtime, self._gateway, self._redact, **about)
 
 
-def _address(listening: socket.socket) -> str:
+def _gateway_url(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}/mcp" if ":" in host else f"http://{host}:{port}/mcp"
 
 
-def _record_file(invocation: Invocation) -> Path | None:
-    """Return where answers for the next start are kept; none for a process that a tool call has started."""
-    from toolfold.gateway.listing_record import record_file
+def _listing_record_path(invocation: Invocation) -> Path | None:
+    """Return the file that stores responses for the next start, or None inside a tool call."""
+    from toolfold.gateway.listing_record import locate_record_file
 
-    return None if find_tool_call() else record_file(invocation.arguments, os.environ)
+    return None if find_tool_call() else locate_record_file(invocation.arguments, os.environ)
 
 
-def _known(runtime: Runtime, toolsets: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """The toolsets, looked at before the first client comes: it could do nothing about a wrong name."""
+def _require_toolsets(runtime: Runtime, toolsets: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Return the toolsets. Raises UnknownToolset at startup, because a client could not fix a wrong name."""
     runtime.toolsets().require(toolsets or ())
     return toolsets
 
 
-def _keep() -> None:
-    """What is there now stays to the end: going over it for garbage would hold up every client's call."""
+def _prepare_process() -> None:
+    """Exclude all current objects from garbage collection, which would delay every client's calls."""
     from toolfold.sources.mcp.sdk import load_sdk
 
-    load_sdk()  # it will be needed at once, and is the largest part of it
+    load_sdk()  # the largest part of the heap, and needed at once
     gc.freeze()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
 
 
-def _listening(host: str, port: int) -> socket.socket:
-    """The port, taken before any server is started: whoever cannot have it need not wait."""
+def _open_socket(host: str, port: int) -> socket.socket:
+    """Bind the port before any server is started, so that a port in use is reported at once."""
     from toolfold.gateway.http_connections import detect_vanished_peers
 
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # Without its name the loop does not know TCP, and lets small answers wait for each other's receipt.
+        # asyncio sets TCP_NODELAY only if the protocol is given; without it, small responses are delayed.
         listening = socket.socket(family, kind, socket.IPPROTO_TCP)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -150,23 +159,26 @@ def _listening(host: str, port: int) -> socket.socket:
         except OSError:
             listening.close()
             raise
-    except (OSError, UnicodeError) as error:  # UnicodeError: no name of a machine is written so
-        key, hint = _advice(error)
+    except (OSError, UnicodeError) as error:  # UnicodeError: not a valid host name
+        key, hint = _bind_error_hint(error)
         why = getattr(error, "strerror", None) or error
-        problem = f"{host} port {port} cannot be listened on: {why}"
+        problem = f"cannot listen on {host} port {port}: {why}"
         raise ConfigError(problem, key=key, hint=hint) from None
     return listening
 
 
-def _advice(error: Exception) -> tuple[str, str]:
-    """The setting that is at fault, and what to do about it."""
+def _bind_error_hint(error: Exception) -> tuple[str, str]:
+    """Return the setting that caused the error, and advice."""
     if isinstance(error, socket.gaierror | UnicodeError):
-        return "gateway.host", f"No machine is found by that name. {_HOSTS}"
+        return "gateway.host", f"The host name was not found. {_HOST_HINT}"
     number = getattr(error, "errno", None)
     if number in (errno.EADDRNOTAVAIL, errno.EINVAL):
-        return "gateway.host", f"It is no address of this machine. {_HOSTS}"
+        return "gateway.host", f"It is not an address of this machine. {_HOST_HINT}"
     if number == errno.EACCES:
-        return "gateway.port", "That port is the system's own. Choose one above 1023 with --port."
+        return (
+            "gateway.port",
+            "Ports below 1024 are reserved for the system. Choose a higher one with --port.",
+        )
     return "gateway.port", "Is another gateway running? Choose another port with --port."
 
 
@@ -178,15 +190,15 @@ async def _serve_http(
     on_start: Callable[[Gateway], object],
 ) -> None:
     from toolfold.config.record import SettingsRecord
+    from toolfold.gateway.http_app import make_access_policy, make_app
     from toolfold.gateway.http_connections import AcceptErrors
     from toolfold.gateway.tokens import Tokens
-    from toolfold.gateway.web import app, door
 
     host, port = listening.getsockname()[:2]
     state = config.paths.state_dir
     tokens = Tokens(state / "gateway" / "tokens.json", SettingsRecord(state))
     settings = config.gateway
-    guard = door(
+    guard = make_access_policy(
         host,
         tokens,
         toolsets=toolsets,
@@ -196,79 +208,81 @@ async def _serve_http(
     )
     needs_token = guard.requires_token
     AcceptErrors().install(asyncio.get_running_loop())
-    server = _server(
-        app(runtime, guard, on_start=on_start),
-        lambda: _tell(runtime, host, port, toolsets, needs_token=needs_token),
+    server = _build_server(
+        make_app(runtime, guard, on_start=on_start),
+        lambda: _print_startup(runtime, host, port, toolsets, needs_token=needs_token),
     )
     await server.serve([listening])
 
 
-def _server(app: Any, tell: Callable[[], None]) -> uvicorn.Server:
+def _build_server(app: Any, on_ready: Callable[[], None]) -> uvicorn.Server:
     import uvicorn
 
+    from toolfold.gateway.http_app import make_server_config
     from toolfold.gateway.http_connections import MAX_PENDING_CONNECTIONS
-    from toolfold.gateway.web import server_config
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            if self.should_exit:  # told to end meanwhile: it would leave the app open, which complains
+            if self.should_exit:  # stopped during startup: the app must be closed here
                 await self.lifespan.shutdown()
             else:
-                tell()
+                on_ready()
 
-    config = server_config(
+    config = make_server_config(
         app,
-        log_config=None,  # its records go where all others go, and lose their secrets there
+        log_config=None,  # its records use Toolfold's handler, which redacts secrets
         backlog=MAX_PENDING_CONNECTIONS,
         log_level="warning",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=3,
     )
-    logging.getLogger("uvicorn.error").addFilter(_is_no_goodbye)
+    logging.getLogger("uvicorn.error").addFilter(_is_not_cancellation)
     return Server(config)
 
 
-def _is_no_goodbye(record: logging.LogRecord) -> bool:
-    """To be told to end is no error, at whatever moment it comes."""
+def _is_not_cancellation(record: logging.LogRecord) -> bool:
+    """Return False for records of a cancelled server: a requested shutdown is not an error."""
     return "CancelledError" not in record.getMessage()
 
 
-def _tell(
+def _print_startup(
     runtime: Runtime, host: str, port: int, toolsets: tuple[str, ...] | None, *, needs_token: bool
 ) -> None:
     shown = f"[{host}]" if ":" in host else host
     states = runtime.mcp.states()
     tools = sum(each.tools for each in states)
-    note(f"Serving {counted(tools, 'tool')} of {counted(len(states), 'server')} at http://{shown}:{port}/mcp")
-    _tell_listing(runtime, toolsets)
+    print_note(
+        f"Serving {format_count(tools, 'tool')} of {format_count(len(states), 'server')} at http://{shown}:{port}/mcp"
+    )
+    _print_listing_size(runtime, toolsets)
     for each in states:
         if each.error:
-            note(f"[yellow]{plain(each.name)}:[/yellow] {plain(each.error)}")
+            print_note(f"[yellow]{escape_text(each.name)}:[/yellow] {escape_text(each.error)}")
     if needs_token:
-        note("Every client needs a token: `toolfold token add NAME`.")
-    note("Ctrl-C ends it.")
+        print_note("Every client needs a token: `toolfold token add NAME`.")
+    print_note("Press Ctrl-C to stop.")
 
 
-def _tell_listing(runtime: Runtime, toolsets: tuple[str, ...] | None) -> None:
-    """Say what clients are shown, in a thread: nobody waits for it, and checks of tools may take a while."""
+def _print_listing_size(runtime: Runtime, toolsets: tuple[str, ...] | None) -> None:
+    """Print the size of the tool list for clients, in a thread because measuring it may take a while."""
     from toolfold.gateway.listing_size import measure_listing
     from toolfold.gateway.server import open_session
 
-    def tell() -> None:
+    def on_ready() -> None:
         try:
             size = measure_listing(open_session(runtime, toolsets))
             if size.shown or size.deferred:
-                note(plain(f"To clients, {size}."))
+                print_note(escape_text(f"Tools for clients: {size}."))
         except Exception:
-            log.debug("what clients are shown could not be measured", exc_info=True)
+            log.debug("the size of the tool list for clients could not be measured", exc_info=True)
 
-    threading.Thread(target=tell, name="toolfold-listing-size", daemon=True).start()
+    threading.Thread(target=on_ready, name="toolfold-listing-size", daemon=True).start()
 
 
-async def _until_told(work: Any) -> None:
-    """Run until the work ends or somebody asks us to end."""
+async def _run_until_signal(work: Any) -> None:
+    """Run until the work ends or a termination signal arrives."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -1,7 +1,7 @@
-"""Derive a server's name from the command that starts it, or from its address.
+"""Derive a server's name from its command or URL.
 
-`uvx mcp-server-time` is `time`, `npx -y @modelcontextprotocol/server-filesystem /srv` is `filesystem`. Reads
-words only: nothing is looked up or started.
+`uvx mcp-server-time` gives `time`, `npx -y @modelcontextprotocol/server-filesystem /srv` gives `filesystem`.
+Only the words are inspected: nothing is looked up or started.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from urllib.parse import urlsplit
 
-from toolfold.sources.mcp.importing import own_name
+from toolfold.sources.mcp.importing import normalise_server_name
 
 _CONTAINERS = frozenset({"docker", "podman", "nerdctl"})
 _RUNNERS = frozenset(
     {"uvx", "npx", "bunx", "pipx", "uv", "npm", "pnpm", "yarn", "bun", "deno", "go", "dotnet"}
 )
 _INTERPRETERS = frozenset({"node", "tsx", "ts-node", "ruby", "php", "java", "perl", "bash", "sh", "pwsh"})
-_RUN_BY_OTHERS = frozenset({"tsx", "ts-node"})  # as in `npx tsx server.ts`
+_NESTED_RUNNERS = frozenset({"tsx", "ts-node"})  # as in `npx tsx server.ts`
 _PYTHON = re.compile(r"^(?:python|pypy)[\d.]*$")
-_FOLDER_OPTIONS = frozenset({"--directory", "--project", "--cwd", "--prefix", "-C"})
+_DIRECTORY_OPTIONS = frozenset({"--directory", "--project", "--cwd", "--prefix", "-C"})
 _SUBCOMMANDS = frozenset({"run", "tool", "dlx", "exec", "x"})
 # Options of launchers that take the following word as their value.
-_WITH_VALUE = frozenset(
+_OPTIONS_WITH_VALUE = frozenset(
     {
         "--from",
         "--with",
@@ -55,7 +55,7 @@ _WITH_VALUE = frozenset(
         "--node-options",
     }
 )
-_CONTAINER_OPTIONS = frozenset(
+_CONTAINER_OPTIONS_WITH_VALUE = frozenset(
     {
         "-e",
         "--env",
@@ -111,8 +111,8 @@ _CONTAINER_OPTIONS = frozenset(
         "--secret",
     }
 )
-# Words that say nothing about what a server is for.
-_GENERIC = frozenset(
+# Words that say nothing about a server's purpose.
+_GENERIC_WORDS = frozenset(
     {
         "mcp",
         "server",
@@ -145,23 +145,23 @@ _GENERIC = frozenset(
     }
 )
 _PROXIES = frozenset({"mcp-remote", "supergateway", "mcp-proxy"})
-_HOST_WORDS = frozenset({"www", "api", "mcp", "server", "sse"})
+_GENERIC_HOST_LABELS = frozenset({"www", "api", "mcp", "server", "sse"})
 _MAX_NESTING = 4
 _MAX_WORDS = 200
 
 
 def is_launcher(word: str) -> bool:
-    """Whether a word starts a server rather than naming one: a known program, a path or an address."""
+    """Return True if a word is a known program, a path or a URL, and therefore not a server's name."""
     return _is_known_program(word) or is_url(word) or "/" in word or "\\" in word
 
 
-def starts_anything(word: str) -> bool:
-    """Whether a word after another one begins a command line of its own, or is an address."""
-    return is_url(word) or (_is_known_program(word) and word not in _RUN_BY_OTHERS)
+def is_command_or_url(word: str) -> bool:
+    """Return True if a word that follows another one begins a new command line, or is a URL."""
+    return is_url(word) or (_is_known_program(word) and word not in _NESTED_RUNNERS)
 
 
 def _is_known_program(word: str) -> bool:
-    program = _program(word)
+    program = _program_name(word)
     return program in _CONTAINERS | _RUNNERS | _INTERPRETERS or bool(_PYTHON.match(program))
 
 
@@ -170,31 +170,33 @@ def is_url(word: str) -> bool:
 
 
 def derive_name(words: Sequence[str]) -> str:
-    """Return a valid server name for a command line or an address."""
-    return own_name(_derive(list(words[:_MAX_WORDS]), _MAX_NESTING))
+    """Return a valid server name for a command line or a URL."""
+    return normalise_server_name(_derive_raw_name(list(words[:_MAX_WORDS]), _MAX_NESTING))
 
 
-def _derive(words: list[str], nesting: int) -> str:
+def _derive_raw_name(words: list[str], nesting: int) -> str:
     if not words or not nesting:
         return "server"
     first, rest = words[0], words[1:]
-    program = _program(first)
+    program = _program_name(first)
     if is_url(first):
         return _host_name(first)
     if program in _CONTAINERS:
-        return _package_name(_image(rest)) or program
+        return _package_name(_image_name(rest)) or program
     if _PYTHON.match(program) and "-m" in rest[:-1]:
         return _package_name(rest[rest.index("-m") + 1]) or program
     if not _is_known_program(first):
         return _package_name(first) if program == first.lower() else _script_name(first)
-    launched = _without_options(rest, _WITH_VALUE, skip=_SUBCOMMANDS if program in _RUNNERS else frozenset())
+    launched = _skip_options(
+        rest, _OPTIONS_WITH_VALUE, skip=_SUBCOMMANDS if program in _RUNNERS else frozenset()
+    )
     name = _launched_name(launched, nesting) or program
-    folder = next((after for word, after in pairwise(rest) if word in _FOLDER_OPTIONS), "")
-    return name if _telling(name) or not folder else _script_name(folder)
+    folder = next((after for word, after in pairwise(rest) if word in _DIRECTORY_OPTIONS), "")
+    return name if _strip_generic_words(name) or not folder else _script_name(folder)
 
 
 def _launched_name(words: list[str], nesting: int) -> str:
-    """The name of what a package runner or an interpreter starts; empty if it starts nothing."""
+    """Return the name of what a package runner or interpreter starts, or an empty string if nothing."""
     if not words:
         return ""
     if words[0].partition("@")[0] in _PROXIES:
@@ -204,32 +206,32 @@ def _launched_name(words: list[str], nesting: int) -> str:
     if _is_script(words[0]):
         return _script_name(words[0])
     return (
-        _derive(words, nesting - 1)
-        if is_launcher(words[0]) and _is_plain(words[0])
+        _derive_raw_name(words, nesting - 1)
+        if is_launcher(words[0]) and _is_bare_program(words[0])
         else _package_name(words[0])
     )
 
 
-def _is_plain(word: str) -> bool:
-    """Whether a word is the name of a program, and no package with a scope, a version or a scheme."""
+def _is_bare_program(word: str) -> bool:
+    """Return True if a word is a program name, not a package with a scope, version or scheme."""
     return not re.search(r"[@:/\\]", word)
 
 
 def _is_script(word: str) -> bool:
-    """Whether a word is the path of a file that an interpreter runs."""
+    """Return True if a word is the path of a script that an interpreter runs."""
     path = word.replace("\\", "/")
     return path.startswith(("/", "./", "../", "~", "${")) or bool(
         re.search(r"\.(?:[cm]?[jt]sx?|py|rb|php|jar|sh|pl|ps1|dll)$", path)
     )
 
 
-def _program(word: str) -> str:
+def _program_name(word: str) -> str:
     name = word.replace("\\", "/").rpartition("/")[2].lower()
     return re.sub(r"\.(?:exe|cmd|bat)$", "", name)
 
 
-def _without_options(words: list[str], with_value: frozenset[str], *, skip: frozenset[str]) -> list[str]:
-    """The words from the first on that is no option, no value of one and no subcommand."""
+def _skip_options(words: list[str], with_value: frozenset[str], *, skip: frozenset[str]) -> list[str]:
+    """Return the words from the first one that is not an option, an option's value or a subcommand."""
     place = 0
     while place < len(words):
         word = words[place]
@@ -241,41 +243,45 @@ def _without_options(words: list[str], with_value: frozenset[str], *, skip: froz
     return []
 
 
-def _image(words: list[str]) -> str:
-    found = _without_options(words, _CONTAINER_OPTIONS, skip=frozenset({"run", "container", "start", "exec"}))
+def _image_name(words: list[str]) -> str:
+    found = _skip_options(
+        words, _CONTAINER_OPTIONS_WITH_VALUE, skip=frozenset({"run", "container", "start", "exec"})
+    )
     return re.sub(r"(?:@sha256)?:[^/]*$", "", found[0]) if found else ""
 
 
 def _package_name(package: str) -> str:
-    """`@scope/server-name@1.2` is `name`; where the name says nothing, the scope does."""
+    """Return `name` for `@scope/server-name@1.2`; falls back to the scope if the name is generic."""
     bare = re.sub(r"^(?:git\+|npm:|jsr:|file:|github:)", "", package)
     bare = re.split(r"[\[<>=!~;#\s]", bare.removesuffix("/"), maxsplit=1)[0]
     bare = re.sub(r"(?<=[^/])@[^/]*$", "", bare)
     parts = [each for each in bare.removesuffix(".git").lstrip("@").split("/") if each]
-    return next((name for each in reversed(parts) if (name := _telling(each))), parts[-1] if parts else "")
+    return next(
+        (name for each in reversed(parts) if (name := _strip_generic_words(each))), parts[-1] if parts else ""
+    )
 
 
 def _script_name(path: str) -> str:
-    """The name of the file, or of the nearest folder above it that says something."""
+    """Return the name of the file, or of the nearest parent directory whose name is not generic."""
     parts = [each for each in re.split(r"[/\\]", path) if each and each not in (".", "..", "~")]
     if not parts:
         return ""
     parts[-1] = re.sub(r"\.\w{1,4}$", "", parts[-1])
-    return next((name for each in reversed(parts) if (name := _telling(each))), parts[-1])
+    return next((name for each in reversed(parts) if (name := _strip_generic_words(each))), parts[-1])
 
 
-def _telling(text: str) -> str:
-    """The text without words such as `mcp` and `server` at its ends; empty if nothing else is left."""
+def _strip_generic_words(text: str) -> str:
+    """Strip words such as `mcp` and `server` from both ends; returns "" if nothing else is left."""
     words = [each for each in re.split(r"[-_.]+", text) if each]
-    while words and words[0].lower() in _GENERIC:
+    while words and words[0].lower() in _GENERIC_WORDS:
         words.pop(0)
-    while words and words[-1].lower() in _GENERIC:
+    while words and words[-1].lower() in _GENERIC_WORDS:
         words.pop()
     return "-".join(words)
 
 
 def _host_name(url: str) -> str:
-    """`https://mcp.linear.app/sse` is `linear`."""
+    """Return `linear` for `https://mcp.linear.app/sse`."""
     try:
         host = urlsplit(url).hostname or ""
     except ValueError:
@@ -283,10 +289,10 @@ def _host_name(url: str) -> str:
     if re.fullmatch(r"[\d.]+|.*:.*", host):  # a numeric address
         return "server"
     labels = host.split(".")
-    return next(_telling_labels(labels), labels[0])
+    return next(_specific_labels(labels), labels[0])
 
 
-def _telling_labels(labels: Sequence[str]) -> Iterator[str]:
+def _specific_labels(labels: Sequence[str]) -> Iterator[str]:
     for label in labels[:-1] if len(labels) > 1 else labels:
-        if label not in _HOST_WORDS and (name := _telling(label)):
+        if label not in _GENERIC_HOST_LABELS and (name := _strip_generic_words(label)):
             yield name

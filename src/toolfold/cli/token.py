@@ -1,4 +1,4 @@
-"""`toolfold token`: who may use the gateway, and what of it."""
+"""`toolfold token`: manage the access tokens of the gateway's clients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.show import NOT_FOUND, as_json, note, out, plain, table
+from toolfold.cli.output import NotFound, escape_text, print_json, print_line, print_note, print_table
 from toolfold.errors import UnknownToolset, nearest
 from toolfold.model import MCP_PREFIX
 
@@ -18,32 +18,35 @@ if TYPE_CHECKING:
 
 @click.group("token")
 def command() -> None:
-    """Make, list and revoke the tokens of clients of the gateway."""
+    """Create, list and revoke access tokens for clients of the gateway."""
 
 
 @command.command("add")
 @click.argument("name")
 @click.option(
-    "--toolset", "toolsets", multiple=True, metavar="NAME", help="What it may use; may be given again."
+    "--toolset", "toolsets", multiple=True, metavar="NAME", help="Allow only this toolset. Repeatable."
 )
 @click.pass_obj
 def add(invocation: Invocation, name: str, toolsets: tuple[str, ...]) -> None:
-    """Make a token for a client. It is shown once."""
+    """Create a token for a client. It is shown only once."""
     if toolsets:
-        _require_known(invocation, toolsets)
-    tokens = _tokens(invocation)
+        _require_known_toolsets(invocation, toolsets)
+    tokens = _open_tokens(invocation)
     is_first = not tokens.are_in_use()
     token = tokens.add(name, toolsets or None)
-    note(f"The token of {plain(name)}, which cannot be shown again:")
-    out(token)
-    note(f"Clients send it as `Authorization: Bearer {token[:6]}…`.")
+    print_note(f"Token for {escape_text(name)}. Store it now; it cannot be shown again:")
+    print_line(token)
+    print_note(f"Clients send it as `Authorization: Bearer {token[:6]}…`.")
     if is_first:
-        note("Now every client of `toolfold serve` needs a token, unless gateway.allow_anonymous is set.")
+        print_note(
+            "From now on, every client of `toolfold serve` needs a token, unless"
+            " gateway.allow_anonymous is set."
+        )
 
 
-def _require_known(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
-    """A typo would make a token that opens nothing, or one day something else."""
-    with invocation.runtime(behind_gateway=True) as runtime:
+def _require_known_toolsets(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
+    """Raise UnknownToolset for a misspelt toolset, which would make the token useless."""
+    with invocation.open_runtime(behind_gateway=True) as runtime:
         known = runtime.toolsets()
         servers = {f"{MCP_PREFIX}{name}" for name in runtime.config.mcp.servers}
         for name in toolsets:
@@ -55,43 +58,42 @@ def _require_known(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
 @command.command("list")
 @json_option
 @click.pass_obj
-def listed(invocation: Invocation, as_json_: bool) -> None:
+def list_tokens(invocation: Invocation, as_json: bool) -> None:
     """List the clients that have a token."""
-    clients = _tokens(invocation).all()
-    if as_json_:
-        as_json([{"name": each.name, "toolsets": each.toolsets, "created": each.created} for each in clients])
+    clients = _open_tokens(invocation).list_clients()
+    if as_json:
+        print_json(
+            [{"name": each.name, "toolsets": each.toolsets, "created": each.created} for each in clients]
+        )
         return
     if not clients:
-        note("Nobody has a token. `toolfold token add NAME` makes one.")
+        print_note("no tokens exist. Create one with `toolfold token add NAME`.")
         return
     rows = [
         (
-            plain(each.name),
-            plain(", ".join(each.toolsets)) if each.toolsets else "all but files and the terminal",
+            escape_text(each.name),
+            escape_text(", ".join(each.toolsets)) if each.toolsets else "all except file and terminal tools",
             time.strftime("%Y-%m-%d", time.localtime(each.created)),
         )
         for each in clients
     ]
-    table("Clients of the gateway", ["client", "may use", "since"], rows)
+    print_table("Clients of the gateway", ["client", "toolsets", "created"], rows)
 
 
 @command.command("revoke")
 @click.argument("name")
-@click.pass_context
-def revoke(ctx: click.Context, name: str) -> None:
-    """Revoke a client's token: its next request is refused."""
-    tokens = _tokens(ctx.obj)
+@click.pass_obj
+def revoke(invocation: Invocation, name: str) -> None:
+    """Revoke a client's token. Its next request is refused."""
+    tokens = _open_tokens(invocation)
     if not tokens.revoke(name):
-        note(
-            f"[red]error:[/red] nobody called {plain(name)} has a token. `toolfold token list` shows who has."
-        )
-        ctx.exit(NOT_FOUND)
-    out(f"{plain(name)} is let in no more")
-    if not tokens.all():
-        note("That was the last token. Clients still need one, unless gateway.allow_anonymous is set.")
+        raise NotFound(f"there is no token for {name!r}. `toolfold token list` lists all clients.")
+    print_line(f"the token of {escape_text(name)} is revoked")
+    if not tokens.list_clients():
+        print_note("That was the last token. Clients still need one, unless gateway.allow_anonymous is set.")
 
 
-def _tokens(invocation: Invocation) -> Tokens:
+def _open_tokens(invocation: Invocation) -> Tokens:
     from toolfold.gateway.tokens import Tokens
 
-    return Tokens(invocation.paths().state_dir / "gateway" / "tokens.json", invocation.record())
+    return Tokens(invocation.paths().state_dir / "gateway" / "tokens.json", invocation.settings_record())

@@ -1,4 +1,4 @@
-"""`toolfold tools`: which tools there are, whether they can work, and switching them on and off."""
+"""`toolfold tools`: list, inspect, enable and disable tools."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.show import SHORT, NotFound, as_json, counted, is_narrow, out, plain, table
+from toolfold.cli.output import (
+    MAX_SUMMARY_CHARS,
+    NotFound,
+    escape_text,
+    format_count,
+    is_narrow,
+    print_json,
+    print_line,
+    print_table,
+)
 from toolfold.errors import did_you_mean, nearest, shorten
 
 if TYPE_CHECKING:
@@ -20,40 +29,44 @@ if TYPE_CHECKING:
 @click.group("tools", invoke_without_command=True)
 @json_option
 @click.pass_context
-def command(ctx: click.Context, as_json_: bool) -> None:
-    """List, inspect and switch tools."""
+def command(ctx: click.Context, as_json: bool) -> None:
+    """List, inspect, enable and disable tools."""
     if ctx.invoked_subcommand is None:
-        ctx.invoke(list_tools, as_json_=as_json_)
+        ctx.invoke(list_tools, as_json=as_json)
 
 
 @command.command("list")
-@click.option("--toolset", "toolset", help="Only the tools of this toolset.")
-@click.option("--toolsets", "toolsets", is_flag=True, help="List toolsets instead.")
+@click.option("--toolset", "toolset", help="List only the tools of this toolset.")
+@click.option("--toolsets", "toolsets", is_flag=True, help="List toolsets instead of tools.")
 @json_option
 @click.pass_obj
 def list_tools(
-    invocation: Invocation, toolset: str | None = None, toolsets: bool = False, as_json_: bool = False
+    invocation: Invocation, toolset: str | None = None, toolsets: bool = False, as_json: bool = False
 ) -> None:
-    """List the tools, whether each can work now, and why not."""
-    with invocation.runtime() as runtime:
-        rows = _toolset_rows(runtime) if toolsets else _tool_rows(runtime, toolset)
-    if as_json_:
-        as_json(rows)
+    """List the tools, whether each is available, and why not."""
+    with invocation.open_runtime() as runtime:
+        rows = _list_toolset_rows(runtime) if toolsets else _list_tool_rows(runtime, toolset)
+    if as_json:
+        print_json(rows)
     elif toolsets:
-        table(
-            counted(len(rows), "toolset"),
-            ("toolset", "#tools", "includes", "what for"),
+        print_table(
+            format_count(len(rows), "toolset"),
+            ("toolset", "#tools", "includes", "purpose"),
             ((r["name"], str(len(r["tools"])), ", ".join(r["includes"]), r["description"]) for r in rows),
-            whole="toolset",
+            no_wrap="toolset",
         )
     elif is_narrow():
-        table(counted(len(rows), "tool"), ("tool", "what it does"), ((r["name"], _in_short(r)) for r in rows))
+        print_table(
+            format_count(len(rows), "tool"),
+            ("tool", "what it does"),
+            ((r["name"], _format_summary(r)) for r in rows),
+        )
     else:
-        table(
-            counted(len(rows), "tool"),
+        print_table(
+            format_count(len(rows), "tool"),
             ("", "tool", "toolset", "state", "what it does"),
-            ((r["emoji"], r["name"], r["toolset"], _state_words(r), r["summary"]) for r in rows),
-            whole="tool",
+            ((r["emoji"], r["name"], r["toolset"], _format_state(r), r["summary"]) for r in rows),
+            no_wrap="tool",
         )
 
 
@@ -61,69 +74,72 @@ def list_tools(
 @click.argument("name")
 @json_option
 @click.pass_obj
-def show_tool(invocation: Invocation, name: str, as_json_: bool) -> None:
-    """Show one tool: what it does, what it needs, its schema and what that costs."""
+def show_tool(invocation: Invocation, name: str, as_json: bool) -> None:
+    """Show one tool: description, requirements, parameter schema and token count."""
     from toolfold.turn import count_tokens
 
-    with invocation.runtime() as runtime:
-        tool = _found(runtime, name)
-        (row,) = _rows(runtime, [tool])
+    with invocation.open_runtime() as runtime:
+        tool = _find_tool(runtime, name)
+        (row,) = _describe_tools(runtime, [tool])
         row |= {"definition": tool.definition()["function"], "tokens": count_tokens([tool.definition()])}
-    if as_json_:
-        as_json(row)
+    if as_json:
+        print_json(row)
         return
-    out(f"{plain(tool.emoji)} [bold]{tool.name}[/bold]  {plain(_state_words(row))}".strip())
-    out(plain(tool.description))
-    table("", ("", ""), ((label, value) for label, value in _facts(row) if value))
-    as_json(tool.parameters)
+    print_line(
+        f"{escape_text(tool.emoji)} [bold]{tool.name}[/bold]  {escape_text(_format_state(row))}".strip()
+    )
+    print_line(escape_text(tool.description))
+    print_table("", ("", ""), ((label, value) for label, value in _detail_rows(row) if value))
+    print_json(tool.parameters)
 
 
 @command.command("disable")
 @click.argument("names", nargs=-1, required=True)
 @click.pass_obj
 def disable(invocation: Invocation, names: tuple[str, ...]) -> None:
-    """Switch tools or toolsets off for every session of yours."""
-    with invocation.runtime() as runtime:
+    """Disable tools or toolsets in all your sessions."""
+    with invocation.open_runtime() as runtime:
         for name in names:
             _require_tool_or_toolset(runtime, name)
-        _write_disabled(runtime, [*_disabled_by_you(runtime), *names])
-    ignored = set(names) - set(invocation.config().tools.disabled)
+        _write_disabled(runtime, [*_read_disabled(runtime), *names])
+    ignored = set(names) - set(invocation.load_config().tools.disabled)
     if ignored:
         raise click.ClickException(
-            f"written to your file, but a variable or an argument overrules it for {', '.join(ignored)}"
+            "written to your settings file, but an environment variable or --set overrides it for"
+            f" {', '.join(ignored)}"
         )
-    out(f"switched off: {plain(', '.join(names))}")
+    print_line(f"disabled: {escape_text(', '.join(names))}")
 
 
 @command.command("enable")
 @click.argument("names", nargs=-1, required=True)
 @click.pass_obj
 def enable(invocation: Invocation, names: tuple[str, ...]) -> None:
-    """Switch tools or toolsets on again."""
-    with invocation.runtime() as runtime:
-        yours = _disabled_by_you(runtime)
+    """Enable disabled tools or toolsets again."""
+    with invocation.open_runtime() as runtime:
+        yours = _read_disabled(runtime)
         for name in names:
             if name not in yours:
-                _explain_why_not(runtime, name)
+                _raise_not_disabled(runtime, name)
         _write_disabled(runtime, [name for name in yours if name not in names])
-    out(f"switched on: {plain(', '.join(names))}")
+    print_line(f"enabled: {escape_text(', '.join(names))}")
 
 
-def _explain_why_not(runtime: Runtime, name: str) -> None:
-    """Nothing of yours switches it off: say what does, or that nothing does."""
+def _raise_not_disabled(runtime: Runtime, name: str) -> None:
+    """Raise an error that says why the user's settings cannot enable the tool."""
     _require_tool_or_toolset(runtime, name)
     if name in runtime.config.tools.disabled:
-        where = runtime.config.origins.get("tools.disabled", "another layer")
-        raise click.ClickException(f"{name} is switched off by {where}; change it there")
+        where = runtime.config.origins.get("tools.disabled", "another source of settings")
+        raise click.ClickException(f"{name} is disabled by {where}; change it there")
     if name in runtime.switched_off():
-        raise click.ClickException(f"{name} is off because its toolset is; enable that")
-    raise click.ClickException(f"{name} is not switched off")
+        raise click.ClickException(f"{name} is disabled because its toolset is disabled; enable the toolset")
+    raise click.ClickException(f"{name} is not disabled")
 
 
-def _disabled_by_you(runtime: Runtime) -> list[str]:
-    from toolfold.config import written_value
+def _read_disabled(runtime: Runtime) -> list[str]:
+    from toolfold.config import read_file_value
 
-    return [str(name) for name in written_value(runtime.config.paths.user_file, "tools.disabled") or ()]
+    return [str(name) for name in read_file_value(runtime.config.paths.user_file, "tools.disabled") or ()]
 
 
 def _write_disabled(runtime: Runtime, names: Iterable[str]) -> None:
@@ -135,24 +151,24 @@ def _write_disabled(runtime: Runtime, names: Iterable[str]) -> None:
     set_value(paths.user_file, "tools.disabled", list(dict.fromkeys(names)), record=record)
 
 
-def _tool_rows(runtime: Runtime, toolset: str | None) -> list[dict[str, Any]]:
+def _list_tool_rows(runtime: Runtime, toolset: str | None) -> list[dict[str, Any]]:
     snapshot = runtime.registry.snapshot()
     chosen = set(runtime.resolve_toolset(toolset)) if toolset else set(snapshot)
-    return _rows(runtime, [tool for tool in snapshot.ordered if tool.name in chosen])
+    return _describe_tools(runtime, [tool for tool in snapshot.ordered if tool.name in chosen])
 
 
-def _rows(runtime: Runtime, tools: Sequence[Tool]) -> list[dict[str, Any]]:
+def _describe_tools(runtime: Runtime, tools: Sequence[Tool]) -> list[dict[str, Any]]:
     statuses = runtime.statuses(tool.name for tool in tools)
     off = runtime.switched_off()
-    return [_row(runtime, tool, statuses[tool.name], off=tool.name in off) for tool in tools]
+    return [_describe_tool(runtime, tool, statuses[tool.name], off=tool.name in off) for tool in tools]
 
 
-def _row(runtime: Runtime, tool: Tool, status: Status, *, off: bool) -> dict[str, Any]:
+def _describe_tool(runtime: Runtime, tool: Tool, status: Status, *, off: bool) -> dict[str, Any]:
     return {
         "name": tool.name,
         "toolset": tool.toolset,
         "state": "off" if off else "available" if status.available else "unavailable",
-        "reason": status.reason or ("needs an agent that runs it" if tool.agent_level else ""),
+        "reason": status.reason or ("must be run by the agent" if tool.agent_level else ""),
         "missing_env": list(runtime.config.missing_env(tool.requires_env)),
         "requires_env": list(tool.requires_env),
         "source": str(tool.source),
@@ -162,7 +178,7 @@ def _row(runtime: Runtime, tool: Tool, status: Status, *, off: bool) -> dict[str
     }
 
 
-def _toolset_rows(runtime: Runtime) -> list[dict[str, Any]]:
+def _list_toolset_rows(runtime: Runtime) -> list[dict[str, Any]]:
     return [
         {
             "name": each.name,
@@ -175,20 +191,20 @@ def _toolset_rows(runtime: Runtime) -> list[dict[str, Any]]:
     ]
 
 
-def _state_words(row: dict[str, Any]) -> str:
+def _format_state(row: dict[str, Any]) -> str:
     missing = f"set {', '.join(row['missing_env'])}" if row["missing_env"] else ""
     reasons = "; ".join(word for word in (row["reason"], missing) if word)
     return f"{row['state']} ({reasons})" if reasons else str(row["state"])
 
 
-def _in_short(row: dict[str, Any]) -> str:
-    """What a tool does, and below that its state, where there is something to say of it."""
-    state = _state_words(row)
-    summary = shorten(row["summary"], SHORT)
+def _format_summary(row: dict[str, Any]) -> str:
+    """Return the tool's description, followed by its state if it is not available."""
+    state = _format_state(row)
+    summary = shorten(row["summary"], MAX_SUMMARY_CHARS)
     return summary if state == "available" else f"{summary}\n{state}"
 
 
-def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
+def _detail_rows(row: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("toolset", row["toolset"]),
         ("from", row["source"]),
@@ -198,7 +214,7 @@ def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _found(runtime: Runtime, name: str) -> Tool:
+def _find_tool(runtime: Runtime, name: str) -> Tool:
     snapshot = runtime.registry.snapshot()
     tool = snapshot.find(name)
     if tool is None:
@@ -208,4 +224,4 @@ def _found(runtime: Runtime, name: str) -> Tool:
 
 def _require_tool_or_toolset(runtime: Runtime, name: str) -> None:
     if not runtime.toolsets().knows(name):
-        _found(runtime, name)
+        _find_tool(runtime, name)

@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from toolfold.config.kinds import well_formed
+from toolfold.config.kinds import check_text
 
 __all__ = ["DECLARED_EFFECTS", "AllowedTool", "AllowedToolEntry"]
 
@@ -66,7 +66,7 @@ class AllowedTool:
 
 
 def _check_entry(entry: str) -> str:
-    AllowedTool.parse(well_formed(entry))
+    AllowedTool.parse(check_text(entry))
     return entry
 
 

@@ -18,7 +18,7 @@ LOCK_TIMEOUT_S = 10.0
 _LOCK_POLL_S = 0.005
 
 
-def make_private_folder(folder: Path) -> None:
+def make_private_directory(folder: Path) -> None:
     """Make a folder, and the missing ones above it, that only their owner can list."""
     for each in reversed((folder, *folder.parents)):
         if not each.is_dir():
@@ -26,7 +26,7 @@ def make_private_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_directory(folder: Path) -> Iterator[None]:
     """Wait for every other writer in the folder. The folder itself is the lock: nothing is left behind.
 
     Raises ConfigError where another process keeps the lock for longer than LOCK_TIMEOUT_S.
@@ -37,13 +37,13 @@ def locked(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise ConfigError(f"the folder cannot be used: {error.strerror}", file=str(folder)) from None
     try:
-        _lock(handle, folder)
+        _acquire_lock(handle, folder)
         yield
     finally:
         os.close(handle)
 
 
-def _lock(handle: int, folder: Path) -> None:
+def _acquire_lock(handle: int, folder: Path) -> None:
     """Lock the folder. Raises ConfigError where that takes longer than LOCK_TIMEOUT_S."""
     try:
         import fcntl
@@ -64,20 +64,20 @@ def _lock(handle: int, folder: Path) -> None:
             return
 
 
-def replace(file: Path, content: bytes, *, mode: int | None = None) -> None:
+def replace_file(file: Path, content: bytes, *, mode: int | None = None) -> None:
     """Write beside the file, then take its place. Keeps the mode and the owner the file had."""
     beside = file.with_name(f".{file.name}.{secrets.token_hex(4)}.tmp")
     try:
         # Never more than the file will have: between these lines others could read it.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        handle = os.open(beside, flags, mode or _mode_of(file) or 0o666)
+        handle = os.open(beside, flags, mode or _file_mode(file) or 0o666)
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
             stream.flush()
-            _like_before(file, stream.fileno(), mode)
+            _copy_owner_and_mode(file, stream.fileno(), mode)
             os.fsync(stream.fileno())
         beside.replace(file)
-        _persist(file.parent)
+        _sync_directory(file.parent)
     except OSError as error:
         raise ConfigError(f"the file cannot be written: {error.strerror}", file=str(file)) from None
     finally:
@@ -85,14 +85,14 @@ def replace(file: Path, content: bytes, *, mode: int | None = None) -> None:
             beside.unlink(missing_ok=True)
 
 
-def _mode_of(file: Path) -> int | None:
+def _file_mode(file: Path) -> int | None:
     try:
         return file.stat().st_mode & 0o777
     except FileNotFoundError:
         return None
 
 
-def _like_before(file: Path, handle: int, mode: int | None) -> None:
+def _copy_owner_and_mode(file: Path, handle: int, mode: int | None) -> None:
     with contextlib.suppress(FileNotFoundError):
         before = file.stat()
         with contextlib.suppress(PermissionError):
@@ -100,7 +100,7 @@ def _like_before(file: Path, handle: int, mode: int | None) -> None:
         os.fchmod(handle, mode or before.st_mode & 0o7777)
 
 
-def _persist(folder: Path) -> None:
+def _sync_directory(folder: Path) -> None:
     """A rename is only safe from a power cut once its folder is."""
     handle = os.open(folder, os.O_RDONLY)
     try:

@@ -17,103 +17,105 @@ from pydantic_core import ErrorDetails
 
 from toolfold.config.describe import (
     KeyPath,
-    bounds,
-    choices,
-    entries,
-    field_at,
-    in_words,
-    item_in_words,
-    item_kind,
-    kind,
-    names_at,
-    not_a_setting,
-    nullable,
-    section,
+    base_type,
+    describe_item_type,
+    describe_type,
+    entry_type,
+    find_field,
+    is_nullable,
+    item_type,
+    list_names,
+    literal_choices,
+    number_bounds,
+    section_type,
+    unknown_setting_error,
 )
-from toolfold.config.document import Node, Place, read_value, written
+from toolfold.config.document import Node, SourceLocation, node_from_value, parse_value
 from toolfold.config.kinds import Section
-from toolfold.config.settings import OWN_MODELS, Settings, tool_search_map
+from toolfold.config.settings import BUILTIN_MODELS, Settings, expand_tool_search
 from toolfold.errors import ConfigError, nearest, shorten
 
-Change = Callable[[Node, FieldInfo, KeyPath], Node | None]
+Transform = Callable[[Node, FieldInfo, KeyPath], Node | None]
 
 _SEARCH_LIMIT = ("tools", "tool_search", "search_default_limit")
 _EMBED_MODEL = ("tools", "rag_embed_model")
 
 
-def settle(tree: Node) -> tuple[Settings, list[str]]:
+def build_settings(tree: Node) -> tuple[Settings, list[str]]:
     """The settings a tree stands for, and what a person should know about them."""
     warnings: list[str] = []
-    tree = revise(tree, lambda node, field, path: _clamped(node, field, path, warnings))
+    tree = transform_settings(tree, lambda node, field, path: _clamp_number(node, field, path, warnings))
     try:
-        settings = Settings.model_validate(tree.plain())
+        settings = Settings.model_validate(tree.to_python())
     except ValidationError as error:
-        problems = [_explained(each, tree) for each in error.errors(include_url=False)]
-        raise _together(problems) from None
-    warnings += _lowered_limit(settings, tree)
-    warnings += _likely_misspelt(settings, tree)
+        problems = [_explain_error(each, tree) for each in error.errors(include_url=False)]
+        raise _combine_errors(problems) from None
+    warnings += _search_limit_warnings(settings, tree)
+    warnings += _model_name_warnings(settings, tree)
     return settings, warnings
 
 
-def revise(node: Node, change: Change, owner: type[Section] = Settings, path: KeyPath = ()) -> Node:
+def transform_settings(
+    node: Node, change: Transform, owner: type[Section] = Settings, path: KeyPath = ()
+) -> Node:
     """The tree with every known setting passed through `change`, which may drop it with None."""
     if not isinstance(node.value, dict):
         return node
     items: dict[str, Node] = {}
     for name, child in node.value.items():
         field = owner.model_fields.get(name)
-        revised = child if field is None else _revised(child, change, field, (*path, name))
+        revised = child if field is None else _transform_node(child, change, field, (*path, name))
         if revised is not None:
             items[name] = revised
-    return Node(items, node.place)
+    return Node(items, node.location)
 
 
-def _revised(node: Node, change: Change, field: FieldInfo, path: KeyPath) -> Node | None:
+def _transform_node(node: Node, change: Transform, field: FieldInfo, path: KeyPath) -> Node | None:
     revised = change(node, field, path)
     if revised is None or not isinstance(revised.value, dict):
         return revised
-    if inner := section(field):
-        return revise(revised, change, inner, path)
-    if entry := entries(field):
+    if inner := section_type(field):
+        return transform_settings(revised, change, inner, path)
+    if entry := entry_type(field):
         named = {
-            name: revise(_empty_for_null(child), change, entry, (*path, name))
+            name: transform_settings(_empty_if_null(child), change, entry, (*path, name))
             for name, child in revised.value.items()
         }
-        return Node(named, revised.place)
+        return Node(named, revised.location)
     return revised
 
 
-def expand(tree: Node, *, folder: Path, home: Path) -> Node:
+def expand_shorthands(tree: Node, *, folder: Path, home: Path) -> Node:
     """Short forms in full, so that layers merge: relative paths are relative to `folder`."""
-    return revise(tree, lambda node, field, _: _expanded(node, field, folder, home))
+    return transform_settings(tree, lambda node, field, _: _expand_node(node, field, folder, home))
 
 
-def _expanded(node: Node, field: FieldInfo, folder: Path, home: Path) -> Node:
-    found = kind(field)
-    if section(field) or found is dict:
-        return _empty_for_null(unfolded(node, field))
+def _expand_node(node: Node, field: FieldInfo, folder: Path, home: Path) -> Node:
+    found = base_type(field)
+    if section_type(field) or found is dict:
+        return _empty_if_null(expand_section(node, field))
     if found is Path:
-        return Node(_absolute(node.value, folder, home), node.place)
-    if found is tuple and node.value is None and not nullable(field):
-        return Node([], node.place)
-    if found is tuple and isinstance(node.value, list) and item_kind(field) is Path:
-        return Node([_absolute(each, folder, home) for each in node.value], node.place)
+        return Node(_make_absolute(node.value, folder, home), node.location)
+    if found is tuple and node.value is None and not is_nullable(field):
+        return Node([], node.location)
+    if found is tuple and isinstance(node.value, list) and item_type(field) is Path:
+        return Node([_make_absolute(each, folder, home) for each in node.value], node.location)
     return node
 
 
-def unfolded(node: Node, field: FieldInfo) -> Node:
+def expand_section(node: Node, field: FieldInfo) -> Node:
     """A section written as one word, as the map it stands for."""
-    if field is not field_at(_SEARCH_LIMIT[:2]) or isinstance(node.value, dict):
+    if field is not find_field(_SEARCH_LIMIT[:2]) or isinstance(node.value, dict):
         return node
-    return written(tool_search_map(node.value), node.place)
+    return node_from_value(expand_tool_search(node.value), node.location)
 
 
-def _empty_for_null(node: Node) -> Node:
+def _empty_if_null(node: Node) -> Node:
     """A section with nothing below its name holds nothing; it is not an error."""
-    return Node({}, node.place) if node.value is None else node
+    return Node({}, node.location) if node.value is None else node
 
 
-def _absolute(value: Any, folder: Path, home: Path) -> Any:
+def _make_absolute(value: Any, folder: Path, home: Path) -> Any:
     if not isinstance(value, str):
         return value
     if value == "~" or value.startswith("~/"):
@@ -121,18 +123,18 @@ def _absolute(value: Any, folder: Path, home: Path) -> Any:
     return str(folder / value)
 
 
-def _clamped(node: Node, field: FieldInfo, path: KeyPath, warnings: list[str]) -> Node:
-    limits, value = bounds(field), node.value
+def _clamp_number(node: Node, field: FieldInfo, path: KeyPath, warnings: list[str]) -> Node:
+    limits, value = number_bounds(field), node.value
     # Only here: the tools block keeps the field's established shape, which forgives.
     if path[0] != "tools" or limits is None or not is_number(value):
         return node
-    used = min(max(int(value) if kind(field) is int else value, limits[0]), limits[1])
+    used = min(max(int(value) if base_type(field) is int else value, limits[0]), limits[1])
     if used != value:
         within = limits[0] <= value <= limits[1]
-        why = f"it must be {in_words(field) if within else f'from {limits[0]} to {limits[1]}'}"
-        said = f"{'.'.join(path)} is {_brief(value)}, but {why}: {used} is used instead"
-        warnings.append(located(said, node.place))
-    return Node(used, node.place)
+        why = f"it must be {describe_type(field) if within else f'from {limits[0]} to {limits[1]}'}"
+        said = f"{'.'.join(path)} is {_format_number(value)}, but {why}: {used} is used instead"
+        warnings.append(format_with_location(said, node.location))
+    return Node(used, node.location)
 
 
 def is_number(value: Any) -> bool:
@@ -142,63 +144,63 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _brief(value: float) -> str:
+def _format_number(value: float) -> str:
     """Python refuses to print integers of more than 4300 digits."""
     return str(value) if abs(value) < 10**30 else "a very large number"
 
 
-def _lowered_limit(settings: Settings, tree: Node) -> list[str]:
+def _search_limit_warnings(settings: Settings, tree: Node) -> list[str]:
     search = settings.tools.tool_search
     node = tree.find(_SEARCH_LIMIT)
     wanted = node.value if node else type(search).model_fields["search_default_limit"].default
     if wanted == search.search_default_limit:
         return []
     said = f"{'.'.join(_SEARCH_LIMIT)} is {wanted}, more than max_search_limit"
-    place = tree.place_of(_SEARCH_LIMIT)
-    return [located(f"{said}; {search.search_default_limit} is used instead", place)]
+    place = tree.location_of(_SEARCH_LIMIT)
+    return [format_with_location(f"{said}; {search.search_default_limit} is used instead", place)]
 
 
-def _likely_misspelt(settings: Settings, tree: Node) -> list[str]:
+def _model_name_warnings(settings: Settings, tree: Node) -> list[str]:
     """Any name may be a model of a service: a slip is no error here, and one later, when tools are sought."""
     name = settings.tools.rag_embed_model
-    near = nearest(name, OWN_MODELS, count=1)
-    if name in OWN_MODELS or not near or abs(len(near[0]) - len(name)) > 3:
+    near = nearest(name, BUILTIN_MODELS, count=1)
+    if name in BUILTIN_MODELS or not near or abs(len(near[0]) - len(name)) > 3:
         return []
     said = f"{'.'.join(_EMBED_MODEL)} is {shorten(repr(name), 60)}, taken for a service's model"
-    return [located(f"{said}; did you mean {near[0]}?", tree.place_of(_EMBED_MODEL))]
+    return [format_with_location(f"{said}; did you mean {near[0]}?", tree.location_of(_EMBED_MODEL))]
 
 
-def located(text: str, place: Place) -> str:
+def format_with_location(text: str, place: SourceLocation) -> str:
     """A sentence with the place it speaks of, in the form errors have."""
     return str(ConfigError(text, file=place.file, line=place.line))
 
 
-def _explained(error: ErrorDetails, tree: Node) -> ConfigError:
+def _explain_error(error: ErrorDetails, tree: Node) -> ConfigError:
     """One thing pydantic refused, said in our words."""
     loc = error["loc"]
-    place = tree.place_of(loc)
+    place = tree.location_of(loc)
     names = tuple(str(each) for each in loc if not isinstance(each, int))
     if error["type"] == "extra_forbidden":
-        return not_a_setting(names, names_at(names[:-1]), file=place.file, line=place.line)
+        return unknown_setting_error(names, list_names(names[:-1]), file=place.file, line=place.line)
     if not names:
         return ConfigError("the name of a setting is not text", file=place.file)
     if names[-1] == "[key]":
-        return _bad_name(names[:-1], place)
+        return _invalid_name_error(names[:-1], place)
     if error["type"] == "value_error" and isinstance(error["input"], dict):  # the block as a whole
         problem = f"{'.'.join(names)}: {error['ctx']['error']}"
         return ConfigError(problem, key=".".join(names), file=place.file, line=place.line)
-    field = field_at(names)
-    wanted = in_words(field) if field else "something else"
+    field = find_field(names)
+    wanted = describe_type(field) if field else "something else"
     if field and isinstance(loc[-1], int):
-        wanted = item_in_words(field)
+        wanted = describe_item_type(field)
     key = ".".join(names) + "".join(f"[{each}]" for each in loc if isinstance(each, int))
-    given = str(len(error["input"])) if error["type"] == "too_long" else _shown_value(error["input"])
+    given = str(len(error["input"])) if error["type"] == "too_long" else _format_value(error["input"])
     problem = f"{key} must be {wanted}, not {given}"
-    hint = _hint(field, error["input"]) if field else ""
+    hint = _suggest_fix(field, error["input"]) if field else ""
     return ConfigError(problem, key=".".join(names), file=place.file, line=place.line, hint=hint)
 
 
-def _bad_name(path: Sequence[str], place: Place) -> ConfigError:
+def _invalid_name_error(path: Sequence[str], place: SourceLocation) -> ConfigError:
     of, hint = "tool", ""
     if path[0] == "toolsets":
         of, hint = "toolset", "use up to 64 letters, digits, _ and -"
@@ -208,24 +210,24 @@ def _bad_name(path: Sequence[str], place: Place) -> ConfigError:
     return ConfigError(problem, key=".".join(path), file=place.file, line=place.line, hint=hint)
 
 
-def _shown_value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return str(value).lower().replace("none", "null")
     if isinstance(value, (dict, list)):
         return "a map" if isinstance(value, dict) else "a list"
     if isinstance(value, int):
-        return _brief(value)
+        return _format_number(value)
     return shorten(repr(value), 60)
 
 
-def _hint(field: FieldInfo, value: Any) -> str:
-    if limits := bounds(field):
+def _suggest_fix(field: FieldInfo, value: Any) -> str:
+    if limits := number_bounds(field):
         return f"use a number from {limits[0]} to {limits[1]}"
-    near = nearest(value, choices(field), count=1) if isinstance(value, str) else []
+    near = nearest(value, literal_choices(field), count=1) if isinstance(value, str) else []
     return f"did you mean {near[0]}?" if near else ""
 
 
-def _together(problems: Sequence[ConfigError]) -> ConfigError:
+def _combine_errors(problems: Sequence[ConfigError]) -> ConfigError:
     """Every problem at once: nobody wants to start five times to find five typing errors."""
     ordered = sorted(problems, key=lambda each: (each.file, each.line or 0))
     if len(ordered) == 1:
@@ -236,12 +238,12 @@ def _together(problems: Sequence[ConfigError]) -> ConfigError:
     return error
 
 
-def from_text(text: str, field: FieldInfo | None, place: Place) -> Node:
+def parse_text_value(text: str, field: FieldInfo | None, place: SourceLocation) -> Node:
     """The value a variable or an argument spells: text and paths as they are, the rest as YAML."""
-    found = kind(field) if field else None
+    found = base_type(field) if field else None
     if field and found in (str, Path, Literal):
-        empty = nullable(field) and text.strip().lower() in ("", "null")
+        empty = is_nullable(field) and text.strip().lower() in ("", "null")
         return Node(None if empty else text, place)
     if found is tuple and not text.lstrip().startswith("[") and text.strip() not in ("", "null"):
         return Node([part.strip() for part in text.split(",") if part.strip()], place)
-    return read_value(text, place)
+    return parse_value(text, place)

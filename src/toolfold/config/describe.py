@@ -39,45 +39,45 @@ class Setting:
         return "" if self.low is None else f"from {self.low} to {self.high}"
 
 
-def describe() -> list[Setting]:
+def describe_settings() -> list[Setting]:
     """Every setting, in the order of the tree."""
-    return list(_described(Settings, ()))
+    return list(_walk_settings(Settings, ()))
 
 
-def _described(owner: type[Section], path: KeyPath) -> Iterator[Setting]:
+def _walk_settings(owner: type[Section], path: KeyPath) -> Iterator[Setting]:
     for name, field in owner.model_fields.items():
         below = (*path, name)
-        if inner := section(field):
-            yield from _described(inner, below)
-        elif entry := entries(field):
-            for each in _described(entry, (*below, "<name>")):
-                yield Setting(each.key, each.type, each.default, each.description, grants=grants(field))
+        if inner := section_type(field):
+            yield from _walk_settings(inner, below)
+        elif entry := entry_type(field):
+            for each in _walk_settings(entry, (*below, "<name>")):
+                yield Setting(each.key, each.type, each.default, each.description, grants=can_grant(field))
         else:
-            yield _setting(".".join(below), field)
+            yield _describe_field(".".join(below), field)
 
 
-def _setting(key: str, field: FieldInfo) -> Setting:
+def _describe_field(key: str, field: FieldInfo) -> Setting:
     default = field.get_default(call_default_factory=True, validated_data={})
-    low, high = bounds(field) or (None, None)
+    low, high = number_bounds(field) or (None, None)
     return Setting(
         key=key,
-        type=in_words(field),
+        type=describe_type(field),
         default=list(default) if isinstance(default, tuple) else default,
         description=field.description or "",
-        choices=choices(field),
+        choices=literal_choices(field),
         low=low,
         high=high,
-        grants=grants(field),
+        grants=can_grant(field),
     )
 
 
-def json_schema() -> dict[str, Any]:
+def build_json_schema() -> dict[str, Any]:
     """The JSON schema of a configuration file, for editors."""
     schema = Settings.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Toolfold"}
 
 
-def get(config: Settings, key: str) -> Any:
+def get_value(config: Settings, key: str) -> Any:
     """The value of a dotted key: a setting or a whole section."""
     value: Any = config
     path = tuple(key.split("."))
@@ -87,19 +87,19 @@ def get(config: Settings, key: str) -> Any:
         else:
             known = value if isinstance(value, dict) else ()
         if name not in known:
-            raise not_a_setting(path[: depth + 1], known)
+            raise unknown_setting_error(path[: depth + 1], known)
         value = getattr(value, name) if isinstance(value, Section) else value[name]
     return value
 
 
-def not_a_setting(
+def unknown_setting_error(
     path: Sequence[str], known: Collection[str], *, file: str = "", line: int | None = None
 ) -> ConfigError:
     """The error for a key that does not exist, with what was most likely meant."""
     key = ".".join(path)
     near = nearest(path[-1], known, count=1)
-    elsewhere = [each.key for each in describe() if each.key.rpartition(".")[2] == path[-1]]
-    meant = near or elsewhere or nearest(key, (each.key for each in describe()), count=1)
+    elsewhere = [each.key for each in describe_settings() if each.key.rpartition(".")[2] == path[-1]]
+    meant = near or elsewhere or nearest(key, (each.key for each in describe_settings()), count=1)
     if meant:
         hint = f"did you mean {' or '.join(meant)}?"
     else:
@@ -107,26 +107,26 @@ def not_a_setting(
     return ConfigError(f"{shorten(key)} is not a setting", key=key, file=file, line=line, hint=hint)
 
 
-def section(field: FieldInfo) -> type[Section] | None:
+def section_type(field: FieldInfo) -> type[Section] | None:
     """The block of settings a field holds, if it holds one."""
     kind = field.annotation
     return kind if isinstance(kind, type) and issubclass(kind, Section) else None
 
 
-def entries(field: FieldInfo) -> type[Section] | None:
+def entry_type(field: FieldInfo) -> type[Section] | None:
     """The block of settings a field holds under each name that people choose, if it does."""
-    held = values(field)
-    return section(held) if held else None
+    held = value_field(field)
+    return section_type(held) if held else None
 
 
-def values(field: FieldInfo) -> FieldInfo | None:
+def value_field(field: FieldInfo) -> FieldInfo | None:
     """What a field holds under each name that people choose, if it does."""
     if get_origin(field.annotation) is not dict:
         return None
     return FieldInfo.from_annotation(get_args(field.annotation)[1])
 
 
-def field_at(path: Sequence[str]) -> FieldInfo | None:
+def find_field(path: Sequence[str]) -> FieldInfo | None:
     """The field a path leads to, or that holds the named block it leads to."""
     owner: type[Section] | None = Settings
     field: FieldInfo | None = None
@@ -135,108 +135,108 @@ def field_at(path: Sequence[str]) -> FieldInfo | None:
         field = owner.model_fields.get(name) if owner else None
         if field is None:
             return None
-        owner = section(field)
-        if (held := values(field)) and next(names, None) is not None:
-            owner = section(held)
+        owner = section_type(field)
+        if (held := value_field(field)) and next(names, None) is not None:
+            owner = section_type(held)
             field = field if owner else held
     return field
 
 
-def names_at(path: Sequence[str]) -> tuple[str, ...]:
+def list_names(path: Sequence[str]) -> tuple[str, ...]:
     """The names a file may use below a path."""
     if not path:
         return tuple(Settings.model_fields)
-    field = field_at(path)
+    field = find_field(path)
     if field is None:
         return ()
-    owner = section(field) or (entries(field) if len(path) > 1 else None)
+    owner = section_type(field) or (entry_type(field) if len(path) > 1 else None)
     return tuple(owner.model_fields) if owner else ()
 
 
-def grants(field: FieldInfo) -> bool:
+def can_grant(field: FieldInfo) -> bool:
     """Whether the setting widens what the runtime may do."""
-    return _extra(field).get("grants") is True
+    return _schema_extra(field).get("grants") is True
 
 
-def when_in_project(field: FieldInfo) -> str:
+def project_rule(field: FieldInfo) -> str:
     """The rule a project's file is held to: how a setting may differ there from what lies below it."""
-    return str(_extra(field).get("in_project", ""))
+    return str(_schema_extra(field).get("in_project", ""))
 
 
-def _extra(field: FieldInfo) -> Mapping[str, Any]:
+def _schema_extra(field: FieldInfo) -> Mapping[str, Any]:
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
-def bounds(field: FieldInfo) -> tuple[float, float] | None:
+def number_bounds(field: FieldInfo) -> tuple[float, float] | None:
     """The least and the most a number may be."""
     low = [each.ge for each in field.metadata if hasattr(each, "ge")]
     high = [each.le for each in field.metadata if hasattr(each, "le")]
     return (low[0], high[0]) if low and high else None
 
 
-def choices(field: FieldInfo) -> tuple[str, ...]:
+def literal_choices(field: FieldInfo) -> tuple[str, ...]:
     """The words a setting may be, where it is one of a few."""
     return get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
 
 
-def nullable(field: FieldInfo) -> bool:
+def is_nullable(field: FieldInfo) -> bool:
     return NoneType in get_args(field.annotation)
 
 
-def kind(field: FieldInfo) -> Any:
+def base_type(field: FieldInfo) -> Any:
     """`int`, `float`, `bool`, `str`, `Path`, `tuple`, `dict`, `Literal` or a section."""
-    return get_origin(bare := _bare(field.annotation)) or bare
+    return get_origin(bare := _strip_annotation(field.annotation)) or bare
 
 
-def item_kind(field: FieldInfo) -> Any:
+def item_type(field: FieldInfo) -> Any:
     """What a list is a list of."""
-    return _bare(get_args(_bare(field.annotation))[0])
+    return _strip_annotation(get_args(_strip_annotation(field.annotation))[0])
 
 
-def _bare(annotation: Any) -> Any:
+def _strip_annotation(annotation: Any) -> Any:
     """The type without its `| None` and without its constraints."""
     if get_origin(annotation) in (Union, UnionType):
         annotation = next(each for each in get_args(annotation) if each is not NoneType)
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
-def in_words(field: FieldInfo) -> str:
+def describe_type(field: FieldInfo) -> str:
     """The type of a setting as a person would say it."""
-    found = kind(field)
+    found = base_type(field)
     if found is Literal:
-        *most, last = choices(field)
+        *most, last = literal_choices(field)
         return f"{', '.join(most)} or {last}"
     if found is tuple:
-        words = _list_in_words(field)
-    elif found is dict and not entries(field):
+        words = _describe_list_type(field)
+    elif found is dict and not entry_type(field):
         words = "a map of lists"
     else:
-        words = word_for(found)
-    return f"{words} or null" if nullable(field) else words
+        words = type_name(found)
+    return f"{words} or null" if is_nullable(field) else words
 
 
-def _list_in_words(field: FieldInfo) -> str:
-    if most := _most(field.metadata):
+def _describe_list_type(field: FieldInfo) -> str:
+    if most := _max_length(field.metadata):
         return f"a list of at most {most} words or phrases"
-    if get_origin(item_kind(field)) is dict:
+    if get_origin(item_type(field)) is dict:
         return "a list of maps"
-    return "a list of paths" if item_kind(field) is Path else "a list of names"
+    return "a list of paths" if item_type(field) is Path else "a list of names"
 
 
-def item_in_words(field: FieldInfo) -> str:
+def describe_item_type(field: FieldInfo) -> str:
     """The type of what a list holds as a person would say it."""
-    item = get_args(_bare(field.annotation))[0]
+    item = get_args(_strip_annotation(field.annotation))[0]
     if get_origin(item) is Literal:
         return f"one of {', '.join(get_args(item))}"
-    most = _most(get_args(item)[1:])
-    return f"text of 1 to {most} characters" if most else word_for(item_kind(field))
+    most = _max_length(get_args(item)[1:])
+    return f"text of 1 to {most} characters" if most else type_name(item_type(field))
 
 
-def _most(metadata: Sequence[Any]) -> int | None:
+def _max_length(metadata: Sequence[Any]) -> int | None:
     """The greatest length that is allowed."""
     return next((each.max_length for each in metadata if getattr(each, "max_length", None)), None)
 
 
-def word_for(found: Any) -> str:
+def type_name(found: Any) -> str:
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path"}
     return words.get(found, "a map of settings")

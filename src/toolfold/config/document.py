@@ -15,25 +15,25 @@ from typing import Any
 
 from toolfold.errors import ConfigError, shorten
 
-MAX_BYTES = 1 << 20
-MAX_PROJECT_BYTES = 1 << 16
-MAX_LINE = 10_000
+MAX_CONFIG_BYTES = 1 << 20
+MAX_PROJECT_CONFIG_BYTES = 1 << 16
+MAX_LINE_CHARS = 10_000
 MAX_NODES = 50_000
 MAX_DEPTH = 32
 
-_CORE = "tag:yaml.org,2002:"
-_TEXTS = frozenset(_CORE + name for name in ("str", "timestamp", "merge", "value"))
-_KINDS = MappingProxyType(
+_CORE_TAG = "tag:yaml.org,2002:"
+_TEXT_TAGS = frozenset(_CORE_TAG + name for name in ("str", "timestamp", "merge", "value"))
+_ALLOWED_TAGS = MappingProxyType(
     {
-        "scalar": _TEXTS | {_CORE + name for name in ("int", "float", "bool", "null")},
-        "sequence": frozenset({_CORE + "seq"}),
-        "mapping": frozenset({_CORE + "map"}),
+        "scalar": _TEXT_TAGS | {_CORE_TAG + name for name in ("int", "float", "bool", "null")},
+        "sequence": frozenset({_CORE_TAG + "seq"}),
+        "mapping": frozenset({_CORE_TAG + "map"}),
     }
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceLocation:
     """Where a value was written: `source` is the kind of place, `name` the file or the variable."""
 
     source: str = ""
@@ -48,13 +48,13 @@ class Place:
     def __str__(self) -> str:
         return f"{self.source} {self.name}".strip() + (f":{self.line}" if self.line else "")
 
-    def refusal(self, problem: str, line: int | None = None, hint: str = "") -> ConfigError:
+    def make_error(self, problem: str, line: int | None = None, hint: str = "") -> ConfigError:
         """The error for what was written here; only a file has lines worth naming."""
         in_file = self.source.endswith("file")
         return ConfigError(problem, file=self.file, line=line if in_file else None, hint=hint)
 
-    def at(self, line: int | None) -> Place:
-        return Place(self.source, self.name, line)
+    def with_line(self, line: int | None) -> SourceLocation:
+        return SourceLocation(self.source, self.name, line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,11 @@ class Node:
     """A value and its place. A map is a dict of nodes; anything else is the plain value."""
 
     value: Any
-    place: Place = Place()
+    location: SourceLocation = SourceLocation()
 
-    def plain(self) -> Any:
+    def to_python(self) -> Any:
         if isinstance(self.value, dict):
-            return {name: child.plain() for name, child in self.value.items()}
+            return {name: child.to_python() for name, child in self.value.items()}
         return self.value
 
     def find(self, path: tuple[str | int, ...]) -> Node | None:
@@ -77,14 +77,14 @@ class Node:
             node = node.value[name]
         return node
 
-    def place_of(self, path: tuple[str | int, ...]) -> Place:
+    def location_of(self, path: tuple[str | int, ...]) -> SourceLocation:
         """The place of the path, or of the nearest thing above it that was written."""
         node = self
         for name in path:
             if not isinstance(node.value, dict) or name not in node.value:
                 break
             node = node.value[name]
-        return node.place
+        return node.location
 
 
 def is_well_formed(text: str) -> bool:
@@ -92,47 +92,47 @@ def is_well_formed(text: str) -> bool:
     return not any("\ud800" <= each <= "\udfff" for each in text)
 
 
-def written(value: Any, place: Place, depth: int = 0) -> Node:
+def node_from_value(value: Any, place: SourceLocation, depth: int = 0) -> Node:
     """A value that was handed over rather than read."""
     if depth > MAX_DEPTH:
-        raise place.refusal("the settings are nested too deeply")
+        raise place.make_error("the settings are nested too deeply")
     if isinstance(value, Mapping):
         for name in value:
             if not isinstance(name, str):
-                raise place.refusal(f"{shorten(repr(name))} is not the name of a setting")
-        return Node({name: written(each, place, depth + 1) for name, each in value.items()}, place)
+                raise place.make_error(f"{shorten(repr(name))} is not the name of a setting")
+        return Node({name: node_from_value(each, place, depth + 1) for name, each in value.items()}, place)
     if isinstance(value, (tuple, set, frozenset)):
         return Node(list(value), place)
     return Node(str(value) if isinstance(value, Path) else value, place)
 
 
-def nested(path: tuple[str, ...], node: Node) -> Node:
+def nest_node(path: tuple[str, ...], node: Node) -> Node:
     """A tree that holds the node at the path and nothing else."""
     for name in reversed(path):
-        node = Node({name: node}, node.place)
+        node = Node({name: node}, node.location)
     return node
 
 
-def merged(below: Node, above: Node) -> Node:
+def merge_nodes(below: Node, above: Node) -> Node:
     """Maps are merged name by name; anything else replaces what lies below it."""
     if not (isinstance(below.value, dict) and isinstance(above.value, dict)):
         return above
     items = dict(below.value)
     for name, child in above.value.items():
-        items[name] = merged(items[name], child) if name in items else child
-    return Node(items, above.place)
+        items[name] = merge_nodes(items[name], child) if name in items else child
+    return Node(items, above.location)
 
 
-def read_file(file: Path, source: str, *, limit: int = MAX_BYTES) -> Node:
+def read_settings_file(file: Path, source: str, *, limit: int = MAX_CONFIG_BYTES) -> Node:
     """The settings a file holds."""
-    return read_settings(read_text(file, limit=limit), Place(source, str(file)))
+    return parse_settings(read_text(file, limit=limit), SourceLocation(source, str(file)))
 
 
-def read_text(file: Path, *, limit: int = MAX_BYTES) -> str:
+def read_text(file: Path, *, limit: int = MAX_CONFIG_BYTES) -> str:
     """The text of a file, bounded, without its byte order mark."""
     data = _read_bytes(file, limit)
     if len(data) > limit:
-        size = "1 MiB" if limit == MAX_BYTES else f"{limit >> 10} KiB"
+        size = "1 MiB" if limit == MAX_CONFIG_BYTES else f"{limit >> 10} KiB"
         raise ConfigError(f"the file is larger than {size}", file=str(file))
     try:
         return data.decode("utf-8-sig")
@@ -156,48 +156,50 @@ def _read_bytes(file: Path, limit: int) -> bytes:
         raise ConfigError(f"the file cannot be read: {reason}", file=str(file)) from None
 
 
-def read_settings(text: str, place: Place) -> Node:
+def parse_settings(text: str, place: SourceLocation) -> Node:
     """The settings a text holds; an empty text holds none."""
-    root = compose(text, place)
-    if root is None or (root.id == "scalar" and root.tag == _CORE + "null"):
-        return Node({}, place.at(1))
+    root = compose_yaml(text, place)
+    if root is None or (root.id == "scalar" and root.tag == _CORE_TAG + "null"):
+        return Node({}, place.with_line(1))
     if root.id != "mapping":
         line = root.start_mark.line + 1
-        raise place.refusal("the file must be a map of settings", line, "write `name: value` lines")
-    return _Reader(place).node(root, place.at(1))
+        raise place.make_error("the file must be a map of settings", line, "write `name: value` lines")
+    return _NodeConverter(place).convert(root, place.with_line(1))
 
 
-def read_value(text: str, place: Place) -> Node:
+def parse_value(text: str, place: SourceLocation) -> Node:
     """One value in YAML notation, as it stands in an argument or a variable."""
-    root = compose(text, place)
-    return written(None if root is None else _Reader(place).node(root, place).plain(), place)
+    root = compose_yaml(text, place)
+    return node_from_value(
+        None if root is None else _NodeConverter(place).convert(root, place).to_python(), place
+    )
 
 
-def compose(text: str, place: Place) -> Any:
+def compose_yaml(text: str, place: SourceLocation) -> Any:
     """The YAML nodes of a text, with their marks, or None where there are none."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
     try:
-        _refuse_long_lines(text, place)
-        _refuse_excess(text, place)
+        _check_line_lengths(text, place)
+        _check_yaml_size(text, place)
         yaml = YAML(typ="safe", pure=True)
         yaml.composer.warn_double_anchors = False
         return yaml.compose(text)
     except YAMLError as error:
-        raise _invalid(error, text, place) from None
+        raise _yaml_error(error, text, place) from None
     except ValueError:  # ruamel lets chr() fail on an escape beyond Unicode
-        raise place.refusal("it holds a character that does not exist") from None
+        raise place.make_error("it holds a character that does not exist") from None
 
 
-def _refuse_long_lines(text: str, place: Place) -> None:
+def _check_line_lengths(text: str, place: SourceLocation) -> None:
     """The time ruamel takes for one tag or anchor grows with the square of its length."""
     for number, line in enumerate(text.splitlines(), 1):
-        if len(line) > MAX_LINE:
-            raise place.refusal(f"the line is longer than {MAX_LINE} characters", number)
+        if len(line) > MAX_LINE_CHARS:
+            raise place.make_error(f"the line is longer than {MAX_LINE_CHARS} characters", number)
 
 
-def _refuse_excess(text: str, place: Place) -> None:
+def _check_yaml_size(text: str, place: SourceLocation) -> None:
     """Composing is recursive, parsing is not: look before building anything."""
     from ruamel.yaml import YAML
     from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
@@ -207,76 +209,78 @@ def _refuse_excess(text: str, place: Place) -> None:
         depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
         if depth > MAX_DEPTH or count > MAX_NODES:
             problem = "is nested too deeply" if depth > MAX_DEPTH else "holds too many values"
-            raise place.refusal(f"the YAML {problem}", event.start_mark.line + 1)
+            raise place.make_error(f"the YAML {problem}", event.start_mark.line + 1)
 
 
-def _invalid(error: Any, text: str, place: Place) -> ConfigError:
+def _yaml_error(error: Any, text: str, place: SourceLocation) -> ConfigError:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     before = text.count("\n", 0, getattr(error, "position", 0))
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
     hint = "indent with spaces, not with tabs" if "'\\t'" in problem else ""
     line = (mark.line if mark is not None else before) + 1
-    return place.refusal(f"this is not valid YAML: {problem}", line, hint)
+    return place.make_error(f"this is not valid YAML: {problem}", line, hint)
 
 
-class _Reader:
+class _NodeConverter:
     """Turns YAML nodes into ours. Counts what it builds: aliases can make a small file very large."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: SourceLocation) -> None:
         from ruamel.yaml import YAML
 
         self._place = place
         self._left = MAX_NODES
         self._construct = YAML(typ="safe", pure=True).constructor.construct_object
 
-    def node(self, source: Any, place: Place, depth: int = 0) -> Node:
+    def convert(self, source: Any, place: SourceLocation, depth: int = 0) -> Node:
         if source.id != "mapping":
-            return Node(self._plain(source, depth), place)
-        self._accept(source, depth)
+            return Node(self._convert_value(source, depth), place)
+        self._check_node(source, depth)
         items: dict[str, Node] = {}
         for key, value in source.value:
-            name = self._name(key)
+            name = self._parse_key(key)
             if name in items:
-                first = items[name].place.line
-                raise self._refusal(f"{shorten(name)} is set twice", key, hint=f"first on line {first}")
-            items[name] = self.node(value, self._place.at(key.start_mark.line + 1), depth + 1)
+                first = items[name].location.line
+                raise self._error_at(f"{shorten(name)} is set twice", key, hint=f"first on line {first}")
+            items[name] = self.convert(value, self._place.with_line(key.start_mark.line + 1), depth + 1)
         return Node(items, place)
 
-    def _plain(self, source: Any, depth: int) -> Any:
-        self._accept(source, depth)
+    def _convert_value(self, source: Any, depth: int) -> Any:
+        self._check_node(source, depth)
         if source.id == "sequence":
-            return [self._plain(each, depth + 1) for each in source.value]
+            return [self._convert_value(each, depth + 1) for each in source.value]
         if source.id == "mapping":
-            return {self._name(key): self._plain(value, depth + 1) for key, value in source.value}
-        return self._scalar(source)
+            return {
+                self._parse_key(key): self._convert_value(value, depth + 1) for key, value in source.value
+            }
+        return self._convert_scalar(source)
 
-    def _scalar(self, source: Any) -> Any:
-        if source.tag in _TEXTS:
+    def _convert_scalar(self, source: Any) -> Any:
+        if source.tag in _TEXT_TAGS:
             return source.value
         try:
             value = self._construct(source)
             str(value)  # raises for an integer that Python reads from hexadecimal but refuses to print
         except (ValueError, LookupError):
             problem = f"{shorten(source.value, 40)!r} cannot be read as a value"
-            raise self._refusal(problem, source) from None
+            raise self._error_at(problem, source) from None
         return value
 
-    def _name(self, key: Any) -> str:
-        if key.id != "scalar" or key.tag not in _TEXTS:
+    def _parse_key(self, key: Any) -> str:
+        if key.id != "scalar" or key.tag not in _TEXT_TAGS:
             what = shorten(str(key.value), 40) if key.id == "scalar" else f"a {key.id}"
-            raise self._refusal(f"{what} is not the name of a setting", key, hint="names are text")
+            raise self._error_at(f"{what} is not the name of a setting", key, hint="names are text")
         if not is_well_formed(name := str(key.value)):
-            raise self._refusal("the name of a setting holds half a character", key)
+            raise self._error_at("the name of a setting holds half a character", key)
         return name
 
-    def _accept(self, source: Any, depth: int) -> None:
+    def _check_node(self, source: Any, depth: int) -> None:
         self._left -= 1
-        if source.tag not in _KINDS[source.id]:
-            raise self._refusal(f"the YAML tag {shorten(source.tag)} is not supported", source)
+        if source.tag not in _ALLOWED_TAGS[source.id]:
+            raise self._error_at(f"the YAML tag {shorten(source.tag)} is not supported", source)
         if depth > MAX_DEPTH:
-            raise self._refusal("the YAML is nested too deeply", source)
+            raise self._error_at("the YAML is nested too deeply", source)
         if self._left < 0:
-            raise self._refusal("the YAML aliases expand to too many values", source)
+            raise self._error_at("the YAML aliases expand to too many values", source)
 
-    def _refusal(self, problem: str, source: Any, *, hint: str = "") -> ConfigError:
-        return self._place.refusal(problem, source.start_mark.line + 1, hint)
+    def _error_at(self, problem: str, source: Any, *, hint: str = "") -> ConfigError:
+        return self._place.make_error(problem, source.start_mark.line + 1, hint)

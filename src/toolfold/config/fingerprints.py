@@ -29,27 +29,27 @@ class _TooManyFiles(Exception):
     """A folder holds more than MAX_FILES."""
 
 
-def fingerprint(path: Path) -> str:
+def fingerprint_path(path: Path) -> str:
     """Return a hash of the content of a file, or of everything below a folder, through links too.
 
     What exceeds MAX_FILES or MAX_FILE_BYTES gets another one each time.
     """
-    if not _is_folder(path):
+    if not _is_directory(path):
         return _hash_file(path)
     digest = hashlib.sha256()
     try:
-        for each in _walk(path):
+        for each in _walk_files(path):
             held = _hash_file(each)
             if is_incomplete(held):
                 return held
             parts = os.fsencode(each.relative_to(path)), _link_target(each), held.encode()
             digest.update(b"\0".join(parts) + b"\0")
     except _TooManyFiles:
-        return _incomplete()
+        return _new_incomplete_marker()
     return f"folder:{digest.hexdigest()}"
 
 
-def fingerprint_of(content: bytes) -> str:
+def fingerprint_bytes(content: bytes) -> str:
     """Return the fingerprint of a file with this content."""
     return hashlib.sha256(content).hexdigest()
 
@@ -59,27 +59,27 @@ def is_incomplete(found: str) -> bool:
     return found.startswith(_INCOMPLETE)
 
 
-def signature(path: Path) -> Signature:
+def stat_signature(path: Path) -> Signature:
     """Return what changes with every change of the file or folder. The time of change cannot be set back."""
     try:
-        below = list(_walk(path)) if _is_folder(path) else []
+        below = list(_walk_files(path)) if _is_directory(path) else []
     except _TooManyFiles:
-        return ((_incomplete(), 0, 0, 0, 0),)
-    return tuple(part for each in (path, *below) for part in _stat(each))
+        return ((_new_incomplete_marker(), 0, 0, 0, 0),)
+    return tuple(part for each in (path, *below) for part in _stat_path(each))
 
 
-def _incomplete() -> str:
+def _new_incomplete_marker() -> str:
     return _INCOMPLETE + secrets.token_hex(16)
 
 
-def _is_folder(path: Path) -> bool:
+def _is_directory(path: Path) -> bool:
     try:
         return path.is_dir()
     except OSError:  # a name that no file can have
         return False
 
 
-def _stat(path: Path) -> Iterator[tuple[str, int, int, int, int]]:
+def _stat_path(path: Path) -> Iterator[tuple[str, int, int, int, int]]:
     """What is known of a file; of a link, also what is known of the link itself."""
     for follow in (True, False) if _is_link(path) else (True,):
         try:
@@ -90,7 +90,7 @@ def _stat(path: Path) -> Iterator[tuple[str, int, int, int, int]]:
             yield str(path), found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def _walk_files(folder: Path) -> Iterator[Path]:
     """Every file and every link below the folder, in an order that does not depend on the disk.
 
     Folders that links lead to are entered, each once. Raises _TooManyFiles.
@@ -129,5 +129,5 @@ def _hash_file(path: Path) -> str:
             return "no file"
         with path.open("rb") as stream:
             content = stream.read(MAX_FILE_BYTES + 1)
-        return fingerprint_of(content) if len(content) <= MAX_FILE_BYTES else _incomplete()
+        return fingerprint_bytes(content) if len(content) <= MAX_FILE_BYTES else _new_incomplete_marker()
     return ABSENT

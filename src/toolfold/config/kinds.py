@@ -21,35 +21,35 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-def _without_nul(value: Path) -> Path:
+def _check_no_nul(value: Path) -> Path:
     if "\0" in str(value):
         raise ValueError("no NUL character")
     return value
 
 
-def well_formed(value: str) -> str:
+def check_text(value: str) -> str:
     value.encode()  # a lone surrogate can be read from YAML but never be shown or stored
     if "\0" in value:
         raise ValueError("no NUL character")
     return value
 
 
-def lowered(value: Any) -> Any:
+def lower_text(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-def switch(value: Any) -> Any:
+def parse_switch(value: Any) -> Any:
     """YAML 1.1 reads `on` as true and YAML 1.2 as text; both are written by people."""
-    word = lowered(value)
+    word = lower_text(value)
     if not isinstance(word, (int, str)):
         return word
     return "on" if word in _ON else "off" if word in _OFF else word
 
 
 # It widens what the runtime may do, and no project's file can set it.
-THE_USERS_ALONE: JsonDict = {"grants": True, "in_project": "never"}
+USER_ONLY: JsonDict = {"grants": True, "in_project": "never"}
 
-Whole = Annotated[int, Strict()]
+Integer = Annotated[int, Strict()]
 Number = Annotated[float, Strict()]
-Text = Annotated[str, AfterValidator(well_formed)]
-Folder = Annotated[Path, AfterValidator(_without_nul)]
+Text = Annotated[str, AfterValidator(check_text)]
+PathValue = Annotated[Path, AfterValidator(_check_no_nul)]

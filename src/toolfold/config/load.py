@@ -13,11 +13,26 @@ from types import MappingProxyType
 
 from pydantic.fields import FieldInfo
 
-from toolfold.config.check import expand, from_text, is_number, located, revise, settle
-from toolfold.config.describe import KeyPath, describe, field_at, grants, when_in_project
-from toolfold.config.document import MAX_PROJECT_BYTES, Node, Place, merged, nested, read_file, written
+from toolfold.config.check import (
+    build_settings,
+    expand_shorthands,
+    format_with_location,
+    is_number,
+    parse_text_value,
+    transform_settings,
+)
+from toolfold.config.describe import KeyPath, can_grant, describe_settings, find_field, project_rule
+from toolfold.config.document import (
+    MAX_PROJECT_CONFIG_BYTES,
+    Node,
+    SourceLocation,
+    merge_nodes,
+    nest_node,
+    node_from_value,
+    read_settings_file,
+)
 from toolfold.config.settings import Config, Paths, Settings
-from toolfold.config.trust import PROJECT_FILE, TrustState, trust_state
+from toolfold.config.trust import PROJECT_FILE, TrustState, get_trust_state
 from toolfold.errors import ConfigError, did_you_mean, nearest
 from toolfold.folders import HOME_VARIABLE, locate_folders
 from toolfold.provenance import find_tool_call
@@ -25,12 +40,12 @@ from toolfold.provenance import find_tool_call
 Overrides = Mapping[str, object] | Sequence[str]
 
 USER_FILE = "config.yaml"
-_PREFIX = "TOOLFOLD_"
-_CONFIG = "TOOLFOLD_CONFIG"
-_ARGUMENT = Place("argument")
+_VARIABLE_PREFIX = "TOOLFOLD_"
+_CONFIG_VARIABLE = "TOOLFOLD_CONFIG"
+_ARGUMENT_LOCATION = SourceLocation("argument")
 
 
-def load(
+def load_config(
     *,
     project: Path | None = None,
     env: Mapping[str, str] | None = None,
@@ -43,66 +58,66 @@ def load(
     A project file nobody trusts cannot grant anything; `trusted` answers in place of the trust store.
     """
     environment = dict(os.environ if env is None else env)
-    paths = locate(project=project, env=environment, user_file=user_file)
-    state: TrustState = _state(trusted, paths)
-    home = _home(environment)
-    chosen = user_file is not None or bool(environment.get(_CONFIG))
+    paths = locate_paths(project=project, env=environment, user_file=user_file)
+    state: TrustState = _resolve_trust(trusted, paths)
+    home = _home_directory(environment)
+    chosen = user_file is not None or bool(environment.get(_CONFIG_VARIABLE))
     tree = _user_layer(paths.user_file, home, required=chosen)
     warnings: list[str] = []
     if paths.project_file is not None:
         layer = _project_layer(paths.project_file, home)
-        tree = merged(tree, _restrained(layer, tree, state, warnings))
+        tree = merge_nodes(tree, _restrict_layer(layer, tree, state, warnings))
     # One layer for each word said: `tool_search=off` must not swallow `tool_search.threshold_pct=5`.
     in_tool_call = find_tool_call()
     for layer in (*_environment_layers(environment, warnings), *_override_layers(overrides)):
-        expanded = expand(layer, folder=_here(), home=home)
+        expanded = expand_shorthands(layer, folder=_working_directory(), home=home)
         if in_tool_call:  # a tool call may restrict what is asked about, as a stranger's project may
-            expanded = _restrained(expanded, tree, "untrusted", warnings)
-        tree = merged(tree, expanded)
-    settings, remarks = settle(tree)
+            expanded = _restrict_layer(expanded, tree, "untrusted", warnings)
+        tree = merge_nodes(tree, expanded)
+    settings, remarks = build_settings(tree)
     return Config(
         **{name: getattr(settings, name) for name in Settings.model_fields},
         paths=paths,
         project_trusted=state == "trusted",
         project_vouched_for=trusted is True,
         warnings=(*warnings, *remarks),
-        origins=MappingProxyType(_origins(settings, tree)),
+        origins=MappingProxyType(_find_origins(settings, tree)),
         environment=MappingProxyType(environment),
     )
 
 
-def locate(
+def locate_paths(
     *, project: Path | None = None, env: Mapping[str, str] | None = None, user_file: Path | None = None
 ) -> Paths:
     """Where everything lies. Reads no file and creates none."""
     environment = os.environ if env is None else env
-    config_dir, state_dir, cache_dir = locate_folders(environment, _here())
-    chosen = environment.get(_CONFIG)
+    config_dir, state_dir, cache_dir = locate_folders(environment, _working_directory())
+    chosen = environment.get(_CONFIG_VARIABLE)
     file = user_file or (Path(chosen) if chosen else config_dir / USER_FILE)
-    current = _here() / (project or "")
-    project_file, project_dir = _project(current)
+    current = _working_directory() / (project or "")
+    project_file, project_dir = _find_project(current)
     return Paths(
         config_dir=config_dir,
         state_dir=state_dir,
         cache_dir=cache_dir,
-        user_file=_here() / file,
-        project_file=None if project_file and _same(project_file, file) else project_file,
+        user_file=_working_directory() / file,
+        project_file=None if project_file and _is_same_file(project_file, file) else project_file,
         project_dir=project_dir,
         current_dir=current,
     )
 
 
-def _project(start: Path) -> tuple[Path | None, Path]:
+def _find_project(start: Path) -> tuple[Path | None, Path]:
     """The project file and its folder: the first folder upwards that has one, or is a repository."""
     for folder in (start, *start.parents):
-        if _is(folder / PROJECT_FILE, Path.is_file):
+        if _test_path(folder / PROJECT_FILE, Path.is_file):
             return folder / PROJECT_FILE, folder
-        if _is(folder / ".git", Path.exists):
+        if _test_path(folder / ".git", Path.exists):
             return None, folder
     return None, start
 
 
-def _is(path: Path, question: Callable[[Path], bool]) -> bool:
+def _test_path(path: Path, question: Callable[[Path], bool]) -> bool:
     """Above the project there may be folders we cannot look into; they hold nothing of ours."""
     try:
         return question(path)
@@ -110,79 +125,83 @@ def _is(path: Path, question: Callable[[Path], bool]) -> bool:
         return False
 
 
-def _same(one: Path, other: Path) -> bool:
-    return _is(other, Path.exists) and _is(one, other.samefile)
+def _is_same_file(one: Path, other: Path) -> bool:
+    return _test_path(other, Path.exists) and _test_path(one, other.samefile)
 
 
-def _here() -> Path:
+def _working_directory() -> Path:
     try:
         return Path.cwd()
     except FileNotFoundError:
         raise ConfigError("the current folder does not exist any more") from None
 
 
-def _home(environment: Mapping[str, str]) -> Path:
+def _home_directory(environment: Mapping[str, str]) -> Path:
     if home := environment.get("HOME"):
         return Path(home)
     try:
         return Path.home()
     except RuntimeError:
-        return _here()
+        return _working_directory()
 
 
-def _state(trusted: bool | None, paths: Paths) -> TrustState:
+def _resolve_trust(trusted: bool | None, paths: Paths) -> TrustState:
     if trusted is None:
-        return trust_state(paths.project_dir, paths)
+        return get_trust_state(paths.project_dir, paths)
     return "trusted" if trusted else "untrusted"
 
 
 def _user_layer(file: Path, home: Path, *, required: bool) -> Node:
-    if not required and not _is(file, Path.exists):
+    if not required and not _test_path(file, Path.exists):
         return Node({})
-    return expand(read_file(file, "user file"), folder=file.parent, home=home)
+    return expand_shorthands(read_settings_file(file, "user file"), folder=file.parent, home=home)
 
 
 def _project_layer(file: Path, home: Path) -> Node:
-    return expand(read_file(file, "project file", limit=MAX_PROJECT_BYTES), folder=file.parent, home=home)
+    return expand_shorthands(
+        read_settings_file(file, "project file", limit=MAX_PROJECT_CONFIG_BYTES),
+        folder=file.parent,
+        home=home,
+    )
 
 
-def _restrained(layer: Node, below: Node, state: TrustState, warnings: list[str]) -> Node:
+def _restrict_layer(layer: Node, below: Node, state: TrustState, warnings: list[str]) -> Node:
     """What a project may say: it may always restrict what the user allows, and widen it once trusted.
 
     Lists that restrict are never replaced: what the user switched off stays off in every project.
     """
-    folder = Path(layer.place.name).parent
+    folder = Path(layer.location.name).parent
 
     def restrain(node: Node, field: FieldInfo, path: KeyPath) -> Node | None:
         before = below.find(path)
-        if objection := _objection(node, before, field, state, folder):
-            warnings.append(located(f"{'.'.join(path)} {objection}", node.place))
+        if objection := _find_objection(node, before, field, state, folder):
+            warnings.append(format_with_location(f"{'.'.join(path)} {objection}", node.location))
             return None
-        return _narrowed(node, before, when_in_project(field))
+        return _narrow_list(node, before, project_rule(field))
 
-    return revise(layer, restrain)
+    return transform_settings(layer, restrain)
 
 
-def _objection(node: Node, below: Node | None, field: FieldInfo, state: TrustState, folder: Path) -> str:
+def _find_objection(node: Node, below: Node | None, field: FieldInfo, state: TrustState, folder: Path) -> str:
     """Why a project may not say this, or nothing.
 
     Trust is bound to the project's file, not to what lies where its settings point; so some of them
     are refused even from a trusted one.
     """
-    rule, trusted = when_in_project(field), state == "trusted"
+    rule, trusted = project_rule(field), state == "trusted"
     until = "until you trust its folder" + (" again: it has changed" if state == "changed" else "")
     if rule == "never":
         return "is ignored in a project; only your own file may set it"
-    if grants(field) and not trusted:
+    if can_grant(field) and not trusted:
         return f"is ignored {until}"
-    if rule == "lowers" and not trusted and _raises(node, below, field):
+    if rule == "lowers" and not trusted and _is_raised(node, below, field):
         return f"may only be lowered {until}"
     if rule == "inside" and not _is_inside(node, folder):
         return "is ignored: it leads out of the project's folder"
     return ""
 
 
-def _raises(node: Node, below: Node | None, field: FieldInfo) -> bool:
+def _is_raised(node: Node, below: Node | None, field: FieldInfo) -> bool:
     limit = below.value if below and is_number(below.value) else field.default
     return is_number(node.value) and bool(node.value > limit)
 
@@ -197,7 +216,7 @@ def _is_inside(node: Node, folder: Path) -> bool:
         return False
 
 
-def _narrowed(node: Node, below: Node | None, rule: str) -> Node:
+def _narrow_list(node: Node, below: Node | None, rule: str) -> Node:
     """A list that restricts, from a place that may only restrict further."""
     before = below.value if below else None
     if not rule or not isinstance(before, list):
@@ -205,28 +224,34 @@ def _narrowed(node: Node, below: Node | None, rule: str) -> Node:
     now = node.value
     if rule == "adds" and isinstance(now, list):
         lost = [each for each in before if each not in now]
-        return Node([*lost, *now], node.place) if lost else node
+        return Node([*lost, *now], node.location) if lost else node
     if rule == "narrows" and (now is None or isinstance(now, list)):
         kept = before if now is None else [each for each in now if each in before]
-        return node if kept == now else Node(kept, node.place)
+        return node if kept == now else Node(kept, node.location)
     return node
 
 
 def _environment_layers(environment: Mapping[str, str], warnings: list[str]) -> Iterator[Node]:
     """`TOOLFOLD_TOOLS__RAG_TOP_K=12` is `tools.rag_top_k: 12`; an empty variable says nothing."""
     for name, text in sorted(environment.items()):
-        if not name.startswith(_PREFIX) or name in (HOME_VARIABLE, _CONFIG) or not text:
+        if not name.startswith(_VARIABLE_PREFIX) or name in (HOME_VARIABLE, _CONFIG_VARIABLE) or not text:
             continue
-        path = tuple(name.removeprefix(_PREFIX).lower().split("__"))
+        path = tuple(name.removeprefix(_VARIABLE_PREFIX).lower().split("__"))
         if len(path) == 1 and path[0] not in Settings.model_fields:
-            warnings += _misspelt(name)
+            warnings += _misspelling_warnings(name)
         else:
-            yield nested(path, from_text(text, field_at(path), Place("environment", name)))
+            yield nest_node(
+                path, parse_text_value(text, find_field(path), SourceLocation("environment", name))
+            )
 
 
-def _misspelt(name: str) -> list[str]:
+def _misspelling_warnings(name: str) -> list[str]:
     """Other programs may use our prefix, so a variable without `__` is only an error if it looks like one."""
-    known = [HOME_VARIABLE, _CONFIG, *(_PREFIX + each.upper() for each in Settings.model_fields)]
+    known = [
+        HOME_VARIABLE,
+        _CONFIG_VARIABLE,
+        *(_VARIABLE_PREFIX + each.upper() for each in Settings.model_fields),
+    ]
     near = nearest(name, known, count=1)
     close = [each for each in near if abs(len(each) - len(name)) <= 2 and each[9:11] == name[9:11]]
     return [f"{name} is not a setting and is ignored.{did_you_mean(close)}"] if close else []
@@ -234,25 +259,25 @@ def _misspelt(name: str) -> list[str]:
 
 def _override_layers(overrides: Overrides) -> Iterator[Node]:
     if isinstance(overrides, Mapping):
-        for name, node in written(overrides, _ARGUMENT).value.items():
-            yield nested(_path(name), node)
+        for name, node in node_from_value(overrides, _ARGUMENT_LOCATION).value.items():
+            yield nest_node(_split_key(name), node)
         return
     for text in [overrides] if isinstance(overrides, str) else overrides:
         key, separator, value = text.partition("=")
         if not separator:
             raise ConfigError(f"{text!r} sets nothing", file="argument", hint="write key=value")
-        path = _path(key.strip())
-        yield nested(path, from_text(value.strip(), field_at(path), _ARGUMENT))
+        path = _split_key(key.strip())
+        yield nest_node(path, parse_text_value(value.strip(), find_field(path), _ARGUMENT_LOCATION))
 
 
-def _path(key: str) -> KeyPath:
+def _split_key(key: str) -> KeyPath:
     return tuple(key.split("."))
 
 
-def _origins(settings: Settings, tree: Node) -> dict[str, str]:
+def _find_origins(settings: Settings, tree: Node) -> dict[str, str]:
     """Where each setting in force was written."""
-    keys = [each.key for each in describe() if "<name>" not in each.key]
+    keys = [each.key for each in describe_settings() if "<name>" not in each.key]
     keys += [f"toolsets.{name}" for name in settings.toolsets]
     keys += [f"mcp.servers.{name}" for name in settings.mcp.servers]
-    found = {key: tree.find(_path(key)) for key in keys}
-    return {key: str(node.place) if node else "default" for key, node in found.items()}
+    found = {key: tree.find(_split_key(key)) for key in keys}
+    return {key: str(node.location) if node else "default" for key, node in found.items()}

@@ -21,19 +21,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from toolfold.config.document import MAX_BYTES
-from toolfold.config.fingerprints import ABSENT, Signature, fingerprint, signature
+from toolfold.config.document import MAX_CONFIG_BYTES
+from toolfold.config.fingerprints import ABSENT, Signature, fingerprint_path, stat_signature
 from toolfold.config.record import ADVICE, PendingChange, SettingsRecord
 from toolfold.config.settings import Config
-from toolfold.config.trust import PLUGINS_FOLDER, PROJECT_FILE
+from toolfold.config.trust import PLUGINS_DIR, PROJECT_FILE
 from toolfold.errors import ConfigError
 from toolfold.provenance import find_tool_call
 
 log = logging.getLogger(__name__)
 
-__all__ = ["SettingsMonitor", "Watch", "WatchedPath", "require_accepted", "watched_paths"]
+__all__ = ["CallWatch", "SettingsMonitor", "WatchedPath", "require_accepted", "watched_paths"]
 
-NOTICE = (
+NOTICE_TEMPLATE = (
     "The settings of Toolfold were changed while this call ran ({paths}), which only the user may do. The"
     " change was recorded, the user is told, and it has no effect until the user accepts it."
 )
@@ -51,7 +51,7 @@ class WatchedPath:
 
 
 @dataclass(slots=True)
-class Watch:
+class CallWatch:
     """What one call changed."""
 
     paths: list[str] = field(default_factory=list)
@@ -59,11 +59,11 @@ class Watch:
     @property
     def notice(self) -> str:
         """What a model is told; empty where nothing was changed."""
-        return NOTICE.format(paths=", ".join(self.paths)) if self.paths else ""
+        return NOTICE_TEMPLATE.format(paths=", ".join(self.paths)) if self.paths else ""
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _PathState:
     """A path as it was when last looked at."""
 
     signature: Signature
@@ -82,7 +82,7 @@ def watched_paths(config: Config) -> tuple[WatchedPath, ...]:
         *(paths.state_dir / "gateway" / "tokens.json", paths.state_dir / "mcp" / "accepted.lock"),
         config.plugins_folder,
     )
-    others = (paths.project_file or project / PROJECT_FILE, project / _LOCK_FILE, project / PLUGINS_FOLDER)
+    others = (paths.project_file or project / PROJECT_FILE, project / _LOCK_FILE, project / PLUGINS_DIR)
     found = {path: WatchedPath(path, binding=False) for path in others}
     found |= {path: WatchedPath(path) for path in own}
     return tuple(found.values())
@@ -92,7 +92,7 @@ def require_accepted(config: Config, record: SettingsRecord) -> None:
     """Raise ConfigError where settings were changed during a tool call and nobody has accepted that."""
     if not find_tool_call():  # it may see no process of the runtime around it
         _recover_calls(config, record)
-    pending = record.pending()
+    pending = record.list_pending()
     for each in watched_paths(config):
         change = pending.get(Path(os.path.abspath(each.path)))  # noqa: PTH100 - links may have changed
         if change is None:
@@ -119,54 +119,54 @@ class SettingsMonitor:
         self._has_tool_processes, self._has_servers = has_tool_processes, has_servers
         self._lock = threading.Lock()
         step = record.last_step()
-        self._seen = {each.path: _look_at(each.path, step) for each in self._watched}
+        self._known_states = {each.path: _read_path_state(each.path, step) for each in self._watched}
         self._active: dict[str, str] = {}
         """The calls that run now, by the name of the file that says so."""
         self._left_running: dict[str, str] = {}
         """The calls that may have left processes behind, likewise."""
-        self._keeps_notes = False
+        self._must_keep_notes = False
         """Whether a change could not be recorded: the notes of calls are left to the next start then."""
 
     @contextlib.contextmanager
-    def watch_call(self, call: str, *, executes: bool = True) -> Iterator[Watch]:
+    def watch_call(self, call: str, *, executes: bool = True) -> Iterator[CallWatch]:
         """Watch while a call runs. `call` names it for a person; `executes` says that it starts processes.
 
         Entering and leaving read and write files; in a loop, use it in a thread. Neither raises.
         """
-        watch = Watch()
+        watch = CallWatch()
         with self._lock:
-            self._compare(None)
+            self._check_changes(None)
             name = f"{os.getpid()}-{_start_time(os.getpid()) or ''}-{secrets.token_hex(4)}.json"
             self._active[name] = call
             if executes:
-                self._note_call(name, call)
+                self._write_call_note(name, call)
         try:
             yield watch
         finally:
             with self._lock:
                 try:
-                    self._compare(watch)
+                    self._check_changes(watch)
                 finally:
                     del self._active[name]
-                    self._end_call(name, call, executes=executes)
+                    self._finish_call(name, call, executes=executes)
 
-    def _end_call(self, name: str, call: str, *, executes: bool) -> None:
+    def _finish_call(self, name: str, call: str, *, executes: bool) -> None:
         if not executes:
             return
         self._left_running[name] = call
         if not self._has_tool_processes():
-            for each in () if self._keeps_notes else self._left_running:
-                self._forget_call(each)
+            for each in () if self._must_keep_notes else self._left_running:
+                self._delete_call_note(each)
             self._left_running.clear()
 
-    def _compare(self, watch: Watch | None) -> None:
+    def _check_changes(self, watch: CallWatch | None) -> None:
         """Find the files that have changed since the last look."""
         for each in self._watched:
-            before = self._seen[each.path]
-            if signature(each.path) == before.signature:
+            before = self._known_states[each.path]
+            if stat_signature(each.path) == before.signature:
                 continue
-            now = _look_at(each.path, self._last_step())
-            self._seen[each.path] = now
+            now = _read_path_state(each.path, self._last_step())
+            self._known_states[each.path] = now
             if now.fingerprint != before.fingerprint:
                 self._classify_change(each, before, now, watch)
 
@@ -177,31 +177,33 @@ class SettingsMonitor:
             log.error("%s", error)
             return sys.maxsize
 
-    def _classify_change(self, each: WatchedPath, before: _Seen, now: _Seen, watch: Watch | None) -> None:
+    def _classify_change(
+        self, each: WatchedPath, before: _PathState, now: _PathState, watch: CallWatch | None
+    ) -> None:
         """Report a change unless it is the user's own."""
-        if self._is_users_own(each.path, before, now):
+        if self._is_user_change(each.path, before, now):
             return
-        during = self._suspect()
+        during = self._describe_suspects()
         if not during:
-            self._remark_on_servers(each.path)
+            self._warn_of_running_servers(each.path)
             return
         log.error("%s was changed %s, and not by Toolfold itself; %s", each.path, during, ADVICE)
         if watch is not None:
             watch.paths.append(str(each.path))
         try:
-            self._record.report(_pending(each, before, during))
+            self._record.add_pending(_make_pending_change(each, before, during))
         except (ConfigError, OSError) as error:
-            self._keeps_notes = True
+            self._must_keep_notes = True
             log.error("the change of %s could not be recorded: %s", each.path, error)
-        self._tell(each.path, during)
+        self._report_change(each.path, during)
 
-    def _is_users_own(self, path: Path, before: _Seen, now: _Seen) -> bool:
+    def _is_user_change(self, path: Path, before: _PathState, now: _PathState) -> bool:
         """Whether Toolfold made the change for the user, or the user undid one that is pending."""
         known = before.fingerprint
         try:
             if self._record.is_own_change(path, known, now.fingerprint, since=before.last_step):
                 return True
-            waiting = self._record.waiting(path)
+            waiting = self._record.find_pending(path)
             if waiting is not None and waiting.accepted == now.fingerprint:
                 self._record.drop_restored(path)
                 return True
@@ -209,13 +211,13 @@ class SettingsMonitor:
             log.error("%s", error)
         return False
 
-    def _tell(self, path: Path, during: str) -> None:
+    def _report_change(self, path: Path, during: str) -> None:
         try:
             self._report(str(path), during)
         except Exception:  # whatever it is, the call that has run keeps its result
             log.exception("the change of %s could not be reported", path)
 
-    def _suspect(self) -> str:
+    def _describe_suspects(self) -> str:
         if self._active:
             return f"while {', '.join(dict.fromkeys(self._active.values()))} ran"
         if self._left_running:
@@ -223,26 +225,26 @@ class SettingsMonitor:
             return f"by what {', '.join(calls)} may have left running"
         return ""
 
-    def _remark_on_servers(self, path: Path) -> None:
+    def _warn_of_running_servers(self, path: Path) -> None:
         if self._has_servers():
             during = "while MCP servers were running and no call was"
             log.warning("%s was changed %s; if that was not you, look at it", path, during)
-            self._tell(path, during)
+            self._report_change(path, during)
 
-    def _note_call(self, name: str, call: str) -> None:
+    def _write_call_note(self, name: str, call: str) -> None:
         """Leave on disk what the settings were: the call may kill this process before they are compared."""
-        known = {str(path): [seen.fingerprint, seen.last_step] for path, seen in self._seen.items()}
-        folder = self._record.folder / "calls"
+        known = {str(path): [seen.fingerprint, seen.last_step] for path, seen in self._known_states.items()}
+        folder = self._record.directory / "calls"
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             (folder / name).write_text(json.dumps({"call": call, "time": time.time(), "known": known}))
 
-    def _forget_call(self, name: str) -> None:
+    def _delete_call_note(self, name: str) -> None:
         with contextlib.suppress(OSError):
-            (self._record.folder / "calls" / name).unlink()
+            (self._record.directory / "calls" / name).unlink()
 
 
-def _pending(each: WatchedPath, before: _Seen, during: str) -> PendingChange:
+def _make_pending_change(each: WatchedPath, before: _PathState, during: str) -> PendingChange:
     return PendingChange(
         path=str(each.path),
         during=during,
@@ -254,40 +256,42 @@ def _pending(each: WatchedPath, before: _Seen, during: str) -> PendingChange:
     )
 
 
-def _look_at(path: Path, last_step: int) -> _Seen:
+def _read_path_state(path: Path, last_step: int) -> _PathState:
     """Look at a file or folder. `last_step` was read before, so that a step in between is not missed."""
-    seen, found = signature(path), fingerprint(path)
+    seen, found = stat_signature(path), fingerprint_path(path)
     content: str | None = None
     with contextlib.suppress(OSError):  # a name that no file can have, for one
-        if path.is_file() and path.stat().st_size <= MAX_BYTES:
+        if path.is_file() and path.stat().st_size <= MAX_CONFIG_BYTES:
             content = path.read_bytes().decode("utf-8", "surrogateescape")
-    return _Seen(seen, found, content, last_step)
+    return _PathState(seen, found, content, last_step)
 
 
 def _recover_calls(config: Config, record: SettingsRecord) -> None:
     """Compare with what calls have noted whose runtimes were killed, or that left processes behind."""
     watched = {str(each.path): each for each in watched_paths(config)}
     with contextlib.suppress(OSError):
-        for file in sorted((record.folder / "calls").iterdir())[:_MAX_CALL_FILES]:
+        for file in sorted((record.directory / "calls").iterdir())[:_MAX_CALL_FILES]:
             pid, began = [*file.name.split("-"), "", ""][:2]
             if pid.isdecimal() and _is_running(int(pid), began):
                 continue  # its runtime compares by itself
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-                _recover_call(json.loads(file.read_bytes()[:MAX_BYTES]), watched, record)
+                _recover_call(json.loads(file.read_bytes()[:MAX_CONFIG_BYTES]), watched, record)
             file.unlink(missing_ok=True)
 
 
 def _recover_call(noted: dict[str, object], watched: dict[str, WatchedPath], record: SettingsRecord) -> None:
     known = noted["known"]
     for path, (before, step) in known.items() if isinstance(known, dict) else ():
-        now = fingerprint(Path(path))
+        now = fingerprint_path(Path(path))
         if path not in watched or now == before:
             continue
         if record.is_own_change(Path(path), str(before), now, since=int(step)):
             continue
-        seen = _Seen((), str(before), None)
+        seen = _PathState((), str(before), None)
         log.error("%s was changed by %s or by what it left running; %s", path, noted["call"], ADVICE)
-        record.report(_pending(watched[path], seen, f"by {noted['call']} or what it left running,"))
+        record.add_pending(
+            _make_pending_change(watched[path], seen, f"by {noted['call']} or what it left running,")
+        )
 
 
 def _is_running(pid: int, began: str) -> bool:

@@ -11,94 +11,96 @@ import re
 from typing import Any
 
 from toolfold.config.describe import KeyPath
-from toolfold.config.document import Place, compose
+from toolfold.config.document import SourceLocation, compose_yaml
 
-_BARE = re.compile(r"(?:[A-Za-z]|\.{0,2}/|~/)[\w./~:@+-]*(?<!:)", re.ASCII)
-_DASH = re.compile(" *- +")
-_WORDS_WITH_MEANING = frozenset({"null", "true", "false"})
+_PLAIN_SCALAR = re.compile(r"(?:[A-Za-z]|\.{0,2}/|~/)[\w./~:@+-]*(?<!:)", re.ASCII)
+_LIST_DASH = re.compile(" *- +")
+_RESERVED_WORDS = frozenset({"null", "true", "false"})
 
 
-def assigned(text: str, path: KeyPath, whole: Any) -> str:
+def set_yaml_value(text: str, path: KeyPath, whole: Any) -> str:
     """The text with the value at the path as it is in `whole`, the values the text shall have."""
-    root = compose(text, Place())
+    root = compose_yaml(text, SourceLocation())
     if root is None or _is_empty(root):
         start = text if not text or text.endswith("\n") else text + "\n"
-        return start + _block(path, _at(whole, path), 0) + "\n"
+        return start + _render_block(path, _value_at(whole, path), 0) + "\n"
     if not _is_block_mapping(root):
-        return text[: root.start_mark.index] + render(whole) + text[root.end_mark.index :]
+        return text[: root.start_mark.index] + render_value(whole) + text[root.end_mark.index :]
     mapping = root
     for depth, name in enumerate(path):
-        pair, rest = _pair(mapping, name), path[depth + 1 :]
+        pair, rest = _find_pair(mapping, name), path[depth + 1 :]
         if pair is None:
-            return _inserted(text, mapping, path[depth:], _at(whole, path))
+            return _insert_key(text, mapping, path[depth:], _value_at(whole, path))
         if rest and _is_empty(pair[1]):
             end = _line_end(text, _after_colon(text, pair[0]))
-            block = _block(rest, _at(whole, path), pair[0].start_mark.column + 2)
+            block = _render_block(rest, _value_at(whole, path), pair[0].start_mark.column + 2)
             return f"{text[:end]}\n{block}{text[end:]}"
         if not rest or not _is_block_mapping(pair[1]):
-            return _replaced(text, pair, _at(whole, path[: depth + 1]))
+            return _replace_value(text, pair, _value_at(whole, path[: depth + 1]))
         mapping = pair[1]
     return text
 
 
-def removed(text: str, path: KeyPath, whole: Any) -> str:
+def remove_yaml_value(text: str, path: KeyPath, whole: Any) -> str:
     """The text without the value at the path, which `whole` no longer has."""
-    root = compose(text, Place())
+    root = compose_yaml(text, SourceLocation())
     if not _is_block_mapping(root):
-        return text[: root.start_mark.index] + render(whole) + text[root.end_mark.index :]
+        return text[: root.start_mark.index] + render_value(whole) + text[root.end_mark.index :]
     mapping = root
     for depth, name in enumerate(path):
-        pair = _pair(mapping, name)
+        pair = _find_pair(mapping, name)
         if pair is None:
             return text
         if depth == len(path) - 1:
             start = _line_start(text, pair[0].start_mark.index)
-            return text[:start] + text[_line_end(text, _end(text, pair)) + 1 :]
+            return text[:start] + text[_line_end(text, _pair_end(text, pair)) + 1 :]
         if not _is_block_mapping(pair[1]):
-            return _replaced(text, pair, _at(whole, path[: depth + 1]))
+            return _replace_value(text, pair, _value_at(whole, path[: depth + 1]))
         mapping = pair[1]
     return text
 
 
-def render(value: Any) -> str:
+def render_value(value: Any) -> str:
     """A value on one line, in the plainest notation that is safe."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{render(key)}: {render(each)}" for key, each in value.items()) + "}"
+        return (
+            "{" + ", ".join(f"{render_value(key)}: {render_value(each)}" for key, each in value.items()) + "}"
+        )
     if isinstance(value, list):
-        return f"[{', '.join(map(render, value))}]"
+        return f"[{', '.join(map(render_value, value))}]"
     if isinstance(value, str):
-        bare = _BARE.fullmatch(value) and value.lower() not in _WORDS_WITH_MEANING
-        return value if bare else f'"{"".join(map(_escaped, value))}"'
+        bare = _PLAIN_SCALAR.fullmatch(value) and value.lower() not in _RESERVED_WORDS
+        return value if bare else f'"{"".join(map(_escape_character, value))}"'
     return json.dumps(value)
 
 
-def _escaped(character: str) -> str:
+def _escape_character(character: str) -> str:
     if character in '"\\':
         return "\\" + character
     return character if character.isprintable() else f"\\U{ord(character):08X}"
 
 
-def _block(path: KeyPath, value: Any, indent: int) -> str:
-    lines = [" " * (indent + 2 * depth) + f"{render(name)}:" for depth, name in enumerate(path)]
-    return "\n".join(lines) + " " + render(value)
+def _render_block(path: KeyPath, value: Any, indent: int) -> str:
+    lines = [" " * (indent + 2 * depth) + f"{render_value(name)}:" for depth, name in enumerate(path)]
+    return "\n".join(lines) + " " + render_value(value)
 
 
-def _inserted(text: str, mapping: Any, path: KeyPath, value: Any) -> str:
+def _insert_key(text: str, mapping: Any, path: KeyPath, value: Any) -> str:
     """A new key stands right below the last one of its map, before any comment that follows."""
-    end = _line_end(text, _end(text, mapping.value[-1]))
+    end = _line_end(text, _pair_end(text, mapping.value[-1]))
     indent = mapping.value[0][0].start_mark.column
-    return f"{text[:end]}\n{_block(path, value, indent)}{text[end:]}"
+    return f"{text[:end]}\n{_render_block(path, value, indent)}{text[end:]}"
 
 
-def _replaced(text: str, pair: tuple[Any, Any], value: Any) -> str:
+def _replace_value(text: str, pair: tuple[Any, Any], value: Any) -> str:
     key, node = pair
     colon = _after_colon(text, key)
-    new = " " + render(value)
+    new = " " + render_value(value)
     if _is_empty(node):
         return text[:colon] + new + text[colon:]
-    if not _is_alias(pair) and (kept := _with_items(text, node, value)) is not None:
+    if not _is_alias(pair) and (kept := _replace_list_items(text, node, value)) is not None:
         return kept
-    start, end = node.start_mark.index, _end(text, pair)
+    start, end = node.start_mark.index, _pair_end(text, pair)
     if node.id != "scalar" and not node.flow_style:
         # The block below the key goes; what stands between them (a comment) stays.
         between = text[colon : _line_start(text, start) - 1]
@@ -106,11 +108,11 @@ def _replaced(text: str, pair: tuple[Any, Any], value: Any) -> str:
     return text[:start] + (new if text[start - 1] == ":" else new[1:]) + text[end:]
 
 
-def _with_items(text: str, node: Any, value: Any) -> str | None:
+def _replace_list_items(text: str, node: Any, value: Any) -> str | None:
     """A block list that keeps the lines of the items that stay; None where none does or can."""
     if node.id != "sequence" or node.flow_style or not isinstance(value, list):
         return None
-    lines = [_line_of_item(text, item) for item in node.value]
+    lines = [_item_line_span(text, item) for item in node.value]
     wanted, dropped = list(value), list[tuple[int, int]]()
     for item, line in zip(node.value, lines, strict=True):
         if line is None:
@@ -122,21 +124,21 @@ def _with_items(text: str, node: Any, value: Any) -> str | None:
     if len(dropped) == len(lines) or lines[-1] is None:
         return None
     end, indent = lines[-1][1], " " * node.start_mark.column
-    text = text[:end] + "".join(f"\n{indent}- {render(each)}" for each in wanted) + text[end:]
+    text = text[:end] + "".join(f"\n{indent}- {render_value(each)}" for each in wanted) + text[end:]
     for start, stop in reversed(dropped):
         text = text[:start] + text[stop + 1 :]
     return text
 
 
-def _line_of_item(text: str, item: Any) -> tuple[int, int] | None:
+def _item_line_span(text: str, item: Any) -> tuple[int, int] | None:
     """Where the line begins and ends that holds an item and nothing else; None for what is not so simple."""
     start, end = item.start_mark.index, _node_end(text, item)
     begin = _line_start(text, start)
-    simple = item.id == "scalar" and _DASH.fullmatch(text, begin, start) and "\n" not in text[start:end]
+    simple = item.id == "scalar" and _LIST_DASH.fullmatch(text, begin, start) and "\n" not in text[start:end]
     return (begin, _line_end(text, end)) if simple else None
 
 
-def _end(text: str, pair: tuple[Any, Any]) -> int:
+def _pair_end(text: str, pair: tuple[Any, Any]) -> int:
     """Where the value's own text ends: YAML lets a block reach over the comments that follow it."""
     key, node = pair
     if _is_alias(pair) or _is_empty(node):
@@ -156,10 +158,10 @@ def _node_end(text: str, node: Any) -> int:
     if node.flow_style:
         return int(end)
     last = node.value[-1]
-    return _end(text, last) if node.id == "mapping" else _node_end(text, last)
+    return _pair_end(text, last) if node.id == "mapping" else _node_end(text, last)
 
 
-def _pair(mapping: Any, name: str) -> tuple[Any, Any] | None:
+def _find_pair(mapping: Any, name: str) -> tuple[Any, Any] | None:
     return next((pair for pair in mapping.value if pair[0].value == name), None)
 
 
@@ -184,7 +186,7 @@ def _line_end(text: str, index: int) -> int:
     return len(text) if end < 0 else end
 
 
-def _at(whole: Any, path: KeyPath) -> Any:
+def _value_at(whole: Any, path: KeyPath) -> Any:
     for name in path:
         whole = whole[name]
     return whole

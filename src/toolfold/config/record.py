@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from toolfold.config.atomic import locked, replace
+from toolfold.config.atomic import lock_directory, replace_file
 from toolfold.config.authority import require_user
-from toolfold.config.fingerprints import ABSENT, EMPTY, fingerprint, fingerprint_of, is_incomplete
+from toolfold.config.fingerprints import ABSENT, EMPTY, fingerprint_bytes, fingerprint_path, is_incomplete
 from toolfold.errors import ConfigError
 
 __all__ = ["ADVICE", "PendingChange", "SettingsRecord", "write_settings"]
@@ -59,8 +59,8 @@ class SettingsRecord:
     """The record in one state folder. Safe for several threads and processes."""
 
     def __init__(self, state_dir: Path) -> None:
-        self.folder = state_dir / "settings"
-        self._file = self.folder / "record.json"
+        self.directory = state_dir / "settings"
+        self._file = self.directory / "record.json"
 
     def note_change(self, path: Path, content: bytes) -> int:
         """Note that Toolfold is about to write this content for the user. Returns the number of the step.
@@ -70,12 +70,12 @@ class SettingsRecord:
         """
         require_user(f"changing {path}")
         real = os.path.realpath(path)
-        before = fingerprint(path)
-        with self._changing() as data:
+        before = fingerprint_path(path)
+        with self._modify_record() as data:
             for key, waiting in data["pending"].items():
                 if os.path.realpath(key) == real and before != waiting["accepted"]:
                     raise ConfigError(str(PendingChange(**waiting)), hint=ADVICE)
-            return _add_step(data, real, before, fingerprint_of(content))
+            return _add_step(data, real, before, fingerprint_bytes(content))
 
     def last_step(self) -> int:
         """Return the number of the last step, of whatever file. Ask before you look at a file, not after."""
@@ -90,35 +90,35 @@ class SettingsRecord:
                 reached.add(end)
         return after in reached
 
-    def knows(self, path: Path) -> bool:
+    def has_entry(self, path: Path) -> bool:
         """Whether Toolfold has ever written the file, or a change of it is pending."""
         data = self._read()
-        return os.path.realpath(path) in data["steps"] or _key(path) in data["pending"]
+        return os.path.realpath(path) in data["steps"] or _pending_key(path) in data["pending"]
 
-    def report(self, change: PendingChange) -> None:
+    def add_pending(self, change: PendingChange) -> None:
         """Keep a change as pending. Of several to one file, what was accepted last stays known."""
-        with self._changing() as data:
-            data["pending"].setdefault(_key(Path(change.path)), asdict(change))
+        with self._modify_record() as data:
+            data["pending"].setdefault(_pending_key(Path(change.path)), asdict(change))
 
-    def pending(self) -> dict[Path, PendingChange]:
+    def list_pending(self) -> dict[Path, PendingChange]:
         """Return the changes that nobody has accepted, without those that were put back since."""
         found = {Path(key): PendingChange(**each) for key, each in self._read()["pending"].items()}
-        return {path: each for path, each in found.items() if fingerprint(path) != each.accepted}
+        return {path: each for path, each in found.items() if fingerprint_path(path) != each.accepted}
 
-    def waiting(self, path: Path) -> PendingChange | None:
+    def find_pending(self, path: Path) -> PendingChange | None:
         """Return the pending change of one file."""
-        found = self._read()["pending"].get(_key(path))
+        found = self._read()["pending"].get(_pending_key(path))
         return PendingChange(**found) if found else None
 
     def accept(self, path: Path, shown: str) -> None:
         """Take the file, as it was shown, for the user's own. Raises ConfigError if it was changed since."""
         require_user(f"accepting a change of {path}")
-        with self._changing() as data:
+        with self._modify_record() as data:
             if is_incomplete(shown):
                 raise ConfigError("it is too large to be compared", file=str(path), hint="make it smaller")
-            if fingerprint(path) != shown:
+            if fingerprint_path(path) != shown:
                 raise ConfigError("it was changed again since it was shown", file=str(path), hint=_REPEAT)
-            data["pending"].pop(_key(path), None)
+            data["pending"].pop(_pending_key(path), None)
 
     def restore(self, change: PendingChange) -> None:
         """Put the file back as it was, readable by the user alone unless it is a project's.
@@ -132,38 +132,38 @@ class SettingsRecord:
                 "what was there before is not known", file=change.path, hint="look at it yourself"
             )
         content = None if change.before is None else change.before.encode("utf-8", "surrogateescape")
-        after = ABSENT if content is None else fingerprint_of(content)
-        with self._changing() as data:
-            for each in {_key(path), os.path.realpath(path)}:  # what is a link now may be none then
-                _add_step(data, each, fingerprint(path), after)
+        after = ABSENT if content is None else fingerprint_bytes(content)
+        with self._modify_record() as data:
+            for each in {_pending_key(path), os.path.realpath(path)}:  # what is a link now may be none then
+                _add_step(data, each, fingerprint_path(path), after)
         if content is None:
-            _delete(path)
+            _delete_file(path)
         else:
-            replace(path, content, mode=0o600 if change.binding else None)
+            replace_file(path, content, mode=0o600 if change.binding else None)
         self.drop_restored(path)
 
     def drop_restored(self, path: Path) -> None:
         """Forget a pending change of a file that is again what it was."""
-        with self._changing() as data:
-            data["pending"].pop(_key(path), None)
+        with self._modify_record() as data:
+            data["pending"].pop(_pending_key(path), None)
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[dict[str, Any]]:
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with locked(self.folder):
+    def _modify_record(self) -> Iterator[dict[str, Any]]:
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with lock_directory(self.directory):
             data = self._read()
             before = json.dumps(data, sort_keys=True)
             yield data
             after = json.dumps(data, sort_keys=True)
             if after != before:
-                replace(self._file, after.encode(), mode=0o600)
+                replace_file(self._file, after.encode(), mode=0o600)
 
     def _read(self) -> dict[str, Any]:
         try:
             if self._file.stat().st_size > MAX_RECORD_BYTES:
                 raise ValueError("it is too large")
             data = json.loads(self._file.read_bytes())
-            return {"steps": _steps(data["steps"]), "pending": _pending(data["pending"])}
+            return {"steps": _parse_steps(data["steps"]), "pending": _parse_pending(data["pending"])}
         except FileNotFoundError:
             return {"steps": {}, "pending": {}}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -181,17 +181,17 @@ def write_settings(
     require_user(f"changing {file}")
     if record is not None:
         record.note_change(file, content)
-    replace(file, content, mode=mode)
+    replace_file(file, content, mode=mode)
 
 
-def _delete(path: Path) -> None:
+def _delete_file(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(f"it cannot be deleted: {error.strerror}", file=str(path)) from None
 
 
-def _key(path: Path) -> str:
+def _pending_key(path: Path) -> str:
     """The path as it was given: a link may lead elsewhere by now."""
     return os.path.abspath(path)  # noqa: PTH100 - Path.resolve would follow the link
 
@@ -207,12 +207,12 @@ def _last_step(data: dict[str, Any]) -> int:
     return max((int(steps[-1][2]) for steps in data["steps"].values() if steps), default=0)
 
 
-def _steps(found: Mapping[str, Any]) -> dict[str, list[list[Any]]]:
+def _parse_steps(found: Mapping[str, Any]) -> dict[str, list[list[Any]]]:
     return {
         str(key): [[str(start), str(end), int(next(iter(number), 0))] for start, end, *number in steps]
         for key, steps in found.items()
     }
 
 
-def _pending(found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _parse_pending(found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {str(key): asdict(PendingChange(**each)) for key, each in found.items()}

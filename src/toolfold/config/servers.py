@@ -11,26 +11,27 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
-from toolfold.config.kinds import THE_USERS_ALONE, Folder, Number, Section, Text, Whole, lowered
+from toolfold.config.kinds import USER_ONLY, Integer, Number, PathValue, Section, Text, lower_text
 from toolfold.model import FrozenDict
 
-Transport = Annotated[Literal["auto", "stdio", "http", "sse"], BeforeValidator(lowered)]
-Protocol = Annotated[Literal["auto", "legacy"], BeforeValidator(lowered)]
+Transport = Annotated[Literal["auto", "stdio", "http", "sse"], BeforeValidator(lower_text)]
+Protocol = Annotated[Literal["auto", "legacy"], BeforeValidator(lower_text)]
 Trust = Annotated[
-    Literal["pin", "warn", "off"], BeforeValidator(lambda value: "off" if value is False else lowered(value))
+    Literal["pin", "warn", "off"],
+    BeforeValidator(lambda value: "off" if value is False else lower_text(value)),
 ]
-Elicitation = Annotated[Literal["ask", "decline"], BeforeValidator(lowered)]
+Elicitation = Annotated[Literal["ask", "decline"], BeforeValidator(lower_text)]
 Sampling = Annotated[
     Literal["ask", "allow", "deny"],
-    BeforeValidator(lambda value: "deny" if value is False else lowered(value)),
+    BeforeValidator(lambda value: "deny" if value is False else lower_text(value)),
 ]
-Isolation = Annotated[Literal["auto", "shared", "per-client"], BeforeValidator(lowered)]
+Isolation = Annotated[Literal["auto", "shared", "per-client"], BeforeValidator(lower_text)]
 ServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9_-]{0,38}[A-Za-z0-9])?$")]
 GATEWAY_WAIT_S = 2.0
-Pairs = Annotated[dict[Text, Text], AfterValidator(FrozenDict)]
+TextMap = Annotated[dict[Text, Text], AfterValidator(FrozenDict)]
 
 
-class Oauth(Section):
+class OAuthSettings(Section):
     """How a person's login at a server is done, where the server's own word is not enough."""
 
     client_id: Text = Field(default="", description="The client that was registered there by hand.")
@@ -41,12 +42,12 @@ class Oauth(Section):
     scopes: tuple[Text, ...] = Field(
         default=(), description="What is asked for; empty for what the server names."
     )
-    redirect_port: Whole = Field(
+    redirect_port: Integer = Field(
         default=0, ge=0, le=65_535, description="The local port the browser comes back to; 0 for a free one."
     )
 
 
-class McpServer(Section):
+class McpServerSettings(Section):
     """One server."""
 
     enabled: bool = Field(default=True, description="Whether the server is used.")
@@ -60,19 +61,19 @@ class McpServer(Section):
     )
     command: Text = Field(default="", description="The program that is started.")
     args: tuple[Text, ...] = Field(default=(), description="Its arguments.")
-    env: Pairs = Field(
+    env: TextMap = Field(
         default_factory=FrozenDict,
         description="Variables it is given; `${NAME}` and `${keyring:service/name}` are looked up.",
     )
     pass_env: tuple[Text, ...] = Field(
         default=(), description="Variables of the runtime's own environment it is given, by name."
     )
-    cwd: Folder | None = Field(default=None, description="The folder it is started in.")
+    cwd: PathValue | None = Field(default=None, description="The folder it is started in.")
     url: Text = Field(default="", description="The address of a server that runs already.")
-    headers: Pairs = Field(
+    headers: TextMap = Field(
         default_factory=FrozenDict, description="Headers of every request; references are looked up."
     )
-    oauth: Oauth = Field(default_factory=Oauth, description="How a login is done there.")
+    oauth: OAuthSettings = Field(default_factory=OAuthSettings, description="How a login is done there.")
     prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{0,40}$")] | None = Field(
         default=None,
         description="What stands before the names of its tools behind a gateway; empty for nothing.",
@@ -109,7 +110,7 @@ class McpServer(Section):
     )
 
     @model_validator(mode="after")
-    def _one_way_to_reach_it(self) -> McpServer:
+    def _check_transport(self) -> McpServerSettings:
         if bool(self.command) == bool(self.url):
             raise ValueError("give it a command that starts it, or the url of one that runs: one of the two")
         if self.command and self.transport in ("http", "sse"):
@@ -121,28 +122,28 @@ class McpServer(Section):
         return self
 
     @property
-    def way(self) -> Literal["stdio", "http", "sse"]:
+    def effective_transport(self) -> Literal["stdio", "http", "sse"]:
         """The transport, decided."""
         if self.command:
             return "stdio"
         return "sse" if self.transport == "sse" else "http"
 
-    def prefix_of(self, name: str) -> str:
+    def name_prefix(self, name: str) -> str:
         """What stands before the names of its tools and prompts behind a gateway, if `name` is its own."""
         return f"{name}_" if self.prefix is None else self.prefix
 
 
-class Mcp(Section):
+class McpSettings(Section):
     """All servers."""
 
     enabled: bool = Field(
-        default=True, description="Whether MCP servers are used.", json_schema_extra=THE_USERS_ALONE
+        default=True, description="Whether MCP servers are used.", json_schema_extra=USER_ONLY
     )
     scan: Literal["default", "strict"] = Field(
         default="default",
         description="Which suspicious tools are held: those the scanner is sure about, or (`strict`) also"
         " those with doubtful wording, which are only shown otherwise.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
     wait_seconds: Number = Field(
         default=5.0,
@@ -152,7 +153,7 @@ class Mcp(Section):
         " two seconds, unless this is set.",
         json_schema_extra={"in_project": "lowers"},
     )
-    servers: Annotated[dict[ServerName, McpServer], AfterValidator(FrozenDict)] = Field(
+    servers: Annotated[dict[ServerName, McpServerSettings], AfterValidator(FrozenDict)] = Field(
         default_factory=FrozenDict,
         description="The servers, by name.",
         json_schema_extra={"grants": True},
@@ -165,6 +166,6 @@ class Mcp(Section):
         return self.wait_seconds
 
 
-def usable(value: Any) -> McpServer:
+def parse_server_settings(value: Any) -> McpServerSettings:
     """A server's settings from plain data, as a file would have them. Raises pydantic's ValidationError."""
-    return McpServer.model_validate(value)
+    return McpServerSettings.model_validate(value)

@@ -28,20 +28,21 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from toolfold.config.agent import AgentSettings, ProviderSettings
 from toolfold.config.allowed_tools import AllowedToolEntry
-from toolfold.config.gateway import Gateway
+from toolfold.config.gateway import GatewaySettings
 from toolfold.config.kinds import (
-    THE_USERS_ALONE,
-    Folder,
+    USER_ONLY,
+    Integer,
     Number,
+    PathValue,
     Section,
     Text,
-    Whole,
-    lowered,
-    switch,
-    well_formed,
+    check_text,
+    lower_text,
+    parse_switch,
 )
-from toolfold.config.servers import Mcp
+from toolfold.config.servers import McpSettings
 from toolfold.model import FrozenDict
 
 # Not PWD, SSH_AUTH_SOCK and GIT_ASKPASS, which hold paths.
@@ -51,40 +52,40 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _PASSWORD_IN_URL = re.compile(r"://[^\s/?#:@]*:([^\s/?#]+)@")
-_SECRET_LENGTH = 8
+_MIN_SECRET_CHARS = 8
 
 # Refusing a wish is the worse error, and sets differ: half a percent of one unseen set's are below this, so
 # that another's may be four times as many. `training/README.md` has the curve.
-USUAL_NEED = 0.025
+DEFAULT_NEED_THRESHOLD = 0.025
 
 GATEWAY_MAX_TOOLS = 30
 
-OWN_MODELS = ("embedded", "light", "auxiliary")
+BUILTIN_MODELS = ("embedded", "light", "auxiliary")
 """What `rag_embed_model` may be beside the name of a service's model."""
 
 
-def tool_search_map(value: Any) -> Any:
+def expand_tool_search(value: Any) -> Any:
     """`tool_search` as one word in its long form; a map as it is.
 
     The word `on` means on. What says no more than that there shall be one, `true`, means auto.
     """
     if not isinstance(value, (bool, int, float, str)):
         return value
-    word = switch(value)
-    return {"enabled": "auto" if word == "on" and lowered(value) != "on" else word}
+    word = parse_switch(value)
+    return {"enabled": "auto" if word == "on" and lower_text(value) != "on" else word}
 
 
-def _threshold(value: Any) -> Any:
+def _parse_threshold(value: Any) -> Any:
     """`off` asks for nothing, `on` for what is usual."""
     if not isinstance(value, (bool, str)):
         return value
-    return {"on": USUAL_NEED, "off": 0.0}.get(switch(value), value)
+    return {"on": DEFAULT_NEED_THRESHOLD, "off": 0.0}.get(parse_switch(value), value)
 
 
 Threshold = Annotated[
     float,
     Strict(),
-    BeforeValidator(_threshold),
+    BeforeValidator(_parse_threshold),
     WithJsonSchema(
         {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"enum": ["on", "off", True, False]}]}
     ),
@@ -92,23 +93,23 @@ Threshold = Annotated[
 ToolsetName = Annotated[str, StringConstraints(pattern=r"^[\w-]{1,64}$")]
 Switch = Annotated[
     Literal["auto", "on", "off"],
-    BeforeValidator(switch),
+    BeforeValidator(parse_switch),
     WithJsonSchema({"enum": ["auto", "on", "off", True, False]}),
 ]
-Selection = Annotated[Literal["eager", "hybrid", "semantic", "keyword"], BeforeValidator(lowered)]
-Placement = Annotated[Literal["auto", "replace", "append", "tail"], BeforeValidator(lowered)]
-SearchMode = Annotated[Literal["keyword", "semantic", "hybrid", "rerank"], BeforeValidator(lowered)]
-Phrase = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(well_formed)]
+Selection = Annotated[Literal["eager", "hybrid", "semantic", "keyword"], BeforeValidator(lower_text)]
+Placement = Annotated[Literal["auto", "replace", "append", "tail"], BeforeValidator(lower_text)]
+SearchMode = Annotated[Literal["keyword", "semantic", "hybrid", "rerank"], BeforeValidator(lower_text)]
+Phrase = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(check_text)]
 Phrases = Annotated[tuple[Phrase, ...], Field(max_length=50)]
 ApprovalMode = Annotated[
     Literal["manual", "smart", "off"],
-    BeforeValidator(lambda value: "off" if value is False else lowered(value)),
+    BeforeValidator(lambda value: "off" if value is False else lower_text(value)),
     WithJsonSchema({"enum": ["manual", "smart", "off", False]}),
 ]
-Clearance = Annotated[Literal["low", "medium"], BeforeValidator(lowered)]
-Confinable = Literal["fs-delete", "data-loss", "overwrite", "permissions", "process"]
+Clearance = Annotated[Literal["low", "medium"], BeforeValidator(lower_text)]
+ConfinableCategory = Literal["fs-delete", "data-loss", "overwrite", "permissions", "process"]
 
-Place = Annotated[
+BackendName = Annotated[
     Literal[
         "local",
         "sandbox",
@@ -120,12 +121,12 @@ Place = Annotated[
         "modal",
         "daytona",
     ],
-    BeforeValidator(lowered),
+    BeforeValidator(lower_text),
 ]
-LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lowered)]
+LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lower_text)]
 
 
-class Reranker(Section):
+class RerankerSettings(Section):
     """An embedding service that puts the hits of a search into a better order."""
 
     enabled: bool = Field(
@@ -147,7 +148,7 @@ class Reranker(Section):
     )
 
 
-class ToolSearch(Section):
+class ToolSearchSettings(Section):
     """Bridge tools that let the model find tools it was not shown."""
 
     enabled: Switch = Field(
@@ -160,13 +161,13 @@ class ToolSearch(Section):
         le=100,
         description="How much of the context window, in percent, tools may take before `auto` hides them.",
     )
-    threshold_tokens: Whole = Field(
+    threshold_tokens: Integer = Field(
         default=20_000,
         ge=0,
         le=10_000_000,
         description="How many tokens tools may take before `auto` hides them, however large the window.",
     )
-    threshold_tools: Whole = Field(
+    threshold_tools: Integer = Field(
         default=0,
         ge=0,
         le=100_000,
@@ -184,26 +185,26 @@ class ToolSearch(Section):
         default="off",
         description="Whether the model is told the sources: `on`, as many as fit; `auto`, if all of them do.",
     )
-    listing_max_tokens: Whole = Field(
+    listing_max_tokens: Integer = Field(
         default=300, ge=20, le=5_000, description="How many tokens that list may take."
     )
-    max_search_limit: Whole = Field(
+    max_search_limit: Integer = Field(
         default=20, ge=1, le=50, description="The most hits the model may ask one search for."
     )
-    search_default_limit: Whole = Field(
+    search_default_limit: Integer = Field(
         default=5,
         ge=1,
         le=50,
         validate_default=True,
         description="How many hits a search returns when the model does not say.",
     )
-    reranker: Reranker = Field(
-        default_factory=Reranker, description="An embedding service that reorders the hits."
+    reranker: RerankerSettings = Field(
+        default_factory=RerankerSettings, description="An embedding service that reorders the hits."
     )
 
     @field_validator("search_default_limit")
     @classmethod
-    def _at_most_the_limit(cls, value: int, info: ValidationInfo) -> int:
+    def _cap_default_limit(cls, value: int, info: ValidationInfo) -> int:
         return min(value, int(info.data.get("max_search_limit", value)))
 
     def max_shown_tools(self, *, behind_gateway: bool) -> int | None:
@@ -217,24 +218,24 @@ class ToolSearch(Section):
         return {"anyOf": [{"type": "boolean"}, {"enum": ["auto", "on", "off"]}, handler(core)]}
 
 
-class Tools(Section):
+class ToolsSettings(Section):
     """Which tools there are, which of them a model sees, and how a call is bounded."""
 
     selection: Selection = Field(
         default="eager",
         description="How the tools a model sees are chosen: all of them, or those that fit its task.",
     )
-    rag_top_k: Whole = Field(
+    rag_top_k: Integer = Field(
         default=8, ge=1, le=50, description="How many tools are chosen when `selection` is not eager."
     )
-    rag_max_tokens: Whole = Field(
+    rag_max_tokens: Integer = Field(
         default=6_000,
         ge=100,
         le=1_000_000,
         description="How many tokens the chosen tools may take; one that a message names is shown anyway.",
     )
     rag_need: Threshold = Field(
-        default=USUAL_NEED,
+        default=DEFAULT_NEED_THRESHOLD,
         ge=0,
         le=1,
         description="How likely it must be that a message needs a tool; `off` chooses for every message.",
@@ -244,7 +245,7 @@ class Tools(Section):
         description="Where the chosen tools stand: in the tools array, anew or at the end of one that grows,"
         " or beside the user's message; `auto`, where they cost least with the model.",
     )
-    rag_append_max: Whole = Field(
+    rag_append_max: Integer = Field(
         default=48,
         ge=1,
         le=1_000,
@@ -267,8 +268,8 @@ class Tools(Section):
         default_factory=FrozenDict,
         description="Words that people use for a tool, or for all tools of a toolset or server, by its name.",
     )
-    tool_search: Annotated[ToolSearch, BeforeValidator(tool_search_map)] = Field(
-        default_factory=ToolSearch,
+    tool_search: Annotated[ToolSearchSettings, BeforeValidator(expand_tool_search)] = Field(
+        default_factory=ToolSearchSettings,
         description="A search the model uses to find tools it was not shown.",
     )
     disabled: tuple[Text, ...] = Field(
@@ -293,14 +294,14 @@ class Tools(Section):
         description="How long one call may take.",
         json_schema_extra={"in_project": "lowers"},
     )
-    max_parallel: Whole = Field(
+    max_parallel: Integer = Field(
         default=8,
         ge=1,
         le=64,
         description="How many calls of one reply may run at the same time.",
         json_schema_extra={"in_project": "lowers"},
     )
-    result_max_chars: Whole = Field(
+    result_max_chars: Integer = Field(
         default=50_000,
         ge=1_000,
         le=10_000_000,
@@ -309,7 +310,7 @@ class Tools(Section):
     )
 
 
-class Toolset(Section):
+class ToolsetSettings(Section):
     """A bundle of tools under one name."""
 
     description: Text = Field(default="", description="What the bundle is for.")
@@ -319,42 +320,42 @@ class Toolset(Section):
     )
 
 
-class Plugins(Section):
+class PluginsSettings(Section):
     """Code from elsewhere that brings tools."""
 
     enabled: bool = Field(
         default=True,
         description="Whether plugins are loaded.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
     disabled: tuple[Text, ...] = Field(
         default=(),
         description="Plugins that are not loaded.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
-    folder: Folder | None = Field(
+    folder: PathValue | None = Field(
         default=None,
         description="Where your own plugins lie, or null for `plugins` in the configuration folder.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
 
 
-class Files(Section):
+class FilesSettings(Section):
     """Where the file tools may work."""
 
-    workspace: Folder | None = Field(
+    workspace: PathValue | None = Field(
         default=None,
         description="The folder the file tools work in, or null for the current one.",
         json_schema_extra={"grants": True, "in_project": "inside"},
     )
-    extra_roots: tuple[Folder, ...] = Field(
+    extra_roots: tuple[PathValue, ...] = Field(
         default=(),
         description="More folders the file tools may read and write.",
         json_schema_extra={"grants": True, "in_project": "inside"},
     )
 
 
-class Availability(Section):
+class AvailabilitySettings(Section):
     """How it is found out whether a tool can be used."""
 
     timeout_seconds: Number = Field(
@@ -373,14 +374,14 @@ class Availability(Section):
     )
 
 
-class Approval(Section):
+class ApprovalSettings(Section):
     """What is asked about before it runs, and how a person is asked."""
 
     mode: ApprovalMode = Field(
         default="manual",
         description="Who decides about a dangerous call: a person; a model first, for what is of low risk;"
         " or, with `off`, nobody. The hard floor and `deny` hold in every mode.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
     timeout_seconds: Number = Field(
         default=300.0,
@@ -399,37 +400,37 @@ class Approval(Section):
         description="Your own rules for what somebody must see, beside those that come with the package.",
         json_schema_extra={"in_project": "adds"},
     )
-    isolated: tuple[Confinable, ...] = Field(
+    isolated: tuple[ConfinableCategory, ...] = Field(
         default=(),
         description="Categories that run unasked, on record, where a sandbox or a container keeps them in."
         " What leaves such a place, or reaches what is shared with it, is asked about.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
     trusted_servers: tuple[Text, ...] = Field(
         default=(),
         description="MCP servers that are believed when they call a tool of theirs harmless.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
     allowed_tools: tuple[AllowedToolEntry, ...] = Field(
         default=(),
         description="Tools that may destroy data without a question, as `toolfold approvals allow` writes"
         " them: `tool:NAME` or `server:NAME`, with `client=NAME` or `project=/DIRECTORY` behind it.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
     smart_model: Text = Field(
         default="",
         description="The model that `mode: smart` asks; without one, a person is asked.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
     smart_endpoint: Text = Field(
         default="",
         description="Its OpenAI-compatible chat address; empty for OPENAI_BASE_URL with OPENAI_API_KEY.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
     smart_clears: Clearance = Field(
         default="low",
         description="The highest severity that the model may clear in a person's place.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
     smart_timeout_seconds: Number = Field(
         default=20.0,
@@ -440,100 +441,100 @@ class Approval(Section):
     )
 
 
-class Ssh(Section):
+class SshSettings(Section):
     """Which machine `ssh` goes to. What is empty is for the ssh client's own settings to say."""
 
     host: Text = Field(
         default="",
         description="The machine, or its name in the settings of the ssh client.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
-    port: Whole = Field(
+    port: Integer = Field(
         default=0,
         ge=0,
         le=65_535,
         description="Its port.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
     user: Text = Field(
         default="",
         description="As whom commands run there.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
     identity: Text = Field(
         default="",
         description="A file with a private key.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
     known_hosts: Text = Field(
         default="",
         description="A file with the keys of hosts; the user's own where it is empty.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
     home: Text = Field(
         default="",
         description="The folder there in which tasks begin; the user's home where it is empty.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
 
 
-class Sandbox(Section):
+class SandboxSettings(Section):
     """What a sandbox on this machine shows beside the project and the system."""
 
-    visible: tuple[Folder, ...] = Field(
+    visible: tuple[PathValue, ...] = Field(
         default=(),
         max_length=200,
         description="More files and folders that commands in the sandbox may read, such as `~/.config/tool`."
         " Credentials below an added folder stay hidden unless they are named themselves.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
 
 
-class Terminal(Section):
+class TerminalSettings(Section):
     """Where commands run, and how they are bounded."""
 
-    backend: Place = Field(
+    backend: BackendName = Field(
         default="local",
         description="Where commands run: on this machine, in a sandbox on it, or in another place.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
     environment: tuple[Text, ...] = Field(
         default=(),
         description="Variables of the runtime's own environment that commands are given, by name.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
     network: bool = Field(
         default=False,
         description="Whether commands in a sandbox or a container may use the network.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
     image: Text = Field(
         default="",
         description="The image of a container or of a sandbox elsewhere; empty for a plain Debian.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
-    memory_mb: Whole = Field(
+    memory_mb: Integer = Field(
         default=4_096,
         ge=64,
         le=1_048_576,
         description="How much memory a container or a sandbox elsewhere may use, in MiB.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
     cpus: Number = Field(
         default=0.0,
         ge=0,
         le=1_024,
         description="How many processors it may use; 0 for what is usual there.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
     keep: bool = Field(
         default=True,
         description="Whether a container or a sandbox elsewhere stays for the next runtime, with its files.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
-    ssh: Ssh = Field(default_factory=Ssh, description="Which machine `ssh` goes to.")
-    sandbox: Sandbox = Field(
-        default_factory=Sandbox, description="What a sandbox on this machine shows of its files."
+    ssh: SshSettings = Field(default_factory=SshSettings, description="Which machine `ssh` goes to.")
+    sandbox: SandboxSettings = Field(
+        default_factory=SandboxSettings, description="What a sandbox on this machine shows of its files."
     )
     timeout_seconds: Number = Field(
         default=120.0,
@@ -549,7 +550,7 @@ class Terminal(Section):
         description="How long it may take at most, whoever says otherwise.",
         json_schema_extra={"in_project": "lowers"},
     )
-    max_processes: Whole = Field(
+    max_processes: Integer = Field(
         default=64,
         ge=1,
         le=64,
@@ -561,33 +562,45 @@ class Terminal(Section):
 class Settings(Section):
     """Everything a configuration file may say."""
 
-    tools: Tools = Field(
-        default_factory=Tools, description="Which tools there are and how calls are bounded."
+    tools: ToolsSettings = Field(
+        default_factory=ToolsSettings, description="Which tools there are and how calls are bounded."
     )
-    toolsets: Annotated[dict[ToolsetName, Toolset], AfterValidator(FrozenDict)] = Field(
+    toolsets: Annotated[dict[ToolsetName, ToolsetSettings], AfterValidator(FrozenDict)] = Field(
         default_factory=FrozenDict,
         description="Your own bundles of tools, by name.",
         json_schema_extra={"grants": True},
     )
-    plugins: Plugins = Field(default_factory=Plugins, description="Code from elsewhere that brings tools.")
-    files: Files = Field(default_factory=Files, description="Where the file tools may work.")
-    availability: Availability = Field(
-        default_factory=Availability, description="How it is found out whether a tool can be used."
+    plugins: PluginsSettings = Field(
+        default_factory=PluginsSettings, description="Code from elsewhere that brings tools."
     )
-    approval: Approval = Field(
-        default_factory=Approval, description="What is asked about before it runs, and how."
+    files: FilesSettings = Field(default_factory=FilesSettings, description="Where the file tools may work.")
+    availability: AvailabilitySettings = Field(
+        default_factory=AvailabilitySettings, description="How it is found out whether a tool can be used."
     )
-    terminal: Terminal = Field(
-        default_factory=Terminal, description="Where commands run, and how they are bounded."
+    approval: ApprovalSettings = Field(
+        default_factory=ApprovalSettings, description="What is asked about before it runs, and how."
     )
-    mcp: Mcp = Field(default_factory=Mcp, description="Servers that bring tools over the MCP protocol.")
-    gateway: Gateway = Field(
-        default_factory=Gateway, description="One MCP server in front of all, for every client."
+    terminal: TerminalSettings = Field(
+        default_factory=TerminalSettings, description="Where commands run, and how they are bounded."
+    )
+    mcp: McpSettings = Field(
+        default_factory=McpSettings, description="Servers that bring tools over the MCP protocol."
+    )
+    gateway: GatewaySettings = Field(
+        default_factory=GatewaySettings, description="One MCP server in front of all, for every client."
+    )
+    agent: AgentSettings = Field(
+        default_factory=AgentSettings, description="The agent's model, and how far it may go."
+    )
+    providers: Annotated[dict[Text, ProviderSettings], AfterValidator(FrozenDict)] = Field(
+        default_factory=FrozenDict,
+        description="Model providers by name, beside the built-in ones.",
+        json_schema_extra=USER_ONLY,
     )
     command_allowlist: tuple[Text, ...] = Field(
         default=(),
         description="What is never asked about again: exact commands, rule:NAME or kind:NAME.",
-        json_schema_extra=THE_USERS_ALONE,
+        json_schema_extra=USER_ONLY,
     )
     log_level: LogLevel = Field(
         default="warning",
@@ -643,4 +656,4 @@ class Config(Settings):
         for value in self.environment.values():
             for password in _PASSWORD_IN_URL.findall(value):
                 secrets |= {password, unquote(password)}
-        return tuple(sorted((s for s in secrets if len(s) >= _SECRET_LENGTH), key=lambda s: (-len(s), s)))
+        return tuple(sorted((s for s in secrets if len(s) >= _MIN_SECRET_CHARS), key=lambda s: (-len(s), s)))

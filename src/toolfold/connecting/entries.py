@@ -10,8 +10,8 @@ from urllib.parse import urlsplit, urlunsplit
 from toolfold.errors import ConfigError
 from toolfold.model import Json
 from toolfold.sources.mcp.importing import CLIENTS
-from toolfold.sources.mcp.importing.found import Client
-from toolfold.sources.mcp.importing.gateways import PATH
+from toolfold.sources.mcp.importing.gateways import GATEWAY_PATH
+from toolfold.sources.mcp.importing.types import ClientName
 
 # The first start may have to download what is started.
 _STARTING_SECONDS = 60
@@ -21,25 +21,25 @@ _ABOUT = "All MCP servers behind Toolfold."
 _REQUIRED: Json = {"startup_timeout_sec": _STARTING_SECONDS, "required": True}
 # Claude Code puts tools behind a search of its own, and so would hide the three that search.
 _ALWAYS_LOAD: Json = {"alwaysLoad": True}
-_EXTRA_KEYS: Mapping[Client, Json] = {
+_EXTRA_KEYS: Mapping[ClientName, Json] = {
     "claude-code": {"type": "stdio", **_ALWAYS_LOAD},
     "vscode": {"type": "stdio"},
     "codex": _REQUIRED,
 }
-_HTTP_KEYS: Mapping[Client, Json] = {
+_HTTP_KEYS: Mapping[ClientName, Json] = {
     "claude-code": {"type": "http", **_ALWAYS_LOAD},
     "vscode": {"type": "http"},
     "opencode": {"type": "remote", "enabled": True},
 }
-_URL_KEYS: Mapping[Client, str] = {"windsurf": "serverUrl", "gemini": "httpUrl", "goose": "uri"}
-_VARIABLE_KEYS: Mapping[Client, str] = {"goose": "envs", "opencode": "environment"}
-_REFERENCES: Mapping[Client, str] = {
+_URL_KEYS: Mapping[ClientName, str] = {"windsurf": "serverUrl", "gemini": "httpUrl", "goose": "uri"}
+_VARIABLE_KEYS: Mapping[ClientName, str] = {"goose": "envs", "opencode": "environment"}
+_REFERENCES: Mapping[ClientName, str] = {
     "claude-code": "${{{}}}",
     "goose": "${{{}}}",
     "gemini": "${{{}}}",
     "opencode": "{{env:{}}}",
 }
-_SECTIONS: Mapping[Client, str] = {
+_SECTIONS: Mapping[ClientName, str] = {
     "vscode": "servers",
     "codex": "mcp_servers",
     "opencode": "mcp",
@@ -60,12 +60,12 @@ class Way:
     """The variable that holds the token. The token itself is never written down."""
 
 
-def section_of(client: Client) -> str:
+def section_of(client: ClientName) -> str:
     """Return the key of the map that holds a client's servers."""
     return _SECTIONS.get(client, "mcpServers")
 
 
-def entry_of(client: Client, name: str, way: Way) -> Json:
+def entry_of(client: ClientName, name: str, way: Way) -> Json:
     """What the program's file says of the gateway. Raises ConfigError where it cannot say that."""
     if not way.url:
         return _started(client, name, way)
@@ -86,10 +86,10 @@ def address_in(entry: Mapping[str, Any]) -> str:
 def with_path(url: str) -> str:
     """The address of a gateway: where nobody said a path, with the one it has."""
     parts = urlsplit(url)
-    return url if parts.path.strip("/") else urlunsplit(parts._replace(path=PATH))
+    return url if parts.path.strip("/") else urlunsplit(parts._replace(path=GATEWAY_PATH))
 
 
-def _started(client: Client, name: str, way: Way) -> Json:
+def _started(client: ClientName, name: str, way: Way) -> Json:
     """Build the entry of a client that starts the gateway itself."""
     program, *arguments = way.command
     variables = dict(way.variables)
@@ -110,7 +110,7 @@ def _started(client: Client, name: str, way: Way) -> Json:
     return entry
 
 
-def _reached(client: Client, name: str, way: Way) -> Json:
+def _reached(client: ClientName, name: str, way: Way) -> Json:
     """Build the entry of a client that connects to a running gateway."""
     variable = way.token_variable
     if client == "codex":
@@ -125,5 +125,5 @@ def _reached(client: Client, name: str, way: Way) -> Json:
     return {**entry, **({"headers": headers} if headers else {})}
 
 
-def _reference(client: Client, variable: str) -> str:
+def _reference(client: ClientName, variable: str) -> str:
     return _REFERENCES.get(client, "${{env:{}}}").format(variable)

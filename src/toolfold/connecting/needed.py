@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
-from toolfold.config.servers import McpServer
+from toolfold.config.servers import McpServerSettings
 from toolfold.errors import ConfigError
-from toolfold.sources.mcp.references import child_environment, resolve, resolved
+from toolfold.sources.mcp.setting_references import build_environment, resolve_references, resolve_settings
 
 
-def needed_by(servers: Iterable[McpServer]) -> tuple[str, ...]:
+def needed_by(servers: Iterable[McpServerSettings]) -> tuple[str, ...]:
     """The names of all variables that these refer to, or are passed, in alphabetical order."""
     asked = _Asked()
     for server in servers:
@@ -41,16 +41,16 @@ class _Asked(Mapping[str, str]):
         return 0
 
 
-def _start(server: McpServer, asked: _Asked) -> None:
-    child_environment(server, asked, keyring=_no_password)
+def _start(server: McpServerSettings, asked: _Asked) -> None:
+    build_environment(server, asked, keyring=_no_password)
 
 
-def _reach(server: McpServer, asked: _Asked) -> None:
-    resolved(server, asked, keyring=_no_password)
+def _reach(server: McpServerSettings, asked: _Asked) -> None:
+    resolve_settings(server, asked, keyring=_no_password)
 
 
-def _log_in(server: McpServer, asked: _Asked) -> None:
-    resolve(server.oauth.client_secret, asked, keyring=_no_password)
+def _log_in(server: McpServerSettings, asked: _Asked) -> None:
+    resolve_references(server.oauth.client_secret, asked, keyring=_no_password)
 
 
 def _no_password(_service: str, _name: str) -> str:

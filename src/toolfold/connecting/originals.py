@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolfold.config.document import MAX_BYTES, read_text
+from toolfold.config.document import MAX_CONFIG_BYTES, read_text
 from toolfold.connecting import json_text, toml_text, yaml_text
 from toolfold.connecting.entries import section_of
 from toolfold.errors import ConfigError
 from toolfold.model import Json
-from toolfold.sources.mcp.importing import CLIENTS, Place, read
-from toolfold.sources.mcp.importing.documents import MOST_BYTES_WITH_HISTORY, parse
-from toolfold.sources.mcp.importing.found import Answer, Client
+from toolfold.sources.mcp.importing import CLIENTS, ClientConfigFile, read_client_file
+from toolfold.sources.mcp.importing.documents import MAX_BYTES_WITH_HISTORY, parse_document
+from toolfold.sources.mcp.importing.types import ClientName, ImportResult
 
 _MARK = b"\xef\xbb\xbf"
-_ENDINGS: Mapping[Client, tuple[str, ...]] = {"codex": (".toml",), "goose": (".yaml", ".yml")}
+_ENDINGS: Mapping[ClientName, tuple[str, ...]] = {"codex": (".toml",), "goose": (".yaml", ".yml")}
 _WRITABLE = 0o222
 
 
@@ -30,7 +30,7 @@ _WRITABLE = 0o222
 class Original:
     """A program's file."""
 
-    client: Client
+    client: ClientName
     file: Path
     """As the program knows it."""
     target: Path
@@ -45,15 +45,15 @@ class Original:
     @property
     def servers(self) -> Json:
         """The program's servers by name, each as the file has it. Raises ConfigError."""
-        return _servers(self.client, parse(self.text, self.file), self.file)
+        return _servers(self.client, parse_document(self.text, self.file), self.file)
 
-    def answer(self, home: Path) -> Answer:
+    def answer(self, home: Path) -> ImportResult:
         """The same servers in our words: those of everywhere, none of a project's."""
-        place = Place(self.client, "user", self.file)
-        return read(place, home=home, project=self.file)  # no project is a file
+        place = ClientConfigFile(self.client, "user", self.file)
+        return read_client_file(place, home=home, project=self.file)  # no project is a file
 
 
-def opened(client: Client, file: Path) -> Original:
+def opened(client: ClientName, file: Path) -> Original:
     """The file, if it could be changed. Raises ConfigError for one that cannot be understood or replaced."""
     original = looked_at(client, file)
     _ = original.servers
@@ -70,7 +70,7 @@ def opened_again(before: Original) -> Original:
     return now
 
 
-def looked_at(client: Client, file: Path) -> Original:
+def looked_at(client: ClientName, file: Path) -> Original:
     """The file, whatever it holds. Raises ConfigError for one that cannot be read or replaced."""
     endings = _ENDINGS.get(client, (".json", ".jsonc"))
     if file.suffix not in endings:
@@ -83,7 +83,7 @@ def looked_at(client: Client, file: Path) -> Original:
         return Original(client, file, target, None)
     except OSError as error:
         raise ConfigError(f"the file cannot be read: {error.strerror}", file=str(file)) from None
-    limit = MOST_BYTES_WITH_HISTORY if CLIENTS[client].has_history else MAX_BYTES
+    limit = MAX_BYTES_WITH_HISTORY if CLIENTS[client].has_history else MAX_CONFIG_BYTES
     text = read_text(target, limit=limit)
     data = target.read_bytes()
     if data.removeprefix(_MARK) != text.encode():
@@ -102,7 +102,7 @@ def changed(original: Original, name: str, entry: Json | None, others: Mapping[s
 
     Raises ConfigError where that cannot be done without changing something else.
     """
-    document = parse(original.text, original.file)
+    document = parse_document(original.text, original.file)
     wanted = {name: entry, **others}
     text = original.text
     for each, said in wanted.items():
@@ -133,7 +133,7 @@ def _target(file: Path) -> Path:
         ) from None
 
 
-def _servers(client: Client, document: Json, file: Path) -> Json:
+def _servers(client: ClientName, document: Json, file: Path) -> Json:
     section = section_of(client)
     held = document.get(section)
     if held is not None and not isinstance(held, dict):
@@ -150,7 +150,7 @@ def _without(document: Json, section: str, names: Collection[str]) -> Json:
     return {**document, section: kept}
 
 
-def _put(client: Client, text: str, name: str, document: Json) -> str:
+def _put(client: ClientName, text: str, name: str, document: Json) -> str:
     section = section_of(client)
     entry = document[section][name]
     if client == "codex":
@@ -160,7 +160,7 @@ def _put(client: Client, text: str, name: str, document: Json) -> str:
     return json_text.assigned(text, (section, name), entry)
 
 
-def _cut(client: Client, text: str, names: Collection[str], document: Json) -> str:
+def _cut(client: ClientName, text: str, names: Collection[str], document: Json) -> str:
     section = section_of(client)
     if client == "codex":
         return toml_text.removed(text, section, names)
@@ -172,7 +172,7 @@ def _cut(client: Client, text: str, names: Collection[str], document: Json) -> s
 def _require_nothing_else(original: Original, text: str, wanted: Json) -> None:
     section = section_of(original.client)
     try:
-        is_it = _same(_normal(parse(text, original.file), section), _normal(wanted, section))
+        is_it = _same(_normal(parse_document(text, original.file), section), _normal(wanted, section))
     except ConfigError:
         is_it = False
     if not is_it:

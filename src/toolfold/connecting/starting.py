@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolfold.sources.mcp.importing.gateways import SERVE
+from toolfold.sources.mcp.importing.gateways import SERVE_ARGUMENTS
 
 _NAME = "toolfold"
 _OF_DESKTOPS = {
@@ -47,14 +47,14 @@ def here(environment: Mapping[str, str]) -> Running:
 def command_of(running: Running, *, with_uvx: bool = False) -> tuple[str, ...]:
     """The words that start the gateway, wherever they are said."""
     if with_uvx or _PASSING_UV & set(running.prefix.parts):
-        return (_found(running, "uvx"), _NAME, *SERVE)
+        return (_found(running, "uvx"), _NAME, *SERVE_ARGUMENTS)
     if _is_of_pipx_run(running.prefix):
-        return (_found(running, "pipx"), "run", _NAME, *SERVE)
+        return (_found(running, "pipx"), "run", _NAME, *SERVE_ARGUMENTS)
     if not running.script.is_file():
-        return (str(running.interpreter), "-c", "from toolfold.cli import main; main()", *SERVE)
+        return (str(running.interpreter), "-c", "from toolfold.cli import main; main()", *SERVE_ARGUMENTS)
     usual = shutil.which(_NAME, path=_path_of_desktop(running))
     is_same = usual is not None and running.script.is_file() and Path(usual).samefile(running.script)
-    return (_NAME if is_same else str(running.script), *SERVE)
+    return (_NAME if is_same else str(running.script), *SERVE_ARGUMENTS)
 
 
 def _found(running: Running, program: str) -> str:

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolfold.config.atomic import locked, replace
+from toolfold.config.atomic import lock_directory, replace_file
 from toolfold.config.authority import require_user
 from toolfold.connecting.originals import Original, changed, looked_at, opened, opened_again
 from toolfold.errors import ConfigError, ToolfoldError
 from toolfold.model import Json, read_json
-from toolfold.sources.mcp.importing.found import Client
+from toolfold.sources.mcp.importing.types import ClientName
 
 _ENDING = ".before-toolfold"
 _LARGEST = 10_000_000
@@ -32,7 +32,7 @@ _MOST_BACKUPS = 1_000
 class Step:
     """One change of one file."""
 
-    client: Client
+    client: ClientName
     file: str
     name: str
     """What the gateway is called there."""
@@ -83,7 +83,7 @@ class Steps:
                 hint="mend it, or delete it and take the gateway out of your programs by hand",
             ) from None
 
-    def last(self, client: Client, file: Path | None = None) -> Step | None:
+    def last(self, client: ClientName, file: Path | None = None) -> Step | None:
         """The last step with this program, or with this file of it."""
         mine = (each for each in reversed(self.all()) if each.client == client)
         return next((each for each in mine if file is None or each.file == str(file)), None)
@@ -110,18 +110,18 @@ class Steps:
             after=_hash(content),
         )
         require_user(f"changing {original.target}")
-        with locked(self._file.parent):
+        with lock_directory(self._file.parent):
             _require_same(original)
             known, last = self.all(), self.last(original.client, original.file)
             if last is not None and last.after == step.before:
                 step = _joined(last, step)
                 self._store([*(each for each in known if each != last), step])
-                replace(original.target, content)
+                replace_file(original.target, content)
                 return step
             step = _prepared(step, original)
             self._store([*known, step])
             try:
-                replace(original.target, content)
+                replace_file(original.target, content)
             except ConfigError:
                 self._store(known)
                 _tidy(step)
@@ -153,19 +153,19 @@ class Steps:
     def undo(self, step: Step, now: Original, content: bytes | None) -> None:
         """Make it so, and forget the step. The backup of a file that was put back is no longer needed."""
         require_user(f"changing {now.target}")
-        with locked(self._file.parent):
+        with lock_directory(self._file.parent):
             _require_same(now)
             if content is None:
                 now.target.unlink(missing_ok=True)
             elif content != now.data:
-                replace(now.target, content)
+                replace_file(now.target, content)
             self._store([each for each in self.all() if each != step])
         if _hash(content) == step.before:
             _tidy(step)
 
     def _store(self, steps: list[Step]) -> None:
         said = {"steps": [dataclasses.asdict(each) for each in steps]}
-        replace(self._file, (json.dumps(said, indent=1, ensure_ascii=False) + "\n").encode(), mode=0o600)
+        replace_file(self._file, (json.dumps(said, indent=1, ensure_ascii=False) + "\n").encode(), mode=0o600)
 
 
 def _step(said: Any) -> Step:
@@ -209,7 +209,7 @@ def _back_up(original: Original) -> Path:
     file = original.file
     named = [_ENDING, *(f"{_ENDING}-{number}" for number in range(2, _MOST_BACKUPS))]
     free = next(place for each in named if not os.path.lexists(place := file.with_name(file.name + each)))
-    replace(free, original.data or b"", mode=original.target.stat().st_mode & 0o777)
+    replace_file(free, original.data or b"", mode=original.target.stat().st_mode & 0o777)
     return free
 
 

@@ -10,7 +10,7 @@ from toolfold.config import patch
 
 def assigned(text: str, section: str, name: str, whole: Mapping[str, Any]) -> str:
     """The text with the entry as it is in `whole`, the values the text shall have."""
-    return _kept_lines(text, lambda plain: patch.assigned(plain, (section, name), whole))
+    return _kept_lines(text, lambda plain: patch.set_yaml_value(plain, (section, name), whole))
 
 
 def removed(text: str, section: str, names: Collection[str], whole: Mapping[str, Any]) -> str:
@@ -18,7 +18,7 @@ def removed(text: str, section: str, names: Collection[str], whole: Mapping[str,
 
     def cut(plain: str) -> str:
         for name in names:
-            plain = patch.removed(plain, (section, name), whole)
+            plain = patch.remove_yaml_value(plain, (section, name), whole)
         return plain
 
     return _kept_lines(text, cut)

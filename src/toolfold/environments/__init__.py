@@ -1,24 +1,25 @@
-"""Where commands run: one contract, one file a place.
+"""Run commands on this machine, in containers, in cloud sandboxes or over ssh, through one interface.
 
-`Environment` is what the tools and the command line use; `Backend` is what a place implements. A backend
-knows nothing of tasks, limits or processes, an environment nothing of containers and connections.
+`Environment` is the interface that tools and the command line use. A `Backend` implements one kind of target
+(the machine, container or sandbox that commands run on). Backends know nothing of tasks, limits or background
+processes; environments know nothing of containers and connections.
 """
 
-from toolfold.environments.backend import Backend, Channel, Readiness, Size
-from toolfold.environments.environment import TASK, Bounds, Completed, Environment
-from toolfold.environments.processes import Notice, Process
-from toolfold.environments.running import Running
+from toolfold.environments.backend import Backend, Channel, Readiness, TerminalSize
+from toolfold.environments.environment import DEFAULT_TASK, CommandResult, Environment, EnvironmentLimits
+from toolfold.environments.processes import BackgroundProcess, ProcessNotice
+from toolfold.environments.running_command import RunningCommand
 
 __all__ = [
-    "TASK",
+    "DEFAULT_TASK",
     "Backend",
-    "Bounds",
+    "BackgroundProcess",
     "Channel",
-    "Completed",
+    "CommandResult",
     "Environment",
-    "Notice",
-    "Process",
+    "EnvironmentLimits",
+    "ProcessNotice",
     "Readiness",
-    "Running",
-    "Size",
+    "RunningCommand",
+    "TerminalSize",
 ]

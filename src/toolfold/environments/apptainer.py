@@ -1,7 +1,7 @@
-"""A container of apptainer, or of singularity, as clusters have them: no daemon, one user, one folder.
+"""Backend for containers of apptainer or singularity, as used on clusters: no daemon, one user.
 
-Commands run in an instance, which stays when we go and is found again by the next client that wants the same.
-One in which nothing runs is stopped when its client leaves.
+Commands run in an instance, which outlives this client and is found again by the next one with the same
+specification. An instance in which nothing runs is stopped when its client exits.
 """
 
 from __future__ import annotations
@@ -12,49 +12,55 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from toolfold.environments.backend import Backend, Channel, Readiness, Size
-from toolfold.environments.client import Client
-from toolfold.environments.remote import CALL_SECONDS, Answer, asked, for_clients, likeness
+from toolfold.environments.backend import Backend, Channel, Readiness, TerminalSize
+from toolfold.environments.local_process import LocalProcess
+from toolfold.environments.remote import (
+    CALL_TIMEOUT_S,
+    ClientOutput,
+    client_variables,
+    fingerprint,
+    run_client,
+)
 from toolfold.errors import EnvironmentFailed
 
-PROBE_SECONDS = 5.0
-BUILD_SECONDS = 900.0  # the image may have to be fetched and unpacked
+PROBE_TIMEOUT_S = 5.0
+BUILD_TIMEOUT_S = 900.0  # the image may have to be downloaded and unpacked
 
-# Whoever is killed here has its own child there killed at once. So that is not the program itself: what that
-# has started would be hard to find without it.
-_APART = ("sh", "-c", '"$@"; exit "$?"', "sh")
-_COUNT = 'set -- /proc/[0-9]*; echo "$#"'
-_ALONE = "2"  # the first program of an instance, and the one that counts
+# When the client is killed, apptainer kills its direct child in the instance at once. A shell between keeps
+# the program itself alive, without which its descendants would be hard to find.
+_INTERMEDIATE_SHELL = ("sh", "-c", '"$@"; exit "$?"', "sh")
+_COUNT_PROCESSES = 'set -- /proc/[0-9]*; echo "$#"'
+_IDLE_COUNT = "2"  # the init program of an instance, and the counting one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Instance:
-    """How an instance is to be. What is not said here is not seen in it."""
+class InstanceSpec:
+    """Specification of an instance. Nothing else of this machine is visible in it."""
 
     image: str
     work: str
-    """A folder of ours on this machine: its /tmp and its user's home are kept there."""
+    """Directory on this machine that holds the instance's /tmp and home directory."""
     project: str = ""
-    """A folder on this machine that is seen at `home` and may be written."""
+    """Directory on this machine that is mounted at `home`, writable."""
     home: str = "/workspace"
-    """Where tasks begin."""
+    """Directory in which tasks start."""
     network: bool = False
     options: tuple[str, ...] = ()
-    """More words for `apptainer instance start`, as they are."""
+    """Further options for `apptainer instance start`, passed unchanged."""
 
     @property
     def name(self) -> str:
-        return f"toolfold-{likeness(asdict(self))}"
+        return f"toolfold-{fingerprint(asdict(self))}"
 
     def lacks_image(self) -> bool:
-        """Whether the image should be here, and is not."""
+        """Return True if the image is a local file that does not exist."""
         return "://" not in self.image and not Path(self.image).exists()
 
-    def make_room(self) -> None:
+    def create_work_dir(self) -> None:
         Path(self.work).mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    def words(self) -> list[str]:
-        """What follows `apptainer instance start`."""
+    def start_arguments(self) -> list[str]:
+        """Return the arguments of `apptainer instance start`."""
         return [
             *("--containall", "--cleanenv", "--no-privs", "--workdir", self.work),
             *(("--bind", f"{self.project}:{self.home}") if self.project else ()),
@@ -65,85 +71,91 @@ class Instance:
 
 
 class Apptainer(Backend):
-    """Commands run in one instance."""
+    """Runs commands in one instance."""
 
     name = "apptainer"
-    apart = True
-    advice = "The next command starts the instance again; what ran in it has ended, its files are there."
+    has_own_files = True
+    advice = "The next command restarts the instance. Its processes have ended, its files are kept."
 
     def __init__(
-        self, instance: Instance, *, environment: Mapping[str, str], program: str = "apptainer"
+        self, spec: InstanceSpec, *, environment: Mapping[str, str], program: str = "apptainer"
     ) -> None:
-        """`program` is apptainer or singularity."""
+        """Describe the instance; nothing is started. `program` is apptainer or singularity."""
         self.name = program.rpartition("/")[2]
-        self._instance, self._program = instance, program
-        self._environment = for_clients(environment)
-        self._open = False
+        self._spec, self._program = spec, program
+        self._environment = client_variables(environment)
+        self._is_open = False
 
     @property
-    def folder(self) -> str:
-        return "/tmp/.toolfold"  # noqa: S108  (of the instance)
+    def state_dir(self) -> str:
+        return "/tmp/.toolfold"  # noqa: S108  (in the instance)
 
     @property
     def home(self) -> str:
-        return self._instance.home
+        return self._spec.home
 
     @property
-    def shared(self) -> Sequence[tuple[str, str]] | None:
-        instance = self._instance
-        if instance.options:  # which may open it in any way
+    def shared_directories(self) -> Sequence[tuple[str, str]] | None:
+        spec = self._spec
+        if spec.options:  # which may lift any restriction
             return None
-        return [(instance.project, instance.home)] if instance.project else []
+        return [(spec.project, spec.home)] if spec.project else []
 
     async def check(self) -> Readiness:
         if not shutil.which(self._program, path=self._environment["PATH"]):
             return Readiness(False, f"{self._program} is not installed", "Install apptainer or singularity.")
-        answer = await self._call(["version"], within=PROBE_SECONDS)
+        answer = await self._run_client(["version"], timeout_s=PROBE_TIMEOUT_S)
         if answer.code:
-            return Readiness(False, answer.complaint, f"Try `{self._program} version`.")
-        if self._instance.lacks_image():
-            reason = f"there is no image {self._instance.image}"
-            return Readiness(False, reason, "Build one, or name another.")
+            return Readiness(False, answer.error_text, f"Try `{self._program} version`.")
+        if self._spec.lacks_image():
+            reason = f"the image {self._spec.image} does not exist"
+            return Readiness(False, reason, "Build it, or set terminal.image to another.")
         return Readiness(True)
 
     async def open(self) -> None:
-        if {",", ":"} & set(self._instance.project):  # what follows them would be shown inside as well
+        if {",", ":"} & set(
+            self._spec.project
+        ):  # the text after them would be parsed as another path or option
             raise EnvironmentFailed(
-                f"{self.name} cannot show {self._instance.project!r}: commas and colons are special to it.",
-                advice="Rename the folder, or use another backend.",
+                f"{self.name} cannot mount {self._spec.project!r}: it does not support commas and colons in paths.",
+                advice="Rename the directory, or use another backend.",
             )
-        self._open = True
-        if await self._runs():
+        self._is_open = True
+        if await self._is_running():
             return
-        self._instance.make_room()
-        answer = await self._call(["instance", "start", *self._instance.words()], within=BUILD_SECONDS)
-        if answer.code and not await self._runs():  # another client may have been faster
+        self._spec.create_work_dir()
+        answer = await self._run_client(
+            ["instance", "start", *self._spec.start_arguments()], timeout_s=BUILD_TIMEOUT_S
+        )
+        if answer.code and not await self._is_running():  # another client may have started it
             raise EnvironmentFailed(
-                f"{self.name} starts no instance: {answer.complaint}.",
-                advice=f"Try it by hand: `{self._program} exec {self._instance.image} true`.",
+                f"{self.name} cannot start an instance: {answer.error_text}.",
+                advice=f"Run `{self._program} exec {self._spec.image} true` to see the cause.",
             )
 
-    async def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], pty: Size | None) -> Channel:
-        given = ("env", *(f"{name}={value}" for name, value in env.items())) if env else ()
-        # A terminal is left for the program inside to control, which nobody outside may do then.
+    async def spawn(
+        self, argv: Sequence[str], *, env: Mapping[str, str], pty: TerminalSize | None
+    ) -> Channel:
+        variables = ("env", *(f"{name}={value}" for name, value in env.items())) if env else ()
+        # The program inside controls the terminal, so nothing outside may.
         leader = ("setsid", "-c") if pty else ("setsid",)
-        words = [*self._into(), *_APART, *given, *leader, *argv]
-        return Client.start(words, env=self._environment, pty=pty, controls=False, cwd="/")
+        command = [*self._exec_argv(), *_INTERMEDIATE_SHELL, *variables, *leader, *argv]
+        return LocalProcess.start(command, env=self._environment, pty=pty, controls_terminal=False, cwd="/")
 
     async def close(self) -> None:
-        """Stop the instance, unless somebody else uses it or something runs in it."""
-        if not self._open:
+        """Stop the instance unless another client uses it or a process runs in it."""
+        if not self._is_open:
             return
-        self._open = False
-        answer = await asked([*self._into(), "sh", "-c", _COUNT], self._environment)
-        if answer.text.strip() == _ALONE:
+        self._is_open = False
+        answer = await run_client([*self._exec_argv(), "sh", "-c", _COUNT_PROCESSES], self._environment)
+        if answer.text.strip() == _IDLE_COUNT:
             await self.remove()
 
     async def remove(self) -> None:
-        """Stop the instance, whatever runs in it."""
-        await self._call(["instance", "stop", "--force", self._instance.name])
+        """Stop the instance and everything that runs in it."""
+        await self._run_client(["instance", "stop", "--force", self._spec.name])
 
-    def _into(self) -> list[str]:
+    def _exec_argv(self) -> list[str]:
         return [
             self._program,
             "--silent",
@@ -151,16 +163,20 @@ class Apptainer(Backend):
             "--cleanenv",
             "--pwd",
             "/",
-            f"instance://{self._instance.name}",
+            f"instance://{self._spec.name}",
         ]
 
-    async def _runs(self) -> bool:
-        answer = await self._call(["instance", "list", "--json", self._instance.name])
+    async def _is_running(self) -> bool:
+        answer = await self._run_client(["instance", "list", "--json", self._spec.name])
         try:
-            found = json.loads(answer.text)["instances"]
+            instances = json.loads(answer.text)["instances"]
         except (ValueError, KeyError):
             return False
-        return any(each.get("instance") == self._instance.name for each in found)
+        return any(each.get("instance") == self._spec.name for each in instances)
 
-    async def _call(self, words: Sequence[str], *, within: float = CALL_SECONDS) -> Answer:
-        return await asked([self._program, "--silent", *words], self._environment, within=within)
+    async def _run_client(
+        self, arguments: Sequence[str], *, timeout_s: float = CALL_TIMEOUT_S
+    ) -> ClientOutput:
+        return await run_client(
+            [self._program, "--silent", *arguments], self._environment, timeout_s=timeout_s
+        )

@@ -1,8 +1,8 @@
-"""What a place must offer so that commands can run in it: the whole contract of a backend.
+"""The interface that a backend implements.
 
-A backend knows how to reach its place and how to start one program there. Time limits, kept folders,
-background processes, files and the end of what was started are the same everywhere and none of its
-business: `environment.py` makes them out of `spawn` alone.
+A backend knows how to reach its target and how to start one program there. `environment.py` builds
+everything else on `spawn`: time limits, working directories, background processes, files and the termination
+of programs.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """How large a terminal is."""
+class TerminalSize:
+    """Size of a terminal in characters."""
 
     rows: int = 24
     columns: int = 80
@@ -23,7 +23,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether a backend can be used here and now; where not, why and what to do."""
+    """Result of a backend's self-check: usable, or the reason why not and what to do about it."""
 
     available: bool
     reason: str = ""
@@ -31,93 +31,103 @@ class Readiness:
 
 
 class Channel(Protocol):
-    """A program that runs in the place, seen from here. Whoever waits for one of these may be cancelled."""
+    """Streams and exit code of a program that runs on the target. Any wait on it may be cancelled."""
 
     async def read(self) -> bytes:
-        """What it wrote next to its standard output; empty at the end. Nothing is read ahead."""
+        """Return the next bytes of its standard output; empty at the end. Reads nothing ahead."""
 
     async def write(self, data: bytes) -> None:
-        """Give all of this to its standard input. What nobody reads any more is dropped.
+        """Write all of the data to its standard input. Data is dropped if the program no longer reads.
 
-        May be called again before it is through, by somebody else: neither disturbs the other.
+        May be called again, by another task, before the first call has returned.
         """
 
     async def close_input(self) -> None:
-        """Let it read the end of its input. A terminal stays open."""
+        """Close its standard input. Does nothing on a terminal."""
 
     async def wait(self) -> int:
-        """Its exit code; 128 + n after signal n."""
+        """Wait for the program to exit and return its exit code; 128 + n after signal n."""
 
-    def resize(self, size: Size) -> None:
+    def resize(self, size: TerminalSize) -> None:
         """Change the size of its terminal."""
 
-    def complaint(self) -> str:
-        """What the way to the place had to say: the last of the client's own error output."""
+    def error_text(self) -> str:
+        """Return the end of the error output of the client program that connects to the target."""
 
     async def close(self) -> None:
-        """Let go of it, now. May leave it running in the place: ending it there is the guard's work."""
+        """Release the channel at once.
+
+        The program may keep running on the target: the guard terminates it.
+        """
 
 
 class Backend(ABC):
-    """One kind of place. `open`, `spawn` and `close` are called from one event loop only."""
+    """Access to one kind of target. `open`, `spawn` and `close` are called from a single event loop."""
 
     name: str
-    """As it stands in the configuration."""
+    """Name in the configuration."""
     advice = "Try again."
-    """What to do when the place was lost."""
-    lasting = True
-    """Whether background processes outlive this client, and the next one finds them."""
+    """Advice to the user after the target was lost."""
+    is_persistent = True
+    """True if background processes outlive this client and the next client finds them."""
 
-    lease = 0
-    """After how many seconds without a word from us everything of ours ends there. 0 where the end of a
-    client, however it comes, always closes the input of what it started."""
-    apart = False
-    """Whether its files are not this machine's, so that a path means another file there."""
-    gate = ""
-    """The name of the program in `entry`, as the list of processes has it: no signal is meant for it."""
+    lease_s = 0
+    """Seconds without a heartbeat after which the guard terminates this client's commands. 0 if the end of a
+    client, however it comes, always closes the standard input of the programs it started.
+    """
+    has_own_files = False
+    """True if its file system is not this machine's, so that a path names a different file there."""
+    gate_name = ""
+    """Process name of the wrapper program in `entry_argv`. Signals for a command are not sent to it."""
 
     @property
     @abstractmethod
-    def folder(self) -> str:
-        """An absolute path in the place where our notes are kept, of this user alone. Known once open."""
+    def state_dir(self) -> str:
+        """Absolute path of Toolfold's state directory on the target. Private to this user.
+
+        Known once open.
+        """
 
     @property
     @abstractmethod
     def home(self) -> str:
-        """The absolute path in the place where a new task begins. Known once open."""
+        """Absolute path of the directory in which a new task starts. Known once open."""
 
     @property
-    def shared(self) -> Sequence[tuple[str, str]] | None:
-        """Folders of this machine that commands can change, each with its path there.
+    def shared_directories(self) -> Sequence[tuple[str, str]] | None:
+        """Directories of this machine that commands can change, as pairs (path here, path on the target).
 
-        Whatever else a command does to files and processes must stay in the place. None where it need not,
-        as on this machine itself.
+        All other effects of commands on files and processes stay on the target. None if nothing confines
+        them, as on this machine itself.
         """
         return None
 
     @abstractmethod
     async def check(self) -> Readiness:
-        """Look, quickly and from any event loop, whether `open` could work."""
+        """Check quickly, from any event loop, whether `open` can work."""
 
-    async def open(self) -> None:  # noqa: B027  (nothing to do is the common case)
-        """Make the place usable, once more if it was lost. Raises EnvironmentFailed."""
+    async def open(self) -> None:  # noqa: B027  (most backends need no preparation)
+        """Make the target usable; called again after it was lost. Raises EnvironmentFailed."""
 
     @abstractmethod
-    async def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], pty: Size | None) -> Channel:
-        """Start a program in the place, as the leader of a session of its own.
+    async def spawn(
+        self, argv: Sequence[str], *, env: Mapping[str, str], pty: TerminalSize | None
+    ) -> Channel:
+        """Start a program on the target as the leader of a new session.
 
-        `env` must be in the environment that the program itself begins with: what it starts is found by
-        it. No secret is in it. Standard error is the client's own. Raises EnvironmentFailed.
+        `env` must be in the program's own initial environment, because the guard finds its descendants by
+        these variables. It contains no secret. Standard error belongs to the client program. Raises
+        EnvironmentFailed.
         """
 
-    def entry(self, tasks: str, *, lasting: bool, terminal: bool) -> Sequence[str]:  # noqa: ARG002
-        """What stands before a user's program in `argv`, where the place has an inner room for those.
+    def entry_argv(self, tasks_dir: str, *, persistent: bool, terminal: bool) -> Sequence[str]:  # noqa: ARG002
+        """Return the command prefix that runs a user's program in the backend's inner sandbox, if any.
 
-        In there the folder `tasks` may be written, and the one that it is in and `folder` be read. Our own
-        programs, which look after them, run outside. A `lasting` program outlives us; one with a
-        `terminal` has it from `spawn`.
+        Inside, `tasks_dir` is writable, and its parent and `state_dir` are readable. Toolfold's own helper
+        programs run outside. A `persistent` program outlives this client; with `terminal`, `spawn` provides
+        the terminal.
         """
         return ()
 
     async def close(self) -> None:  # noqa: B027
-        """Let go of the place; may be called more than once."""
+        """Release the target; may be called more than once."""

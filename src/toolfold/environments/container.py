@@ -1,6 +1,6 @@
-"""What a container is made of, and who made it: the words that docker and podman understand alike.
+"""Specification of a container and its owner, as arguments that docker and podman both accept.
 
-Talks to nobody: `docker.py` does.
+Runs nothing itself: `docker.py` does.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import platform
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from toolfold.environments.remote import likeness
+from toolfold.environments.remote import fingerprint
 
 IDLE_MINUTES = 60
 IDLE_MINUTES_WITHOUT_OWNER = 1
 _LABEL = "dev.toolfold"
-_HOMELESS = "/tmp"  # noqa: S108  (of the container: the image knows nobody of this number)
-PLACE, OWNER, KEPT = f"{_LABEL}.place", f"{_LABEL}.owner", f"{_LABEL}.kept"
+_FALLBACK_HOME = "/tmp"  # noqa: S108  (in the container: the image has no user with this number)
+PLACE_LABEL, OWNER_LABEL, KEPT_LABEL = f"{_LABEL}.place", f"{_LABEL}.owner", f"{_LABEL}.kept"
 
-# The first program of a container. Waits for whatever is left to it, so that nothing stays half dead, and
-# goes when it has been alone for so many minutes: itself and its sleep are the two that are always there.
-_KEEPER = """trap exit TERM INT
+# The init program of a container. Reaps orphaned processes, so that none stays a zombie, and exits after $1
+# minutes without other processes: it and its `sleep` are always there.
+_INIT_SCRIPT = """trap exit TERM INT
 alone=0
 while [ "$alone" -lt "$1" ]; do
   sleep 60 &
@@ -35,7 +35,7 @@ done"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """A folder of this machine that is seen inside."""
+    """Directory of this machine that is visible in the container."""
 
     source: str
     target: str
@@ -43,44 +43,49 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
-    """How a container is to be. All that is not said here is forbidden in it."""
+class ContainerSpec:
+    """Specification of a container. Everything not listed here is forbidden in it."""
 
     image: str
     home: str = "/workspace"
-    """Where tasks begin. docker makes it where the image has no such folder, podman does not."""
+    """Directory in which tasks start. docker creates it if the image lacks it, podman does not."""
     mounts: tuple[Mount, ...] = ()
     user: str = ""
-    """Who runs commands, as `user:group`. Empty for whoever owns the first folder that may be written:
-    without its rights, root may not write what is somebody else's. Without one, whom the image names."""
+    """User that runs commands, as `user:group`.
+
+    If empty, the owner of the first writable mount, because root without capabilities may not write
+    other users' files; without such a mount, the image's user.
+    """
     network: bool = False
     memory: str = "4g"
     processes: int = 512
     cpus: float = 0
-    """How many processors it may use; 0 for all."""
+    """Maximum number of processors; 0 for all."""
     capabilities: tuple[str, ...] = ()
-    """Rights of the superuser that its root keeps; none by default."""
+    """Linux capabilities that root keeps in the container; none by default."""
     options: tuple[str, ...] = ()
-    """More words for `docker run`, as they are."""
+    """Further options for `docker run`, passed unchanged."""
 
-    def place(self, key: str) -> str:
-        """The name of a container like this one, for whoever uses this key."""
-        return likeness([key, asdict(self)])
+    def identifier(self, key: str) -> str:
+        """Return the identifier of a container with this specification and key."""
+        return fingerprint([key, asdict(self)])
 
-    def writer(self) -> str:
-        """Whose the first folder is that may be written, where that is not root's."""
+    def mount_owner(self) -> str:
+        """Return the owner of the first writable mount as `user:group`; empty if it is root."""
         for mount in self.mounts:
             if mount.writable:
-                about = Path(mount.source).stat()
-                return f"{about.st_uid}:{about.st_gid}" if about.st_uid else ""
+                status = Path(mount.source).stat()
+                return f"{status.st_uid}:{status.st_gid}" if status.st_uid else ""
         return ""
 
-    def words(self, *, name: str, labels: dict[str, str], kept: bool, writer: str = "") -> list[str]:
-        """What follows `docker run`."""
-        idle = IDLE_MINUTES if kept else IDLE_MINUTES_WITHOUT_OWNER
+    def run_arguments(
+        self, *, name: str, labels: dict[str, str], persistent: bool, mount_owner: str = ""
+    ) -> list[str]:
+        """Return the arguments of `docker run`."""
+        idle = IDLE_MINUTES if persistent else IDLE_MINUTES_WITHOUT_OWNER
         return [
             *("--detach", "--name", name),
-            *(() if kept else ("--rm",)),
+            *(() if persistent else ("--rm",)),
             *(word for label, value in labels.items() for word in ("--label", f"{label}={value}")),
             *("--cap-drop", "ALL"),
             *(word for each in self.capabilities for word in ("--cap-add", each)),
@@ -89,35 +94,35 @@ class Container:
             *("--memory", self.memory, "--memory-swap", self.memory),
             *(("--cpus", str(self.cpus)) if self.cpus else ()),
             *(() if self.network else ("--network", "none")),
-            *(("--user", self.user or writer) if self.user or writer else ()),
-            *(("--env", f"HOME={_HOMELESS}") if writer and not self.user else ()),
-            *(word for mount in self.mounts for word in ("--volume", _volume(mount))),
+            *(("--user", self.user or mount_owner) if self.user or mount_owner else ()),
+            *(("--env", f"HOME={_FALLBACK_HOME}") if mount_owner and not self.user else ()),
+            *(word for mount in self.mounts for word in ("--volume", _volume_argument(mount))),
             *("--workdir", self.home),
             *self.options,
-            *("--entrypoint", "sh", self.image, "-c", _KEEPER, "toolfold", str(idle)),
+            *("--entrypoint", "sh", self.image, "-c", _INIT_SCRIPT, "toolfold", str(idle)),
         ]
 
 
-def _volume(mount: Mount) -> str:
+def _volume_argument(mount: Mount) -> str:
     return f"{mount.source}:{mount.target}:{'rw' if mount.writable else 'ro'}"
 
 
-def owner() -> str:
-    """This process, so that others can tell whether it is still there."""
-    return f"{_machine()}.{_boot()}.{os.getpid()}.{_birth(os.getpid())}"
+def current_owner() -> str:
+    """Return an identifier of this process, from which other processes can tell whether it still runs."""
+    return f"{_machine_id()}.{_boot_id()}.{os.getpid()}.{_start_time(os.getpid())}"
 
 
-def is_gone(owner: str) -> bool:
-    """Whether the process of this name is no more. Of one on another machine nobody here can tell."""
+def has_exited(owner: str) -> bool:
+    """Return True if the owner process has exited. False if it belongs to another machine."""
     machine, _, rest = owner.partition(".")
     boot, _, process = rest.partition(".")
-    number, _, birth = process.partition(".")
-    if machine != _machine() or not number.isdecimal():
+    pid, _, start_time = process.partition(".")
+    if machine != _machine_id() or not pid.isdecimal():
         return False
-    return boot != _boot() or birth != _birth(int(number))
+    return boot != _boot_id() or start_time != _start_time(int(pid))
 
 
-def _machine() -> str:
+def _machine_id() -> str:
     try:
         text = Path("/etc/machine-id").read_text()
     except OSError:
@@ -125,25 +130,25 @@ def _machine() -> str:
     return hashlib.sha256(text.strip().encode()).hexdigest()[:12]
 
 
-def _boot() -> str:
+def _boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
     except OSError:
         return "0"
 
 
-def _birth(number: int) -> str:
-    """When a process began; empty where there is none of this number."""
+def _start_time(pid: int) -> str:
+    """Return the start time of a process; empty if there is none with this number."""
     try:
-        about = Path(f"/proc/{number}/stat").read_text()
+        status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return "0" if not Path("/proc/self").exists() and _runs(number) else ""
-    return about.rpartition(")")[2].split()[19]
+        return "0" if not Path("/proc/self").exists() and _is_running(pid) else ""
+    return status.rpartition(")")[2].split()[19]
 
 
-def _runs(number: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
-        os.kill(number, 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:

@@ -1,8 +1,8 @@
-"""A sandbox at Daytona, through its own SDK.
+"""Backend for sandboxes at Daytona, through its SDK.
 
-One that is kept is found again by its name; it stops when nobody has used it for a while, and the next
-client starts it again with its files. One that is not goes with its client or, where that was killed, soon
-after. Its programs are reached through terminals, the only streams of bytes that the SDK has.
+A persistent sandbox is found again by its name; it stops when it has been unused for a while, and the next
+client starts it again with its files. A temporary one is deleted with its client or, if that was killed,
+soon after. Its programs are reached through terminals, the only byte streams that the SDK offers.
 """
 
 from __future__ import annotations
@@ -16,46 +16,46 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from toolfold.environments.backend import Backend, Channel, Readiness, Size
-from toolfold.environments.remote import likeness
-from toolfold.environments.typed import Typed
-from toolfold.environments.within import within
+from toolfold.environments.backend import Backend, Channel, Readiness, TerminalSize
+from toolfold.environments.pty_transport import PtyChannel
+from toolfold.environments.remote import fingerprint
+from toolfold.environments.timeouts import call_with_timeout
 from toolfold.errors import EnvironmentFailed
 
 if TYPE_CHECKING:
     import daytona
 
-PROBE_SECONDS = 5.0
-FIND_SECONDS = 30.0
-CREATE_SECONDS = 900.0
-USE_SECONDS = 60.0
-CLOSE_SECONDS = 20.0
-ACTIVE_SECONDS = 120.0
-"""How often the sandbox is told that it is in use."""
-LEASE_SECONDS = 60
+PROBE_TIMEOUT_S = 5.0
+FIND_TIMEOUT_S = 30.0
+CREATE_TIMEOUT_S = 900.0
+CALL_TIMEOUT_S = 60.0
+CLOSE_TIMEOUT_S = 20.0
+REFRESH_INTERVAL_S = 120.0
+"""How often the sandbox is marked as in use."""
+DEFAULT_LEASE_S = 60
 IDLE_MINUTES_WITHOUT_OWNER = 5
 
-_INSTALL = "Install it: pip install 'toolfold[daytona]'."
-_KEY = "Set DAYTONA_API_KEY; Daytona's dashboard makes one."
-# A program that is reached through a terminal has a folder with its own number in its name.
-_TIDY = (
+_INSTALL_ADVICE = "Install it: pip install 'toolfold[daytona]'."
+_KEY_ADVICE = "Set DAYTONA_API_KEY to a key from Daytona's dashboard."
+# The helper of each program has a directory named after its process ID; remove those of dead processes.
+_CLEAN_UP_SCRIPT = (
     "mkdir -p {home} {notes}; "
     'for each in {notes}/pipes.*; do [ -e "/proc/${{each##*.}}" ] || rm -rf "$each"; done'
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DaytonaSandbox:
-    """How a sandbox is to be."""
+class DaytonaSandboxSpec:
+    """Specification of a sandbox."""
 
     image: str = "debian:12"
-    """The name of an image in a registry."""
+    """Image name in a registry."""
     snapshot: str = ""
-    """A snapshot to begin from instead; how much it may use was said when it was made."""
+    """Snapshot to start from instead; its resource limits were set when it was created."""
     home: str = ""
-    """Where tasks begin; empty for the image's own working directory."""
-    notes: str = "/tmp/.toolfold"  # noqa: S108  (of the sandbox; nobody else is in it)
-    """Where our notes are kept."""
+    """Directory in which tasks start; empty for the image's working directory."""
+    notes: str = "/tmp/.toolfold"  # noqa: S108  (in the sandbox, which has no other users)
+    """Toolfold's state directory."""
     network: bool = False
     cpus: int = 1
     memory: int = 2
@@ -63,44 +63,47 @@ class DaytonaSandbox:
     disk: int = 5
     """GiB."""
     idle_minutes: int = 60
-    """After how long without a client it stops."""
+    """Time without a client after which it stops."""
     kept_minutes: int = 7 * 24 * 60
-    """How long its files are kept after that."""
+    """Time after stopping after which it is deleted."""
 
-    def place(self, key: str) -> str:
-        """The name of a sandbox like this one, for whoever uses this key."""
-        return likeness([key, asdict(self)])
+    def identifier(self, key: str) -> str:
+        """Return the identifier of a sandbox with this specification and key."""
+        return fingerprint([key, asdict(self)])
 
 
 class Daytona(Backend):
-    """Commands run in one sandbox."""
+    """Runs commands in one Daytona sandbox."""
 
     name = "daytona"
-    apart = True
-    shared: Sequence[tuple[str, str]] = ()
-    advice = "The next command starts it again, or another one where it was deleted."
+    has_own_files = True
+    shared_directories: Sequence[tuple[str, str]] = ()
+    advice = "The next command restarts the sandbox, or creates a new one if it was deleted."
 
     def __init__(
         self,
-        sandbox: DaytonaSandbox,
+        spec: DaytonaSandboxSpec,
         *,
         environment: Mapping[str, str],
         key: str = "",
-        kept: bool = True,
-        lease: int = LEASE_SECONDS,
+        persistent: bool = True,
+        lease_s: int = DEFAULT_LEASE_S,
     ) -> None:
-        """A kept sandbox is shared by all who use its key and want the same."""
-        self.lasting, self.lease = kept, lease
-        self._wanted, self._environment = sandbox, environment
-        self._name = f"toolfold-{sandbox.place(key if kept else secrets.token_hex(8))}"
-        self._home = sandbox.home
+        """Describe the sandbox; nothing is started.
+
+        A persistent sandbox is shared by all clients with the same key and specification.
+        """
+        self.is_persistent, self.lease_s = persistent, lease_s
+        self._spec, self._environment = spec, environment
+        self._name = f"toolfold-{spec.identifier(key if persistent else secrets.token_hex(8))}"
+        self._home = spec.home
         self._client: daytona.AsyncDaytona | None = None
         self._sandbox: daytona.AsyncSandbox | None = None
-        self._staying: asyncio.Task[None] | None = None
+        self._refresh_task: asyncio.Task[None] | None = None
 
     @property
-    def folder(self) -> str:
-        return self._wanted.notes
+    def state_dir(self) -> str:
+        return self._spec.notes
 
     @property
     def home(self) -> str:
@@ -108,158 +111,168 @@ class Daytona(Backend):
 
     async def check(self) -> Readiness:
         if not importlib.util.find_spec("daytona"):
-            return Readiness(False, "the package `daytona` is not installed", _INSTALL)
+            return Readiness(False, "the package `daytona` is not installed", _INSTALL_ADVICE)
         client = None
         try:
-            # Beside the loop: it takes a while, and meanwhile the clocks of the other places run.
+            # In a thread: the import is slow, and other backends are checked against their timeouts meanwhile.
             await asyncio.to_thread(importlib.import_module, "daytona")
-            client = self._connected()
-            await within(PROBE_SECONDS, self._found(client))
+            client = self._open_client()
+            await call_with_timeout(PROBE_TIMEOUT_S, self._find_sandbox(client))
         except ImportError as error:
-            return Readiness(False, f"the package `daytona` cannot be imported: {_said(error)}", _INSTALL)
+            return Readiness(
+                False, f"the package `daytona` cannot be imported: {_error_text(error)}", _INSTALL_ADVICE
+            )
         except TimeoutError:
-            return Readiness(False, "Daytona does not answer", "Is the network there?")
+            return Readiness(False, "Daytona does not respond", "Check the network connection.")
         except Exception as error:
-            return Readiness(False, _said(error), _why(error))
+            return Readiness(False, _error_text(error), _advise(error))
         finally:
             if client:
-                await _closed(client)
+                await _close_client(client)
         return Readiness(True)
 
     async def open(self) -> None:
         if not importlib.util.find_spec("daytona"):
-            raise EnvironmentFailed("The package `daytona` is not installed.", advice=_INSTALL)
+            raise EnvironmentFailed("The package `daytona` is not installed.", advice=_INSTALL_ADVICE)
         try:
-            self._client = self._client or self._connected()
-            self._sandbox = await self._usable(self._client)
+            self._client = self._client or self._open_client()
+            self._sandbox = await self._prepare_sandbox(self._client)
         except Exception as error:
-            problem = f"Daytona has no sandbox for us: {_said(error)}."
-            raise EnvironmentFailed(problem, advice=_why(error)) from None
-        if self._staying is None or self._staying.done():
-            self._staying = asyncio.create_task(self._stay())
+            problem = f"Cannot open a Daytona sandbox: {_error_text(error)}."
+            raise EnvironmentFailed(problem, advice=_advise(error)) from None
+        if self._refresh_task is None or self._refresh_task.done():
+            self._refresh_task = asyncio.create_task(self._refresh_activity())
 
-    async def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], pty: Size | None) -> Channel:
+    async def spawn(
+        self, argv: Sequence[str], *, env: Mapping[str, str], pty: TerminalSize | None
+    ) -> Channel:
         if self._sandbox is None:
-            raise EnvironmentFailed("daytona is closed.", advice="Open it again.")
-        typed = Typed(terminal=pty is not None, lease=self.lease)
+            raise EnvironmentFailed("The Daytona backend is closed.", advice="Open it again.")
+        channel = PtyChannel(terminal=pty is not None, lease_s=self.lease_s)
         try:
-            line = await within(USE_SECONDS, _Line.open(self._sandbox, typed, env, pty or Size()))
-            await typed.begin(line, self.folder, argv)
+            pty_handle = await call_with_timeout(
+                CALL_TIMEOUT_S, _DaytonaPty.open(self._sandbox, channel, env, pty or TerminalSize())
+            )
+            await channel.start(pty_handle, self.state_dir, argv)
         except Exception as error:
-            problem = f"daytona cannot start a program: {_said(error)}."
+            problem = f"Cannot start a program in the Daytona sandbox: {_error_text(error)}."
             raise EnvironmentFailed(problem, advice=self.advice) from None
-        return typed
+        return channel
 
     async def close(self) -> None:
-        if self._staying:
-            self._staying.cancel()
+        if self._refresh_task:
+            self._refresh_task.cancel()
         client, self._client = self._client, None
         sandbox, self._sandbox = self._sandbox, None
-        with contextlib.suppress(Exception):  # it may be gone already, or out of reach
-            if sandbox and not self.lasting:
-                await within(CLOSE_SECONDS, sandbox.delete())
+        with contextlib.suppress(Exception):  # it may be gone already, or unreachable
+            if sandbox and not self.is_persistent:
+                await call_with_timeout(CLOSE_TIMEOUT_S, sandbox.delete())
         if client:
-            await _closed(client)
+            await _close_client(client)
 
     async def remove(self) -> None:
-        """Delete the sandbox, with all that is in it."""
-        client = self._connected()
+        """Delete the sandbox with all its contents."""
+        client = self._open_client()
         try:
-            if sandbox := await self._found(client):
-                await within(CLOSE_SECONDS, sandbox.delete())
+            if sandbox := await self._find_sandbox(client):
+                await call_with_timeout(CLOSE_TIMEOUT_S, sandbox.delete())
         finally:
-            await _closed(client)
+            await _close_client(client)
 
-    def _connected(self) -> daytona.AsyncDaytona:
+    def _open_client(self) -> daytona.AsyncDaytona:
         import daytona
 
-        known = self._environment
+        variables = self._environment
         return daytona.AsyncDaytona(
             daytona.DaytonaConfig(
-                api_key=known.get("DAYTONA_API_KEY"),
-                jwt_token=known.get("DAYTONA_JWT_TOKEN"),
-                organization_id=known.get("DAYTONA_ORGANIZATION_ID"),
-                api_url=known.get("DAYTONA_API_URL"),
-                target=known.get("DAYTONA_TARGET"),
+                api_key=variables.get("DAYTONA_API_KEY"),
+                jwt_token=variables.get("DAYTONA_JWT_TOKEN"),
+                organization_id=variables.get("DAYTONA_ORGANIZATION_ID"),
+                api_url=variables.get("DAYTONA_API_URL"),
+                target=variables.get("DAYTONA_TARGET"),
             )
         )
 
-    async def _usable(self, client: daytona.AsyncDaytona) -> daytona.AsyncSandbox:
+    async def _prepare_sandbox(self, client: daytona.AsyncDaytona) -> daytona.AsyncSandbox:
         import daytona
 
-        sandbox = await self._found(client) or await self._created(client)
+        sandbox = await self._find_sandbox(client) or await self._create_sandbox(client)
         if sandbox.state != daytona.SandboxState.STARTED:
-            await within(CREATE_SECONDS, self._started(sandbox))
-        self._home = self._wanted.home or await within(USE_SECONDS, sandbox.get_work_dir())
-        folders = {"home": shlex.quote(self._home), "notes": shlex.quote(self.folder)}
-        await within(USE_SECONDS, sandbox.process.exec(_TIDY.format(**folders)))
+            await call_with_timeout(CREATE_TIMEOUT_S, self._wait_started(sandbox))
+        self._home = self._spec.home or await call_with_timeout(CALL_TIMEOUT_S, sandbox.get_work_dir())
+        folders = {"home": shlex.quote(self._home), "notes": shlex.quote(self.state_dir)}
+        await call_with_timeout(CALL_TIMEOUT_S, sandbox.process.exec(_CLEAN_UP_SCRIPT.format(**folders)))
         return sandbox
 
-    async def _created(self, client: daytona.AsyncDaytona) -> daytona.AsyncSandbox:
+    async def _create_sandbox(self, client: daytona.AsyncDaytona) -> daytona.AsyncSandbox:
         import daytona
 
         try:
-            return await within(CREATE_SECONDS, client.create(self._params(), timeout=CREATE_SECONDS))
-        except daytona.DaytonaConflictError:  # another client was faster
-            return await within(FIND_SECONDS, client.get(self._name))
+            return await call_with_timeout(
+                CREATE_TIMEOUT_S, client.create(self._creation_params(), timeout=CREATE_TIMEOUT_S)
+            )
+        except daytona.DaytonaConflictError:  # another client created it first
+            return await call_with_timeout(FIND_TIMEOUT_S, client.get(self._name))
 
-    async def _found(self, client: daytona.AsyncDaytona) -> daytona.AsyncSandbox | None:
+    async def _find_sandbox(self, client: daytona.AsyncDaytona) -> daytona.AsyncSandbox | None:
         import daytona
 
         try:
-            sandbox = await within(FIND_SECONDS, client.get(self._name))
+            sandbox = await call_with_timeout(FIND_TIMEOUT_S, client.get(self._name))
         except daytona.DaytonaNotFoundError:
             return None
         gone = (daytona.SandboxState.DESTROYED, daytona.SandboxState.DESTROYING)
         return None if sandbox.state in gone else sandbox
 
-    async def _started(self, sandbox: daytona.AsyncSandbox) -> None:
+    async def _wait_started(self, sandbox: daytona.AsyncSandbox) -> None:
         import daytona
 
         if sandbox.state in (daytona.SandboxState.STOPPED, daytona.SandboxState.ARCHIVED):
-            await sandbox.start(timeout=CREATE_SECONDS)
+            await sandbox.start(timeout=CREATE_TIMEOUT_S)
         else:
-            await sandbox.wait_for_sandbox_start(timeout=CREATE_SECONDS)
+            await sandbox.wait_for_sandbox_start(timeout=CREATE_TIMEOUT_S)
 
-    def _params(self) -> daytona.CreateSandboxFromImageParams | daytona.CreateSandboxFromSnapshotParams:
+    def _creation_params(
+        self,
+    ) -> daytona.CreateSandboxFromImageParams | daytona.CreateSandboxFromSnapshotParams:
         import daytona
 
-        wanted = self._wanted
+        spec = self._spec
         common = {
             "name": self._name,
-            "labels": {"made-by": "toolfold", "home": wanted.home},
-            "network_block_all": not wanted.network,
-            "auto_stop_interval": wanted.idle_minutes if self.lasting else IDLE_MINUTES_WITHOUT_OWNER,
-            "auto_delete_interval": wanted.kept_minutes if self.lasting else 0,
+            "labels": {"made-by": "toolfold", "home": spec.home},
+            "network_block_all": not spec.network,
+            "auto_stop_interval": spec.idle_minutes if self.is_persistent else IDLE_MINUTES_WITHOUT_OWNER,
+            "auto_delete_interval": spec.kept_minutes if self.is_persistent else 0,
         }
-        if wanted.snapshot:
-            return daytona.CreateSandboxFromSnapshotParams(snapshot=wanted.snapshot, **common)
-        limits = daytona.Resources(cpu=wanted.cpus, memory=wanted.memory, disk=wanted.disk)
-        return daytona.CreateSandboxFromImageParams(image=wanted.image, resources=limits, **common)
+        if spec.snapshot:
+            return daytona.CreateSandboxFromSnapshotParams(snapshot=spec.snapshot, **common)
+        limits = daytona.Resources(cpu=spec.cpus, memory=spec.memory, disk=spec.disk)
+        return daytona.CreateSandboxFromImageParams(image=spec.image, resources=limits, **common)
 
-    async def _stay(self) -> None:
-        """What happens in a terminal may not count as use."""
+    async def _refresh_activity(self) -> None:
+        """Mark the sandbox as in use at intervals, since activity in a terminal may not count."""
         while self._sandbox:
-            await asyncio.sleep(ACTIVE_SECONDS)
+            await asyncio.sleep(REFRESH_INTERVAL_S)
             with contextlib.suppress(Exception):
-                await within(USE_SECONDS, self._sandbox.refresh_activity())
+                await call_with_timeout(CALL_TIMEOUT_S, self._sandbox.refresh_activity())
 
 
-class _Line:
-    """A terminal in the sandbox."""
+class _DaytonaPty:
+    """Terminal in the sandbox."""
 
     def __init__(self, handle: daytona.handle.async_pty_handle.AsyncPtyHandle) -> None:
         self._handle = handle
 
     @classmethod
     async def open(
-        cls, sandbox: daytona.AsyncSandbox, typed: Typed, env: Mapping[str, str], size: Size
-    ) -> _Line:
+        cls, sandbox: daytona.AsyncSandbox, channel: PtyChannel, env: Mapping[str, str], size: TerminalSize
+    ) -> _DaytonaPty:
         import daytona
 
         handle = await sandbox.process.create_pty_session(
             id=f"toolfold-{secrets.token_hex(8)}",
-            on_data=typed.arrived,
+            on_data=channel.feed,
             cwd="/",
             envs=dict(env),
             pty_size=daytona.PtySize(rows=size.rows, cols=size.columns),
@@ -269,36 +282,36 @@ class _Line:
     async def send(self, data: bytes) -> None:
         await self._handle.send_input(data)
 
-    async def closed(self) -> tuple[int | None, str]:
+    async def wait_closed(self) -> tuple[int | None, str]:
         result = await self._handle.wait()
         return result.exit_code, result.error or ""
 
-    async def resize(self, size: Size) -> None:
+    async def resize(self, size: TerminalSize) -> None:
         import daytona
 
         await self._handle.resize(daytona.PtySize(rows=size.rows, cols=size.columns))
 
-    async def hang_up(self) -> None:
+    async def disconnect(self) -> None:
         await self._handle.disconnect()
 
 
-async def _closed(client: daytona.AsyncDaytona) -> None:
+async def _close_client(client: daytona.AsyncDaytona) -> None:
     with contextlib.suppress(Exception):
-        await within(CLOSE_SECONDS, client.close())
+        await call_with_timeout(CLOSE_TIMEOUT_S, client.close())
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, TimeoutError):
-        return "it does not answer"
+        return "no response in time"
     return (str(error) or type(error).__name__).strip().rstrip(".")
 
 
-def _why(error: Exception) -> str:
-    """What to do about it."""
+def _advise(error: Exception) -> str:
+    """Return advice for an error of the SDK."""
     import daytona
 
     if isinstance(error, daytona.DaytonaAuthenticationError | daytona.DaytonaForbiddenError):
-        return _KEY
+        return _KEY_ADVICE
     if isinstance(error, OSError | daytona.DaytonaConnectionError):
-        return "Is the network there? The sandbox, if there is one, is as it was."
-    return "Daytona's dashboard may tell more."
+        return "Check the network connection. An existing sandbox is unchanged."
+    return "Daytona's dashboard may show the cause."

@@ -1,8 +1,8 @@
-"""A container, by docker or by podman, which speak the same words.
+"""Backend for containers of docker or podman, which accept the same commands.
 
-One that is kept is found again by the next client that wants the same, with all that was installed in it
-and all that runs in it. One that is not goes with its client; where that was killed, the next client takes
-it away, and without one it goes by itself. A command is never ended by ending its container.
+A persistent container is found again by the next client with the same specification, with everything
+installed and running in it. A temporary one is removed with its client; if the client was killed, the next
+client removes it, or it exits by itself. A command is never terminated by stopping its container.
 """
 
 from __future__ import annotations
@@ -11,152 +11,182 @@ import secrets
 import shutil
 from collections.abc import Mapping, Sequence
 
-from toolfold.environments.backend import Backend, Channel, Readiness, Size
-from toolfold.environments.container import KEPT, OWNER, PLACE, Container, is_gone, owner
-from toolfold.environments.remote import CALL_SECONDS, Answer, Relay, asked, for_clients
+from toolfold.environments.backend import Backend, Channel, Readiness, TerminalSize
+from toolfold.environments.container import (
+    KEPT_LABEL,
+    OWNER_LABEL,
+    PLACE_LABEL,
+    ContainerSpec,
+    current_owner,
+    has_exited,
+)
+from toolfold.environments.remote import (
+    CALL_TIMEOUT_S,
+    ClientOutput,
+    ResizableProcess,
+    client_variables,
+    run_client,
+)
 from toolfold.errors import EnvironmentFailed
 
-PROBE_SECONDS = 5.0
-PULL_SECONDS = 900.0
-ROOM_SECONDS = 15.0
+PROBE_TIMEOUT_S = 5.0
+PULL_TIMEOUT_S = 900.0
+CAPACITY_TIMEOUT_S = 15.0
 
-# Keys that nobody presses in a row: by the usual ones a program could lose its terminal.
+# A key sequence that is never typed by accident: the default one could detach a program from its terminal.
 _DETACH_KEYS = "ctrl-],ctrl-@,ctrl-],ctrl-@"
-_ROOM = "true | true | true | true"  # so many processes at once, as many as the least that we need
-_TEMPORARY = "/tmp"  # noqa: S108  (of the container; nobody else is in it)
+_CAPACITY_PROBE = "true | true | true | true"  # needs as many processes at once as Toolfold does at least
+_CONTAINER_TMP = "/tmp"  # noqa: S108  (in the container, which has no other users)
 
 
 class Docker(Backend):
-    """Commands run in one container."""
+    """Runs commands in one container."""
 
-    apart = True
-    advice = "The next command starts the container again; what ran in it has ended, its files are there."
+    has_own_files = True
+    advice = "The next command restarts the container. Its processes have ended, its files are kept."
 
     def __init__(
         self,
-        container: Container,
+        spec: ContainerSpec,
         *,
         environment: Mapping[str, str],
         program: str = "docker",
         key: str = "",
-        kept: bool = True,
+        persistent: bool = True,
     ) -> None:
-        """`program` is docker or podman.
+        """Describe the container; nothing is started. `program` is docker or podman.
 
-        A kept container is shared by all who use its key and want the same.
+        A persistent container is shared by all clients with the same key and specification.
         """
         self.name = program.rpartition("/")[2]
-        self.lasting = kept
-        self._container, self._program = container, program
-        self._environment = for_clients(environment)
-        self._place = container.place(key)
-        self._owner = owner()
-        suffix = self._place if kept else f"{self._place[:8]}-{secrets.token_hex(6)}"
+        self.is_persistent = persistent
+        self._spec, self._program = spec, program
+        self._environment = client_variables(environment)
+        self._identifier = spec.identifier(key)
+        self._owner = current_owner()
+        suffix = self._identifier if persistent else f"{self._identifier[:8]}-{secrets.token_hex(6)}"
         self._name = f"toolfold-{suffix}"
-        if not kept:
-            self.advice = "The next command starts another container; this one and its files are gone."
+        if not persistent:
+            self.advice = "The next command starts a new container. This one and its files are gone."
 
     @property
-    def folder(self) -> str:
-        return f"{_TEMPORARY}/.toolfold"
+    def state_dir(self) -> str:
+        return f"{_CONTAINER_TMP}/.toolfold"
 
     @property
     def home(self) -> str:
-        return self._container.home
+        return self._spec.home
 
     @property
-    def shared(self) -> Sequence[tuple[str, str]] | None:
-        container = self._container
-        if container.options or container.capabilities:  # which may open it in any way
+    def shared_directories(self) -> Sequence[tuple[str, str]] | None:
+        spec = self._spec
+        if spec.options or spec.capabilities:  # which may lift any restriction
             return None
-        return [(mount.source, mount.target) for mount in container.mounts if mount.writable]
+        return [(mount.source, mount.target) for mount in spec.mounts if mount.writable]
 
     async def check(self) -> Readiness:
         if not shutil.which(self._program, path=self._environment["PATH"]):
             return Readiness(False, f"{self.name} is not installed", f"Install {self.name}.")
-        answer = await self._call(["ps", "--quiet", "--last", "1"], within=PROBE_SECONDS)
+        answer = await self._run_client(["ps", "--quiet", "--last", "1"], timeout_s=PROBE_TIMEOUT_S)
         if answer.code == 0:
             return Readiness(True)
-        return Readiness(False, answer.complaint, self._why(answer.complaint))
+        return Readiness(False, answer.error_text, self._advise(answer.error_text))
 
     async def open(self) -> None:
-        await self._reap()
-        for _ in range(2):  # another client may make the same one between two calls of ours
-            state = await self._state()
+        await self._remove_orphans()
+        for _ in range(2):  # another client may create it between two calls
+            state = await self._container_state()
             if state is None:
-                answer = await self._run()
+                answer = await self._create_container()
             elif state == "running":
-                answer = await self._make_way()
+                answer = await self._restart_if_full()
             else:
-                answer = await self._call(["unpause" if state == "paused" else "start", self._name])
+                answer = await self._run_client(["unpause" if state == "paused" else "start", self._name])
             if answer.code == 0:
                 return
-        raise self._failed(answer.complaint)
+        raise self._start_error(answer.error_text)
 
-    async def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], pty: Size | None) -> Channel:
+    async def spawn(
+        self, argv: Sequence[str], *, env: Mapping[str, str], pty: TerminalSize | None
+    ) -> Channel:
         terminal = ("--tty", "--detach-keys", _DETACH_KEYS, "--env", "TERM=xterm-256color") if pty else ()
-        given = (word for name, value in env.items() for word in ("--env", f"{name}={value}"))
-        words = [self._program, "exec", "--interactive", *terminal, *given, self._name, *argv]
-        return Relay.start(words, env=self._environment, pty=pty, cwd="/")
+        variables = (word for name, value in env.items() for word in ("--env", f"{name}={value}"))
+        command = [self._program, "exec", "--interactive", *terminal, *variables, self._name, *argv]
+        return ResizableProcess.start(command, env=self._environment, pty=pty, cwd="/")
 
     async def close(self) -> None:
-        if not self.lasting:
+        if not self.is_persistent:
             await self.remove()
 
     async def remove(self) -> None:
-        """Remove the container, with all that is in it."""
-        await self._call(["rm", "--force", self._name])
+        """Remove the container with all its contents."""
+        await self._run_client(["rm", "--force", self._name])
 
-    async def _make_way(self) -> Answer:
-        """Begin anew where nothing more can be started: nobody inside can end what fills it."""
-        answer = await self._call(["exec", self._name, "sh", "-c", _ROOM], within=ROOM_SECONDS)
-        return await self._call(["restart", "--time", "0", self._name]) if answer.code else answer
+    async def _restart_if_full(self) -> ClientOutput:
+        """Restart the container if no process can be started in it.
 
-    async def _run(self) -> Answer:
-        labels = {PLACE: self._place, OWNER: self._owner, KEPT: "yes" if self.lasting else "no"}
-        writer = "" if await self._rootless() else self._container.writer()
-        words = self._container.words(name=self._name, labels=labels, kept=self.lasting, writer=writer)
-        return await self._call(["run", *words], within=PULL_SECONDS)
+        Nothing inside could then terminate the others.
+        """
+        answer = await self._run_client(
+            ["exec", self._name, "sh", "-c", _CAPACITY_PROBE], timeout_s=CAPACITY_TIMEOUT_S
+        )
+        return await self._run_client(["restart", "--time", "0", self._name]) if answer.code else answer
 
-    async def _rootless(self) -> bool:
-        """Whether root inside is nobody but the user outside."""
-        said = (await self._call(["info", "--format", "{{json .}}"])).text.replace(" ", "")
-        return '"rootless":true' in said or "name=rootless" in said
+    async def _create_container(self) -> ClientOutput:
+        labels = {
+            PLACE_LABEL: self._identifier,
+            OWNER_LABEL: self._owner,
+            KEPT_LABEL: "yes" if self.is_persistent else "no",
+        }
+        mount_owner = "" if await self._is_rootless() else self._spec.mount_owner()
+        arguments = self._spec.run_arguments(
+            name=self._name, labels=labels, persistent=self.is_persistent, mount_owner=mount_owner
+        )
+        return await self._run_client(["run", *arguments], timeout_s=PULL_TIMEOUT_S)
 
-    async def _state(self) -> str | None:
-        """The state of our container; None where there is none."""
-        answer = await self._call(["container", "inspect", "--format", "{{.State.Status}}", self._name])
-        if answer.code and "no such" not in answer.complaint.lower():
-            raise self._failed(answer.complaint)
+    async def _is_rootless(self) -> bool:
+        """Return True if root in the container is only this user outside."""
+        info = (await self._run_client(["info", "--format", "{{json .}}"])).text.replace(" ", "")
+        return '"rootless":true' in info or "name=rootless" in info
+
+    async def _container_state(self) -> str | None:
+        """Return the state of the container; None if it does not exist."""
+        answer = await self._run_client(["container", "inspect", "--format", "{{.State.Status}}", self._name])
+        if answer.code and "no such" not in answer.error_text.lower():
+            raise self._start_error(answer.error_text)
         return None if answer.code else answer.text.strip()
 
-    async def _reap(self) -> None:
-        """Remove what clients left that were killed."""
-        found = (await self._call(["ps", "--all", "--quiet", "--filter", f"label={KEPT}=no"])).text.split()
-        if not found:
+    async def _remove_orphans(self) -> None:
+        """Remove temporary containers whose clients were killed."""
+        names = (
+            await self._run_client(["ps", "--all", "--quiet", "--filter", f"label={KEPT_LABEL}=no"])
+        ).text.split()
+        if not names:
             return
-        described = '{{.Id}} {{index .Config.Labels "' + OWNER + '"}}'
-        answer = await self._call(["container", "inspect", "--format", described, *found])
+        template = '{{.Id}} {{index .Config.Labels "' + OWNER_LABEL + '"}}'
+        answer = await self._run_client(["container", "inspect", "--format", template, *names])
         owners = (line.split(" ", 1) for line in answer.text.splitlines() if " " in line)
-        orphans = [name for name, owner in owners if is_gone(owner)]
+        orphans = [name for name, owner in owners if has_exited(owner)]
         if orphans:
-            await self._call(["rm", "--force", *orphans])
+            await self._run_client(["rm", "--force", *orphans])
 
-    async def _call(self, words: Sequence[str], *, within: float = CALL_SECONDS) -> Answer:
-        return await asked([self._program, *words], self._environment, within=within)
+    async def _run_client(
+        self, arguments: Sequence[str], *, timeout_s: float = CALL_TIMEOUT_S
+    ) -> ClientOutput:
+        return await run_client([self._program, *arguments], self._environment, timeout_s=timeout_s)
 
-    def _failed(self, complaint: str) -> EnvironmentFailed:
+    def _start_error(self, error: str) -> EnvironmentFailed:
         return EnvironmentFailed(
-            f"{self.name} has no container for us: {complaint}.", advice=self._why(complaint)
+            f"{self.name} cannot provide a container: {error}.", advice=self._advise(error)
         )
 
-    def _why(self, complaint: str) -> str:
-        """What to do about it."""
-        said = complaint.lower()
-        if "permission denied" in said:
-            return "This user may not use it: add them to the group `docker`, or use podman."
-        if "cannot connect" in said or "does not answer" in said:
-            return f"Is its daemon running? `{self.name} info` tells."
-        if "no such image" in said or "pull access denied" in said or "manifest unknown" in said:
-            return f"Is there an image {self._container.image!r}? `{self.name} pull` it, or name another."
-        return f"`{self.name} info` may tell more."
+    def _advise(self, error: str) -> str:
+        """Return advice for an error message of the client."""
+        text = error.lower()
+        if "permission denied" in text:
+            return "This user has no access: add the user to the group `docker`, or use podman."
+        if "cannot connect" in text or "does not respond" in text:
+            return f"Check with `{self.name} info` that its daemon is running."
+        if "no such image" in text or "pull access denied" in text or "manifest unknown" in text:
+            return f"Check that the image {self._spec.image!r} exists: run `{self.name} pull`, or set terminal.image to another."
+        return f"`{self.name} info` may show the cause."

@@ -1,7 +1,6 @@
-"""The terminal, wherever it runs: commands, background processes and files over any backend.
+"""Commands, background processes and files over any backend.
 
-Everything that is the same in every place is here and in the modules beside this one. What a command does
-is for approval to judge, before it comes here.
+Holds what is the same for all backends. Does not judge commands: approval has done so before.
 """
 
 from __future__ import annotations
@@ -13,188 +12,201 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolfold.environments.backend import Backend, Size
-from toolfold.environments.ending import NOWHERE
-from toolfold.environments.output import Listener, Output, readable
-from toolfold.environments.place import Command, Place
-from toolfold.environments.processes import Process, Processes
-from toolfold.environments.running import Running, conversation
-from toolfold.environments.scripts import with_arguments
+from toolfold.environments.backend import Backend, TerminalSize
+from toolfold.environments.end_mark import NO_DIRECTORY_CODE
+from toolfold.environments.output import Listener, OutputBuffer, decode_text
+from toolfold.environments.processes import BackgroundProcess, ProcessTable
+from toolfold.environments.runner import CommandRunner, CommandSpec
+from toolfold.environments.running_command import RunningCommand, feed_and_drain
+from toolfold.environments.scripts import script_with_arguments
 from toolfold.errors import CallError
 
-TASK = "main"
-LAST_WORDS_SECONDS = 5.0
-"""How long we wait for the output of a command that was ended to come to its end as well."""
-FILE_SECONDS = 120.0
-LONGEST_COMPLAINT = 100_000
+DEFAULT_TASK = "main"
+OUTPUT_DRAIN_TIMEOUT_S = 5.0
+"""How long to wait for the rest of the output after a command was terminated."""
+FILE_TIMEOUT_S = 120.0
+MAX_ERROR_TEXT_BYTES = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """How much of everything."""
+class EnvironmentLimits:
+    """Limits on time, output, files and background processes."""
 
-    seconds: float = 120.0
-    """How long a command in the foreground may take, where nobody says otherwise."""
-    shown: int = 40_000
-    """How many bytes of its output are shown; all of it is kept on disk."""
-    stored: int = 200_000_000
-    """How many bytes of it are kept: the first; of a background process, about so many of the last."""
-    file: int = 50_000_000
-    """How large a file may be that is read."""
-    processes: int = 64
-    """How many background processes may run at once."""
+    timeout_s: float = 120.0
+    """Default time limit of a foreground command."""
+    max_shown_bytes: int = 40_000
+    """Maximum bytes of output in the result; the complete output is stored on disk."""
+    max_stored_bytes: int = 200_000_000
+    """Maximum bytes stored on disk: the first of a command, the last of a background process."""
+    max_file_bytes: int = 50_000_000
+    """Maximum size of a file that is read as a whole."""
+    max_processes: int = 64
+    """Maximum number of background processes that run at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Completed:
-    """What came of a command. Its exit code is a result like any other."""
+class CommandResult:
+    """Result of a foreground command. A non-zero exit code is not an error."""
 
     output: str
-    code: int | None
-    """None where it was ended by us."""
-    folder: str
-    """Where its task is now."""
-    seconds: float
+    exit_code: int | None
+    """None if the command was terminated by Toolfold."""
+    directory: str
+    """Working directory of its task afterwards."""
+    duration_s: float
     timed_out: bool = False
-    left: bool = False
-    """Whether something of it may still run, although it was to be ended."""
-    stored: Path | None = None
-    """All of the output, where it is more than is shown."""
-    bytes: int = 0
-    lost: int = 0
-    """How many bytes are neither shown nor stored."""
+    may_still_run: bool = False
+    """True if some of its processes may still run although they were to be terminated."""
+    output_file: Path | None = None
+    """File with the complete output, if that is more than `output` holds."""
+    total_bytes: int = 0
+    lost_bytes: int = 0
+    """Number of bytes that are neither in `output` nor in `output_file`."""
 
 
 class Environment:
-    """One place to run commands in. Use it within one event loop, from as many tasks as you like."""
+    """Target to run commands on. Use it within one event loop, from any number of tasks."""
 
     def __init__(
         self,
         backend: Backend,
         *,
-        outputs: Path | None = None,
+        output_dir: Path | None = None,
         variables: Mapping[str, str] | None = None,
-        bounds: Bounds | None = None,
+        limits: EnvironmentLimits | None = None,
     ) -> None:
-        """`outputs` is where long outputs are kept on this machine; every command is given `variables`."""
+        """Describe the environment; nothing is started.
+
+        Long outputs are stored below `output_dir` on this machine; every command gets `variables`.
+        """
         self.backend = backend
-        self.bounds = bounds or Bounds()
-        self._outputs = outputs
-        self._place = Place(backend, dict(variables or {}), self.bounds.stored)
-        self._folders: dict[str, str] = {}
-        self.processes = Processes(self._place, self.bounds.processes)
+        self.limits = limits or EnvironmentLimits()
+        self._output_dir = output_dir
+        self._runner = CommandRunner(backend, dict(variables or {}), self.limits.max_stored_bytes)
+        self._directories: dict[str, str] = {}
+        self.processes = ProcessTable(self._runner, self.limits.max_processes)
 
     @property
-    def client(self) -> str:
-        """What names this client's commands, in their environment and in the limit that marks them."""
-        return self._place.client
+    def client_id(self) -> str:
+        """Identifier of this client, carried in the environment and in a resource limit of its commands."""
+        return self._runner.client_id
 
     async def open(self) -> None:
-        """Reach the place now; every use does so by itself. Raises EnvironmentFailed."""
-        await self._place.guard()
+        """Connect now instead of at the first use. Raises EnvironmentFailed."""
+        await self._runner.ensure_guard()
 
-    def folder(self, task: str = TASK) -> str:
-        """Where a task is, as far as it is known: where its last command that came to an end left it."""
-        return self._folders.get(task) or self.backend.home
+    def working_directory(self, task: str = DEFAULT_TASK) -> str:
+        """Return the working directory of a task, as its last finished command left it."""
+        return self._directories.get(task) or self.backend.home
 
     async def run(
         self,
         command: str,
         *,
-        task: str = TASK,
-        folder: str = "",
-        given: bytes = b"",
-        seconds: float | None = None,
-        pty: Size | None = None,
+        task: str = DEFAULT_TASK,
+        directory: str = "",
+        stdin: bytes = b"",
+        timeout_s: float | None = None,
+        pty: TerminalSize | None = None,
         listener: Listener | None = None,
-        outputs: Path | None = None,
-    ) -> Completed:
-        """Run a command to its end, or to the end of its time; nothing of it is left then.
+        output_dir: Path | None = None,
+    ) -> CommandResult:
+        """Run a command until it exits or its time is up; all of its processes are terminated then.
 
-        It begins where its task's last one ended, in that folder and with what that exported, or in
-        `folder`, and raises CallError where it cannot; its task goes with it. `given` is all of its input.
-        `listener` is told what it writes.
+        It starts in `directory` or, without one, in the directory and with the exported variables that the
+        last command of the task left. Raises CallError if it cannot start there. `stdin` is its complete
+        input. `listener` receives its output as it arrives.
         """
-        began = time.monotonic()
-        running = await self.start(command, task=task, folder=folder, pty=pty)
-        output = Output(
-            most=self.bounds.shown,
-            folder=outputs or self._outputs,
-            largest_file=self.bounds.stored,
+        started_at = time.monotonic()
+        running = await self.start(command, task=task, directory=directory, pty=pty)
+        output = OutputBuffer(
+            max_bytes=self.limits.max_shown_bytes,
+            directory=output_dir or self._output_dir,
+            max_file_bytes=self.limits.max_stored_bytes,
             listener=listener,
         )
-        in_time = await self._attend(
-            running, given, output, self.bounds.seconds if seconds is None else seconds
+        in_time = await self._wait_for_end(
+            running, stdin, output, self.limits.timeout_s if timeout_s is None else timeout_s
         )
-        ended = running.ended
-        if ended and ended.code == NOWHERE:
+        reported = running.reported_exit
+        if reported and reported.exit_code == NO_DIRECTORY_CODE:
             raise CallError(output.text().strip())
-        if ended:
-            self._folders[task] = ended.folder
-        code = ended.code if ended else await self._place.exit_code(running) if in_time else None
-        return Completed(
+        if reported:
+            self._directories[task] = reported.directory
+        code = (
+            reported.exit_code
+            if reported
+            else await self._runner.resolve_exit_code(running)
+            if in_time
+            else None
+        )
+        return CommandResult(
             output=output.text(),
-            code=code if in_time else None,
-            folder=self.folder(task),
-            seconds=time.monotonic() - began,
+            exit_code=code if in_time else None,
+            directory=self.working_directory(task),
+            duration_s=time.monotonic() - started_at,
             timed_out=not in_time,
-            left=running.left,
-            stored=output.stored,
-            bytes=output.total,
-            lost=output.lost,
+            may_still_run=running.may_still_run,
+            output_file=output.file,
+            total_bytes=output.total_bytes,
+            lost_bytes=output.lost_bytes,
         )
 
     async def start(
-        self, command: str, *, task: str = TASK, folder: str = "", pty: Size | None = None
-    ) -> Running:
-        """Start a command and talk to it yourself; `finish` it afterwards."""
-        return await self._place.start(Command(text=command, task=task, folder=folder, pty=pty))
+        self, command: str, *, task: str = DEFAULT_TASK, directory: str = "", pty: TerminalSize | None = None
+    ) -> RunningCommand:
+        """Start a command for interactive use. The caller must `finish` it."""
+        return await self._runner.start(CommandSpec(text=command, task=task, directory=directory, pty=pty))
 
-    async def interrupt(self, running: Running, signal: str = "INT") -> bool:
-        """Send a signal to a command and all that it started."""
-        return await self._place.ask(lambda guard: guard.tell(running.run, signal))
+    async def interrupt(self, running: RunningCommand, signal: str = "INT") -> bool:
+        """Send a signal to a command and to all processes that it started."""
+        return await self._runner.ask_guard(lambda guard: guard.send_signal(running.run_id, signal))
 
-    async def finish(self, running: Running) -> None:
-        """End a command that you started, there and with all that it started."""
-        await self._place.finish(running, end=True)
+    async def finish(self, running: RunningCommand) -> None:
+        """Terminate a command from `start` and all processes that it started."""
+        await self._runner.finish(running, terminate=True)
 
     async def read_file(
-        self, path: str, *, task: str = TASK, first: int = 0, most: int | None = None
+        self, path: str, *, task: str = DEFAULT_TASK, offset: int = 0, max_bytes: int | None = None
     ) -> bytes:
-        """The bytes of a file, from the first wanted one. Raises CallError where it cannot be read.
+        """Return the bytes of a file from `offset` on. Raises CallError if it cannot be read.
 
-        Without `most`, all of it: also where it is too large for that, CallError is raised.
+        Without `max_bytes`, return the whole rest, and raise CallError if the file is too large for that.
         """
-        limit = self.bounds.file + 1 if most is None else most
-        data = await self._file("read_file", task, b"", path, str(first + 1), str(limit), most=limit)
-        if most is None and len(data) == limit:
-            raise CallError(f"{path} is larger than {self.bounds.file:,} bytes. Read a part of it.")
+        limit = self.limits.max_file_bytes + 1 if max_bytes is None else max_bytes
+        data = await self._run_file_script(
+            "read_file", task, b"", path, str(offset + 1), str(limit), max_bytes=limit
+        )
+        if max_bytes is None and len(data) == limit:
+            raise CallError(
+                f"{path} is larger than {self.limits.max_file_bytes:,} bytes. Read only a part of it."
+            )
         return data
 
-    async def write_file(self, path: str, data: bytes, *, task: str = TASK) -> None:
-        """Create or replace a file as a whole, with the folders that it needs. Raises CallError."""
-        await self._file("write_file", task, data, path, str(len(data)), secrets.token_hex(8))
+    async def write_file(self, path: str, data: bytes, *, task: str = DEFAULT_TASK) -> None:
+        """Create or replace a file atomically, with its parent directories. Raises CallError."""
+        await self._run_file_script("write_file", task, data, path, str(len(data)), secrets.token_hex(8))
 
     async def start_process(
         self,
         command: str,
         *,
-        task: str = TASK,
-        folder: str = "",
-        pty: Size | None = None,
-        watched: Sequence[str] = (),
-    ) -> Process:
-        """Start a command in the background, where its task is now. It has no time limit.
+        task: str = DEFAULT_TASK,
+        directory: str = "",
+        pty: TerminalSize | None = None,
+        watch_words: Sequence[str] = (),
+    ) -> BackgroundProcess:
+        """Start a background process in the working directory of its task. It has no time limit.
 
-        You are told by `processes.notices` when it ends, and when a `watched` word appears in its log.
+        `processes.take_notices` reports its end, and lines of its log that contain one of `watch_words`.
         """
-        started = Command(text=command, task=task, folder=folder, pty=pty, leaves=False)
-        return await self.processes.start(started, watched)
+        spec = CommandSpec(text=command, task=task, directory=directory, pty=pty, updates_task=False)
+        return await self.processes.start(spec, watch_words)
 
     async def close(self) -> None:
-        """End every command in the foreground and let go of the place. Background processes stay."""
+        """Terminate all foreground commands and release the target. Background processes keep running."""
         await self.processes.close()
-        await self._place.close()
+        await self._runner.close()
 
     async def __aenter__(self) -> Environment:
         return self
@@ -202,33 +214,41 @@ class Environment:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _attend(self, running: Running, given: bytes, output: Output, seconds: float) -> bool:
-        """Stay with a command until it has ended. False where it had to be ended."""
-        talking = asyncio.create_task(conversation(running, given, output.take))
+    async def _wait_for_end(
+        self, running: RunningCommand, stdin: bytes, output: OutputBuffer, timeout_s: float
+    ) -> bool:
+        """Feed a command and collect its output until it exits. Return False if it had to be terminated."""
+        io_task = asyncio.create_task(feed_and_drain(running, stdin, output.append))
         try:
-            await asyncio.wait({talking}, timeout=seconds)
+            await asyncio.wait({io_task}, timeout=timeout_s)
         finally:
-            in_time = talking.done()
-            well = in_time and talking.exception() is None
-            await self._place.see_to(self._leave(running, talking, end=not well))
+            in_time = io_task.done()
+            succeeded = in_time and io_task.exception() is None
+            await self._runner.run_to_completion(
+                self._release_command(running, io_task, terminate=not succeeded)
+            )
             output.finish()
         if in_time:
-            talking.result()
+            io_task.result()
         return in_time
 
-    async def _leave(self, running: Running, talking: asyncio.Task[None], *, end: bool) -> None:
-        if end:
-            running.left = not await self._place.stop(running)
-            if not running.left:
-                await asyncio.wait({talking}, timeout=LAST_WORDS_SECONDS)
-        talking.cancel()
-        await self._place.finish(running)
+    async def _release_command(
+        self, running: RunningCommand, io_task: asyncio.Task[None], *, terminate: bool
+    ) -> None:
+        if terminate:
+            running.may_still_run = not await self._runner.stop(running)
+            if not running.may_still_run:
+                await asyncio.wait({io_task}, timeout=OUTPUT_DRAIN_TIMEOUT_S)
+        io_task.cancel()
+        await self._runner.finish(running)
 
-    async def _file(self, name: str, task: str, given: bytes, *arguments: str, most: int = 0) -> bytes:
-        command = Command(text=with_arguments(name, *arguments), task=task, leaves=False)
-        running = await self._place.start(command)
-        most += LONGEST_COMPLAINT
-        code, written = await self._place.collected(running, given, FILE_SECONDS, most)
+    async def _run_file_script(
+        self, name: str, task: str, stdin: bytes, *arguments: str, max_bytes: int = 0
+    ) -> bytes:
+        command = CommandSpec(text=script_with_arguments(name, *arguments), task=task, updates_task=False)
+        running = await self._runner.start(command)
+        max_bytes += MAX_ERROR_TEXT_BYTES
+        code, output = await self._runner.collect_output(running, stdin, FILE_TIMEOUT_S, max_bytes)
         if code:
-            raise CallError(readable(written[:2_000]).strip() or f"{arguments[0]} could not be used")
-        return written
+            raise CallError(decode_text(output[:2_000]).strip() or f"{arguments[0]} could not be used")
+        return output

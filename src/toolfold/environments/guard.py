@@ -1,7 +1,7 @@
-"""Our one program on the far side that stays: it ends what must end, also when we are gone.
+"""Connection to the guard, a helper process on the target that terminates commands.
 
-It waits for orders on its input. When that is closed, because we closed it or because we were killed, it
-ends every command of ours that still runs in the foreground. Knows processes only by their names.
+The guard reads requests from its standard input. When that is closed, because this client closed it or was
+killed, it terminates all foreground commands of this client. Knows processes only by their identifiers.
 """
 
 from __future__ import annotations
@@ -13,213 +13,236 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from toolfold.environments.backend import Backend, Channel
-from toolfold.environments.scripts import luggage, script
+from toolfold.environments.scripts import load_script, script_bundle
 from toolfold.errors import EnvironmentFailed
 
-SPAWN_SECONDS = 60.0
-START_SECONDS = 30.0
-ANSWER_SECONDS = 10.0
-ENDING_SECONDS = 60.0
-PARTING_SECONDS = 2.0
-BEATS = 4
-"""How often we are heard within the time after which silence counts. So many are without an answer then."""
-LONGEST_LINE = 1 << 16
-MOST_LINES = 10_000
-"""What is said there may come from a command that has found the way to the guard's output."""
-GRACE_NAPS = 30  # of 30 ms and more: how long a program may take to end by itself
+SPAWN_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 30.0
+ANSWER_TIMEOUT_S = 10.0
+TERMINATE_TIMEOUT_S = 60.0
+CLOSE_INPUT_TIMEOUT_S = 2.0
+HEARTBEATS_PER_LEASE = 4
+"""Heartbeats sent per lease. The target counts as lost after this many without an answer."""
+MAX_LINE_BYTES = 1 << 16
+MAX_ANSWER_LINES = 10_000
+"""Limits on the guard's output: a command may have found a way to write to it."""
+GRACE_NAPS = 30  # of at least 30 ms: how long a program may take to exit after SIGTERM
 
-_NOTHING: Mapping[str, str] = {}
+_NO_VARIABLES: Mapping[str, str] = {}
 
 
 class GuardLost(Exception):
-    """The guard does not answer: it was killed, or its place is gone."""
+    """The guard does not answer: it was killed, or the target is gone."""
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
-    """What there is on the far side; empty where a program is missing."""
+class TargetTools:
+    """Programs and directories on the target; empty if a program is missing."""
 
-    tasks: str
-    """The folder where this client's tasks keep where they are. Beside it lies what they are given."""
+    tasks_dir: str
+    """Directory with the state of this client's tasks.
+
+    Its parent holds files that commands may only read.
+    """
     shell: str
     setsid: str
     script: str
 
-    def given(self, name: str) -> str:
-        """The path of something that commands may read and not change."""
-        return f"{self.tasks.rpartition('/')[0]}/{name}"
+    def shared_path(self, name: str) -> str:
+        """Return the path of a file that commands may read but not change."""
+        return f"{self.tasks_dir.rpartition('/')[0]}/{name}"
 
 
 class Guard:
-    """One guard, from its first word to its last."""
+    """Connection to one guard process."""
 
-    def __init__(self, channel: Channel, means: Means, rest: bytes, backend: Backend) -> None:
-        self.means = means
-        self._gate = backend.gate or "-"
+    def __init__(self, channel: Channel, tools: TargetTools, unread: bytes, backend: Backend) -> None:
+        self.tools = tools
+        self._gate_name = backend.gate_name or "-"
         self._channel = channel
         self._numbers = itertools.count(1)
-        self._waiting: dict[str, tuple[asyncio.Future[int], list[str]]] = {}
-        self._lost = False
-        self._unheard = 0
+        self._pending: dict[str, tuple[asyncio.Future[int], list[str]]] = {}
+        self._is_lost = False
+        self._missed_beats = 0
         self.silence: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done where nothing has been heard for so long that what we started there is ended."""
-        self._listening = asyncio.create_task(self._listen(rest))
-        self._beating = asyncio.create_task(self._beat(backend.lease / BEATS)) if backend.lease else None
+        """Done once the target has been silent for so long that the guard terminates the commands there."""
+        self._reader = asyncio.create_task(self._read_answers(unread))
+        self._heartbeat = (
+            asyncio.create_task(self._send_heartbeats(backend.lease_s / HEARTBEATS_PER_LEASE))
+            if backend.lease_s
+            else None
+        )
 
     @classmethod
-    async def start(cls, backend: Backend, client: str, largest_log: int) -> Guard:
-        """Post a guard. Raises EnvironmentFailed."""
-        lease = str(backend.lease) if backend.lease else ""
-        argv = ["sh", "-c", script("arrive"), "sh", backend.folder, client, lease, str(largest_log)]
-        channel = await _spawned(backend, argv)
+    async def start(cls, backend: Backend, client_id: str, max_log_bytes: int) -> Guard:
+        """Start a guard on the target. Raises EnvironmentFailed."""
+        lease = str(backend.lease_s) if backend.lease_s else ""
+        argv = [
+            "sh",
+            "-c",
+            load_script("install"),
+            "sh",
+            backend.state_dir,
+            client_id,
+            lease,
+            str(max_log_bytes),
+        ]
+        channel = await _spawn_guard(backend, argv)
         try:
-            async with asyncio.timeout(START_SECONDS):
-                await channel.write(luggage())
-                means, rest = await _first_words(channel)
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await channel.write(script_bundle())
+                tools, unread = await _read_ready_line(channel)
         except (TimeoutError, ValueError):
-            raise await _unready(backend, channel) from None
+            raise await _start_error(backend, channel) from None
         except BaseException:
             await channel.close()
             raise
-        return cls(channel, means, rest, backend)
+        return cls(channel, tools, unread, backend)
 
     @property
-    def lost(self) -> bool:
-        return self._lost
+    def is_lost(self) -> bool:
+        return self._is_lost
 
-    async def end(self, run: str) -> bool:
-        """End a command and all that it started. False where something would not go."""
-        return await self._ask(f"end {run} {GRACE_NAPS} {self._gate}", ENDING_SECONDS) == 0
+    async def terminate(self, run_id: str) -> bool:
+        """Terminate a command and its descendants. Return False if a process survived."""
+        return await self._request(f"end {run_id} {GRACE_NAPS} {self._gate_name}", TERMINATE_TIMEOUT_S) == 0
 
-    async def tell(self, run: str, signal: str) -> bool:
-        """Send a signal to a command and all that it started. False where there is nothing."""
-        return await self._ask(f"tell {run} {signal} {self._gate}", ANSWER_SECONDS) == 0
+    async def send_signal(self, run_id: str, signal: str) -> bool:
+        """Send a signal to a command and its descendants. Return False if there are none."""
+        return await self._request(f"tell {run_id} {signal} {self._gate_name}", ANSWER_TIMEOUT_S) == 0
 
-    async def begun(self, name: str) -> bool:
-        """Wait until a background process is on its own. False where its command did not begin."""
-        return await self._ask(f"begun {name}", START_SECONDS) == 0
+    async def wait_started(self, name: str) -> bool:
+        """Wait until a background process runs on its own. Return False if its command did not start."""
+        return await self._request(f"begun {name}", START_TIMEOUT_S) == 0
 
-    async def end_process(self, name: str) -> bool:
-        """End a background process."""
-        return await self._ask(f"end-process {name} {GRACE_NAPS} {self._gate}", ENDING_SECONDS) == 0
+    async def terminate_process(self, name: str) -> bool:
+        """Terminate a background process and its descendants. Return False if a process survived."""
+        return (
+            await self._request(f"end-process {name} {GRACE_NAPS} {self._gate_name}", TERMINATE_TIMEOUT_S)
+            == 0
+        )
 
-    async def tell_process(self, name: str, signal: str) -> bool:
-        """Send a signal to a background process."""
-        return await self._ask(f"tell-process {name} {signal} {self._gate}", ANSWER_SECONDS) == 0
+    async def signal_process(self, name: str, signal: str) -> bool:
+        """Send a signal to a background process and its descendants. Return False if there are none."""
+        return await self._request(f"tell-process {name} {signal} {self._gate_name}", ANSWER_TIMEOUT_S) == 0
 
-    async def processes(self) -> list[str]:
-        """One line for each background process, as `list` in `shell/guard.sh` writes it."""
+    async def list_processes(self) -> list[str]:
+        """Return one line per background process, in the format of `list_processes` in `shell/guard.sh`."""
         lines: list[str] = []
-        await self._ask("list", ANSWER_SECONDS, lines)
+        await self._request("list", ANSWER_TIMEOUT_S, lines)
         return lines
 
-    async def answers(self) -> bool:
-        """Whether the place is still there."""
+    async def responds(self) -> bool:
+        """Return True if the guard answers."""
         try:
-            await self._ask("hello", ANSWER_SECONDS)
+            await self._request("hello", ANSWER_TIMEOUT_S)
         except GuardLost:
             return False
         return True
 
-    async def dismiss(self) -> None:
-        """Let it end what is left, and go."""
-        if self._beating:
-            self._beating.cancel()
+    async def shut_down(self) -> None:
+        """Let the guard terminate the remaining commands and exit."""
+        if self._heartbeat:
+            self._heartbeat.cancel()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PARTING_SECONDS):
+            async with asyncio.timeout(CLOSE_INPUT_TIMEOUT_S):
                 await self._channel.close_input()
-        await asyncio.wait({self._listening}, timeout=self._parting())
-        self._listening.cancel()
+        await asyncio.wait({self._reader}, timeout=self._shutdown_timeout())
+        self._reader.cancel()
         await self._channel.close()
 
-    def _parting(self) -> float:
-        """One that was only slow ends what carries our name, so that nothing new may carry it before."""
+    def _shutdown_timeout(self) -> float:
+        """Return how long to wait for the guard to exit.
+
+        Even a guard that was too slow to answer terminates everything with this client's identifier, so it
+        must be done before new commands get that identifier.
+        """
         if self.silence.done():
             return 0
-        return ANSWER_SECONDS if self._lost else ENDING_SECONDS
+        return ANSWER_TIMEOUT_S if self._is_lost else TERMINATE_TIMEOUT_S
 
-    async def _ask(self, order: str, within: float, lines: list[str] | None = None) -> int:
-        if self._lost:
+    async def _request(self, command: str, timeout_s: float, lines: list[str] | None = None) -> int:
+        if self._is_lost:
             raise GuardLost
         number = str(next(self._numbers))
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = answer, [] if lines is None else lines
+        self._pending[number] = answer, [] if lines is None else lines
         try:
-            async with asyncio.timeout(within):
-                await self._channel.write(f"{number} {order}\n".encode())
+            async with asyncio.timeout(timeout_s):
+                await self._channel.write(f"{number} {command}\n".encode())
                 return await answer
         except TimeoutError:
-            self._lost = True  # the way there may be cut without a sign of it
+            self._is_lost = True  # a connection may be cut without an error
             raise GuardLost from None
         finally:
-            del self._waiting[number]
+            del self._pending[number]
 
-    async def _beat(self, seconds: float) -> None:
-        """Say that we are there, so that silence means that we are not. It means the same from there."""
-        while not self._listening.done():
-            await asyncio.sleep(seconds)
-            self._unheard += 1
-            if self._unheard > BEATS:
-                self._lose()
+    async def _send_heartbeats(self, interval_s: float) -> None:
+        """Send heartbeats, so that each side can tell from silence that the other one is gone."""
+        while not self._reader.done():
+            await asyncio.sleep(interval_s)
+            self._missed_beats += 1
+            if self._missed_beats > HEARTBEATS_PER_LEASE:
+                self._mark_lost()
                 self.silence.set_result(None)
                 return
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
+                async with asyncio.timeout(interval_s):
                     await self._channel.write(b"0 beat\n")
 
-    async def _listen(self, rest: bytes) -> None:
+    async def _read_answers(self, unread: bytes) -> None:
         while data := await self._channel.read():
-            self._unheard = 0
-            *lines, rest = (rest + data).split(b"\n")
+            self._missed_beats = 0
+            *lines, unread = (unread + data).split(b"\n")
             for line in lines:
-                self._hear(line.decode("utf-8", "replace"))
-            if len(rest) > LONGEST_LINE:
+                self._handle_line(line.decode("utf-8", "replace"))
+            if len(unread) > MAX_LINE_BYTES:
                 break
-        self._lose()
+        self._mark_lost()
 
-    def _lose(self) -> None:
-        self._lost = True
-        for answer, _ in self._waiting.values():
+    def _mark_lost(self) -> None:
+        self._is_lost = True
+        for answer, _ in self._pending.values():
             if not answer.done():
                 answer.set_exception(GuardLost())
 
-    def _hear(self, line: str) -> None:
+    def _handle_line(self, line: str) -> None:
         number, _, words = line.partition(" ")
-        answer, lines = self._waiting.get(number, (None, []))
+        answer, lines = self._pending.get(number, (None, []))
         done, _, code = words.partition(" ")
         if done != "done":
-            lines += [words] if len(lines) < MOST_LINES else []
+            lines += [words] if len(lines) < MAX_ANSWER_LINES else []
         elif answer and not answer.done() and code.isdecimal() and len(code) < 4:
             answer.set_result(int(code))
 
 
-async def _spawned(backend: Backend, argv: Sequence[str]) -> Channel:
+async def _spawn_guard(backend: Backend, argv: Sequence[str]) -> Channel:
     try:
-        async with asyncio.timeout(SPAWN_SECONDS):
-            return await backend.spawn(argv, env=_NOTHING, pty=None)
+        async with asyncio.timeout(SPAWN_TIMEOUT_S):
+            return await backend.spawn(argv, env=_NO_VARIABLES, pty=None)
     except TimeoutError:
-        problem = f"{backend.name} cannot run commands: nothing answers there."
+        problem = f"{backend.name} cannot run commands: the target does not respond."
         raise EnvironmentFailed(problem, advice=backend.advice) from None
 
 
-async def _unready(backend: Backend, channel: Channel) -> EnvironmentFailed:
+async def _start_error(backend: Backend, channel: Channel) -> EnvironmentFailed:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(1):
-            await channel.wait()  # its last words may come after the end of its output
-    problem = channel.complaint() or "nothing answers there"
+            await channel.wait()  # its error output may arrive after the end of its output
+    problem = channel.error_text() or "the target does not respond"
     await channel.close()
     return EnvironmentFailed(f"{backend.name} cannot run commands: {problem}.", advice=backend.advice)
 
 
-async def _first_words(channel: Channel) -> tuple[Means, bytes]:
-    heard = b""
-    while b"\n" not in heard:
+async def _read_ready_line(channel: Channel) -> tuple[TargetTools, bytes]:
+    received = b""
+    while b"\n" not in received:
         data = await channel.read()
-        if not data or len(heard) > LONGEST_LINE:
-            raise ValueError("it ended before it was ready, or does not come to the point")
-        heard += data
-    line, _, rest = heard.partition(b"\n")
-    ready, *means = line.decode("utf-8", "replace").split(" ")
-    if ready != "ready" or len(means) != 4:
-        raise ValueError("it said something else")
-    return Means(*("" if each == "-" else each for each in means)), rest
+        if not data or len(received) > MAX_LINE_BYTES:
+            raise ValueError("the guard exited before it was ready, or printed too much")
+        received += data
+    line, _, unread = received.partition(b"\n")
+    ready, *tools = line.decode("utf-8", "replace").split(" ")
+    if ready != "ready" or len(tools) != 4:
+        raise ValueError("the guard printed an unexpected line")
+    return TargetTools(*("" if each == "-" else each for each in tools)), unread

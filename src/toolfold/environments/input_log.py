@@ -1,7 +1,7 @@
-"""What a background process has been given by this runtime, so that more can be judged together with it.
+"""Log of what this runtime wrote to a background process, so that further input can be judged in context.
 
-Kept in memory: the notes beside a process lie in reach of commands. Nothing is dropped silently: where
-something is missing, the log says that it is not complete, and why.
+Held in memory, because commands can modify the files of a process on the target. Nothing is dropped
+silently: if something is missing, the log says that it is incomplete, and why.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ MAX_LOGGED_BYTES = 60_000
 MAX_LOGGED_ENTRIES = 2_000
 MAX_LOGS = 256
 
-STRANGER = "the process was started by another runtime, so that nobody knows what it was given"
-TOO_MUCH = "the process has been given more than is remembered"
-IN_PART = "an earlier write may have reached the process only in part"
-OTHERS = "somebody else has written to the process"
+STARTED_ELSEWHERE = "the process was started by another runtime, so its earlier input is not known"
+TOO_LONG = "the process has received more input than is logged"
+PARTIAL_WRITE = "an earlier write may have reached the process only in part"
+WRITTEN_ELSEWHERE = "another client has written to the process"
 
 
 @dataclass(slots=True)
 class InputLog:
-    """The input of one process."""
+    """Input of one process."""
 
     command: str
-    folder: str = ""
+    directory: str = ""
     pty: bool = False
     entries: list[tuple[str, str]] = field(default_factory=list)
     """Writes and signals in order, as (kind, text)."""
     size: int = 0
-    """How many bytes have been written."""
+    """Number of bytes written."""
     revision: int = 0
-    """Counts all changes."""
-    unknown: str = ""
-    """Why this is not all; empty where it is."""
+    """Incremented by every change."""
+    incomplete_reason: str = ""
+    """Why the log is incomplete; empty if it is complete."""
 
     def add_write(self, data: bytes) -> None:
         self.size += len(data)
@@ -44,21 +44,21 @@ class InputLog:
     def add_signal(self, name: str) -> None:
         self._add("signal", name)
 
-    def mark_unknown(self, why: str) -> None:
-        """Note that something is missing. What is known stays, for a person to see."""
-        self.unknown = self.unknown or why
+    def mark_incomplete(self, why: str) -> None:
+        """Record that something is missing. The known entries stay, for display."""
+        self.incomplete_reason = self.incomplete_reason or why
         self.revision += 1
 
     def _add(self, kind: str, text: str) -> None:
         self.revision += 1
         if self.size > MAX_LOGGED_BYTES or len(self.entries) >= MAX_LOGGED_ENTRIES:
-            self.unknown = self.unknown or TOO_MUCH
+            self.incomplete_reason = self.incomplete_reason or TOO_LONG
             return
         self.entries.append((kind, text))
 
 
 class InputLogs:
-    """The logs of the processes that this runtime has started; of very many, the oldest are forgotten."""
+    """Logs of the processes that this runtime started; the oldest are dropped beyond MAX_LOGS."""
 
     def __init__(self) -> None:
         self._logs: OrderedDict[str, InputLog] = OrderedDict()
@@ -68,8 +68,8 @@ class InputLogs:
         while len(self._logs) > MAX_LOGS:
             self._logs.popitem(last=False)
 
-    def of(self, name: str, command: str) -> InputLog:
-        """The log of a process; one of a stranger is not complete."""
+    def get(self, name: str, command: str) -> InputLog:
+        """Return the log of a process; an incomplete one if another runtime started it."""
         if name not in self._logs:
-            self.start(name, InputLog(command, unknown=STRANGER))
+            self.start(name, InputLog(command, incomplete_reason=STARTED_ELSEWHERE))
         return self._logs[name]

@@ -1,6 +1,6 @@
-"""This machine, as it is: a command may do whatever its user may.
+"""Backend for this machine without isolation: a command may do whatever its user may.
 
-What reaches a command of the runtime's own environment are harmless variables and those that are named.
+Of the runtime's environment, commands get only harmless variables and those named in the settings.
 """
 
 from __future__ import annotations
@@ -11,46 +11,50 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from toolfold.environments.backend import Backend, Channel, Readiness, Size
-from toolfold.environments.client import Client
+from toolfold.environments.backend import Backend, Channel, Readiness, TerminalSize
+from toolfold.environments.local_process import LocalProcess
 
-# Not every name that begins with LC_: servers let all of those in, so that some carry other things by them.
-_HARMLESS = re.compile(
+# Not every LC_ name: ssh servers accept all of them, so some people pass unrelated data in them.
+_SAFE_NAMES = re.compile(
     "PATH|HOME|LANG|LANGUAGE|TERM|USER|LOGNAME|SHELL|TZ|TMPDIR|LC_(ALL|CTYPE|NUMERIC|TIME|COLLATE|MONETARY"
     "|MESSAGES|PAPER|NAME|ADDRESS|TELEPHONE|MEASUREMENT|IDENTIFICATION)"
 )
-_USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def harmless(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that every program may know."""
-    return {name: value for name, value in environment.items() if _HARMLESS.fullmatch(name)}
+def safe_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that any program may see."""
+    return {name: value for name, value in environment.items() if _SAFE_NAMES.fullmatch(name)}
 
 
 class Local(Backend):
-    """Commands run beside us, in sessions of their own."""
+    """Runs commands on this machine, in sessions of their own."""
 
     name = "local"
 
-    def __init__(self, *, home: Path, notes: Path, environment: Mapping[str, str]) -> None:
-        """`home` is where tasks begin, `notes` a folder of ours."""
-        self._home, self._notes = home, notes
-        self._environment = {"PATH": _USUAL_PATH, **harmless(environment)}
+    def __init__(self, *, home: Path, state_dir: Path, environment: Mapping[str, str]) -> None:
+        """Describe the backend. Tasks start in `home`; Toolfold's own files are in `state_dir`."""
+        self._home, self._state = home, state_dir
+        self._environment = {"PATH": _DEFAULT_PATH, **safe_variables(environment)}
 
     @property
-    def folder(self) -> str:
-        return str(self._notes)
+    def state_dir(self) -> str:
+        return str(self._state)
 
     @property
     def home(self) -> str:
         return str(self._home)
 
     async def check(self) -> Readiness:
-        if not os.access("/proc/self/environ", os.R_OK):  # by which what a command started is found again
-            return Readiness(False, "there is no /proc here", "Commands need Linux: use docker or ssh.")
+        if not os.access("/proc/self/environ", os.R_OK):  # the guard finds a command's processes there
+            return Readiness(
+                False, "this system has no /proc", "The local backend needs Linux. Use docker or ssh."
+            )
         if not shutil.which("sh", path=self._environment["PATH"]):
-            return Readiness(False, "there is no shell here", "Install one, or put it on PATH.")
+            return Readiness(False, "there is no `sh` on PATH", "Install a shell, or add it to PATH.")
         return Readiness(True)
 
-    async def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], pty: Size | None) -> Channel:
-        return Client.start(argv, env={**self._environment, **env}, pty=pty, cwd="/")
+    async def spawn(
+        self, argv: Sequence[str], *, env: Mapping[str, str], pty: TerminalSize | None
+    ) -> Channel:
+        return LocalProcess.start(argv, env={**self._environment, **env}, pty=pty, cwd="/")

@@ -1,11 +1,11 @@
-"""A sandbox at Modal, through its own SDK.
+"""Backend for sandboxes at Modal, through its SDK.
 
-One that is kept is found again by its name, with all that was installed in it and all that runs in it, until
-nobody has used it for a while or its time is over. One that is not goes with its client or, where that was
-killed, soon after. Credentials and the server's address are the SDK's own business.
+A persistent sandbox is found again by its name, with everything installed and running in it, until it has
+been unused for a while or its lifetime ends. A temporary one ends with its client or, if that was killed,
+soon after. Credentials and the server address are left to the SDK.
 
-The SDK can neither change the size of a terminal nor close what a killed client left open: the first is done
-by a program in the sandbox, the second by the guard, which goes after some silence.
+The SDK can neither resize a terminal nor close what a killed client left open: a program in the sandbox does
+the first, the guard, which exits after a silent period, the second.
 """
 
 from __future__ import annotations
@@ -19,217 +19,228 @@ from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from toolfold.environments.backend import Backend, Channel, Readiness, Size
-from toolfold.environments.remote import likeness
-from toolfold.environments.within import heard, within
+from toolfold.environments.backend import Backend, Channel, Readiness, TerminalSize
+from toolfold.environments.remote import fingerprint
+from toolfold.environments.timeouts import call_with_timeout, consume_exception
 from toolfold.errors import EnvironmentFailed
 
 if TYPE_CHECKING:
     import modal
 
-PROBE_SECONDS = 5.0
-FIND_SECONDS = 30.0
-CREATE_SECONDS = 900.0
-START_SECONDS = 60.0
-CLOSE_SECONDS = 20.0
-LAST_WORDS_SECONDS = 1.0
-LEASE_SECONDS = 60
-LONGEST_ARGUMENTS = 60_000  # the SDK takes 64 KiB
-_PIECE = 1 << 18
-_COMPLAINT = 4_000
+PROBE_TIMEOUT_S = 5.0
+FIND_TIMEOUT_S = 30.0
+CREATE_TIMEOUT_S = 900.0
+START_TIMEOUT_S = 60.0
+CLOSE_TIMEOUT_S = 20.0
+DRAIN_TIMEOUT_S = 1.0
+DEFAULT_LEASE_S = 60
+MAX_ARGUMENTS_BYTES = 60_000  # the SDK allows 64 KiB
+_CHUNK_BYTES = 1 << 18
+_MAX_ERROR_BYTES = 4_000
 
-_INSTALL = "Install it: pip install 'toolfold[modal]'."
-_TOKEN = "Run `modal token new`, or set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET."  # noqa: S105
+_INSTALL_ADVICE = "Install it: pip install 'toolfold[modal]'."
+_TOKEN_ADVICE = "Run `modal token new`, or set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET."  # noqa: S105
 
-_LONG = 'text=$(cat "$0") && rm -f "$0" && eval "$text"'
-# The terminal is found by what its program carries in its environment. $0 the mark · $1 rows · $2 columns
-_RESIZE = """for each in /proc/[0-9]*; do
+_RUN_STORED = 'text=$(cat "$0") && rm -f "$0" && eval "$text"'
+# Finds the terminal by a variable in its program's environment. $0 the variable · $1 rows · $2 columns
+_RESIZE_SCRIPT = """for each in /proc/[0-9]*; do
   case $({ tr '\\0' '\\n' <"$each/environ"; } 2>/dev/null) in *"$0"*) ;; *) continue ;; esac
   case $(readlink "$each/fd/0") in /dev/pts/*) stty rows "$1" cols "$2" <"$each/fd/0" && exit ;; esac
 done"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModalSandbox:
-    """How a sandbox is to be."""
+class ModalSandboxSpec:
+    """Specification of a sandbox."""
 
     image: str = ""
-    """The name of an image in a registry; empty for the SDK's own Debian with Python."""
+    """Image name in a registry; empty for the SDK's own Debian with Python."""
     home: str = "/workspace"
-    """Where tasks begin."""
-    notes: str = "/tmp/.toolfold"  # noqa: S108  (of the sandbox; nobody else is in it)
-    """Where our notes are kept."""
+    """Directory in which tasks start."""
+    notes: str = "/tmp/.toolfold"  # noqa: S108  (in the sandbox, which has no other users)
+    """Toolfold's state directory."""
     network: bool = False
     cpus: float = 1.0
-    """How many processors it may use at most."""
+    """Maximum number of processors."""
     memory: int = 2_048
-    """How many MiB it may use at most."""
+    """Maximum memory in MiB."""
     seconds: int = 86_400
-    """How long it lives at most."""
+    """Maximum lifetime."""
     idle_seconds: int = 3_600
-    """After how long without a client it goes."""
+    """Time without a client after which it ends."""
 
-    def place(self, key: str) -> str:
-        """The name of a sandbox like this one, for whoever uses this key."""
-        return likeness([key, asdict(self)])
+    def identifier(self, key: str) -> str:
+        """Return the identifier of a sandbox with this specification and key."""
+        return fingerprint([key, asdict(self)])
 
 
 class Modal(Backend):
-    """Commands run in one sandbox."""
+    """Runs commands in one Modal sandbox."""
 
     name = "modal"
-    apart = True
-    shared: Sequence[tuple[str, str]] = ()
-    advice = "The next command finds the sandbox again, or has another one where it has ended with its files."
+    has_own_files = True
+    shared_directories: Sequence[tuple[str, str]] = ()
+    advice = "The next command reconnects to the sandbox, or creates a new one if it has ended."
 
     def __init__(
         self,
-        sandbox: ModalSandbox,
+        spec: ModalSandboxSpec,
         *,
         app: str = "toolfold",
         key: str = "",
-        kept: bool = True,
-        lease: int = LEASE_SECONDS,
+        persistent: bool = True,
+        lease_s: int = DEFAULT_LEASE_S,
     ) -> None:
-        """A kept sandbox is shared by all who use its key within the app and want the same."""
-        self.lasting, self.lease = kept, lease
-        self._wanted, self._app = sandbox, app
-        self._name = f"toolfold-{sandbox.place(key if kept else secrets.token_hex(8))}"
+        """Describe the sandbox; nothing is started.
+
+        A persistent sandbox is shared by all clients with the same app, key and specification.
+        """
+        self.is_persistent, self.lease_s = persistent, lease_s
+        self._spec, self._app = spec, app
+        self._name = f"toolfold-{spec.identifier(key if persistent else secrets.token_hex(8))}"
         self._sandbox: modal.Sandbox | None = None
 
     @property
-    def folder(self) -> str:
-        return self._wanted.notes
+    def state_dir(self) -> str:
+        return self._spec.notes
 
     @property
     def home(self) -> str:
-        return self._wanted.home
+        return self._spec.home
 
     async def check(self) -> Readiness:
         if not importlib.util.find_spec("modal"):
-            return Readiness(False, "the package `modal` is not installed", _INSTALL)
+            return Readiness(False, "the package `modal` is not installed", _INSTALL_ADVICE)
         try:
-            # Beside the loop: it takes a while, and meanwhile the clocks of the other places run.
+            # In a thread: the import is slow, and other backends are checked against their timeouts meanwhile.
             await asyncio.to_thread(importlib.import_module, "modal")
-            await within(PROBE_SECONDS, _greeted())
+            await call_with_timeout(PROBE_TIMEOUT_S, _ping())
         except ImportError as error:
-            return Readiness(False, f"the package `modal` cannot be imported: {_said(error)}", _INSTALL)
+            return Readiness(
+                False, f"the package `modal` cannot be imported: {_error_text(error)}", _INSTALL_ADVICE
+            )
         except TimeoutError:
-            return Readiness(False, "Modal does not answer", "Is the network there?")
+            return Readiness(False, "Modal does not respond", "Check the network connection.")
         except Exception as error:
-            return Readiness(False, _said(error), _why(error))
+            return Readiness(False, _error_text(error), _advise(error))
         return Readiness(True)
 
     async def open(self) -> None:
         if not importlib.util.find_spec("modal"):
-            raise EnvironmentFailed("The package `modal` is not installed.", advice=_INSTALL)
+            raise EnvironmentFailed("The package `modal` is not installed.", advice=_INSTALL_ADVICE)
         try:
-            self._sandbox = await self._found() or await within(CREATE_SECONDS, self._created())
+            self._sandbox = await self._find_sandbox() or await call_with_timeout(
+                CREATE_TIMEOUT_S, self._create_sandbox()
+            )
         except Exception as error:
             raise EnvironmentFailed(
-                f"Modal has no sandbox for us: {_said(error)}.", advice=_why(error)
+                f"Cannot open a Modal sandbox: {_error_text(error)}.", advice=_advise(error)
             ) from None
 
-    async def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], pty: Size | None) -> Channel:
+    async def spawn(
+        self, argv: Sequence[str], *, env: Mapping[str, str], pty: TerminalSize | None
+    ) -> Channel:
         try:
-            program = await within(START_SECONDS, self._started(argv, env, terminal=pty is not None))
+            program = await call_with_timeout(
+                START_TIMEOUT_S, self._start_program(argv, env, terminal=pty is not None)
+            )
         except Exception as error:
             raise EnvironmentFailed(
-                f"modal cannot start a program: {_said(error)}.", advice=self.advice
+                f"Cannot start a program in the Modal sandbox: {_error_text(error)}.", advice=self.advice
             ) from None
-        return _Program(self, program, env, terminal=pty is not None)
+        return _ModalProgram(self, program, env, terminal=pty is not None)
 
     async def close(self) -> None:
         sandbox, self._sandbox = self._sandbox, None
         if sandbox is None:
             return
-        with contextlib.suppress(Exception):  # it may be gone already, or out of reach
-            await within(CLOSE_SECONDS, self._left(sandbox))
+        with contextlib.suppress(Exception):  # it may be gone already, or unreachable
+            await call_with_timeout(CLOSE_TIMEOUT_S, self._release_sandbox(sandbox))
 
     async def remove(self) -> None:
-        """End the sandbox, with all that is in it."""
+        """Terminate the sandbox with all its contents."""
         with contextlib.suppress(Exception):
-            if sandbox := await self._found():
-                await within(CLOSE_SECONDS, sandbox.terminate.aio())
+            if sandbox := await self._find_sandbox():
+                await call_with_timeout(CLOSE_TIMEOUT_S, sandbox.terminate.aio())
 
-    async def resize(self, env: Mapping[str, str], size: Size) -> None:
-        """Change the size of the terminal of a program that was started with these variables."""
+    async def resize(self, env: Mapping[str, str], size: TerminalSize) -> None:
+        """Resize the terminal of the program that was started with these variables."""
         mark = " ".join(f"{name}={value}" for name, value in env.items())
-        words = ("sh", "-c", _RESIZE, mark, str(size.rows), str(size.columns))
-        with contextlib.suppress(Exception):  # it has ended
-            await within(START_SECONDS, self._run(words))
+        argv = ("sh", "-c", _RESIZE_SCRIPT, mark, str(size.rows), str(size.columns))
+        with contextlib.suppress(Exception):  # the program has ended
+            await call_with_timeout(START_TIMEOUT_S, self._run_program(argv))
 
-    async def _run(self, words: Sequence[str]) -> None:
-        await (await self._started(words, {}, terminal=False)).wait.aio()
+    async def _run_program(self, argv: Sequence[str]) -> None:
+        await (await self._start_program(argv, {}, terminal=False)).wait.aio()
 
-    async def _left(self, sandbox: modal.Sandbox) -> None:
-        if not self.lasting:
+    async def _release_sandbox(self, sandbox: modal.Sandbox) -> None:
+        if not self.is_persistent:
             await sandbox.terminate.aio()
         await sandbox.detach.aio()
 
-    async def _found(self) -> modal.Sandbox | None:
+    async def _find_sandbox(self) -> modal.Sandbox | None:
         import modal
 
         try:
-            return await within(FIND_SECONDS, self._named())
+            return await call_with_timeout(FIND_TIMEOUT_S, self._get_sandbox())
         except modal.exception.NotFoundError:
             return None
 
-    async def _named(self) -> modal.Sandbox:
+    async def _get_sandbox(self) -> modal.Sandbox:
         import modal
 
-        return await modal.Sandbox.from_name.aio(self._app, self._name, client=await _client())
+        return await modal.Sandbox.from_name.aio(self._app, self._name, client=await _open_client())
 
-    async def _created(self) -> modal.Sandbox:
+    async def _create_sandbox(self) -> modal.Sandbox:
         import modal
 
-        wanted = self._wanted
-        image = modal.Image.from_registry(wanted.image) if wanted.image else modal.Image.debian_slim()
-        client = await _client()
+        spec = self._spec
+        image = modal.Image.from_registry(spec.image) if spec.image else modal.Image.debian_slim()
+        client = await _open_client()
         lookup = modal.App.lookup.aio(self._app, create_if_missing=True, client=client)
         try:
             sandbox = await modal.Sandbox.create.aio(
                 *("sleep", "infinity"),
-                app=await within(FIND_SECONDS, lookup),
+                app=await call_with_timeout(FIND_TIMEOUT_S, lookup),
                 name=self._name,
-                tags={"made-by": "toolfold", "home": wanted.home},
+                tags={"made-by": "toolfold", "home": spec.home},
                 image=image,
-                timeout=wanted.seconds,
-                idle_timeout=wanted.idle_seconds if self.lasting else LEASE_SECONDS,
-                cpu=(min(wanted.cpus, 0.125), wanted.cpus),
-                memory=(min(wanted.memory, 128), wanted.memory),
-                block_network=not wanted.network,
+                timeout=spec.seconds,
+                idle_timeout=spec.idle_seconds if self.is_persistent else DEFAULT_LEASE_S,
+                cpu=(min(spec.cpus, 0.125), spec.cpus),
+                memory=(min(spec.memory, 128), spec.memory),
+                block_network=not spec.network,
                 client=client,
             )
-        except modal.exception.AlreadyExistsError:  # another client was faster
-            found = await self._found()
-            if found is None:
+        except modal.exception.AlreadyExistsError:  # another client created it first
+            existing = await self._find_sandbox()
+            if existing is None:
                 raise
-            return found
-        await (await sandbox.exec.aio("mkdir", "-p", wanted.home)).wait.aio()
+            return existing
+        await (await sandbox.exec.aio("mkdir", "-p", spec.home)).wait.aio()
         return sandbox
 
-    async def _started(
+    async def _start_program(
         self, argv: Sequence[str], env: Mapping[str, str], *, terminal: bool
     ) -> modal.container_process.ContainerProcess[bytes]:
         if self._sandbox is None:
-            raise EnvironmentFailed("modal is closed.", advice="Open it again.")
-        if sum(map(len, map(str.encode, argv))) > LONGEST_ARGUMENTS:
-            argv = await self._shortened(self._sandbox, argv)
+            raise EnvironmentFailed("The Modal backend is closed.", advice="Open it again.")
+        if sum(map(len, map(str.encode, argv))) > MAX_ARGUMENTS_BYTES:
+            argv = await self._store_arguments(self._sandbox, argv)
         variables: dict[str, str | None] = {**env, **({"TERM": "xterm-256color"} if terminal else {})}
         return await self._sandbox.exec.aio(*argv, env=variables, pty=terminal, text=False)
 
-    async def _shortened(self, sandbox: modal.Sandbox, argv: Sequence[str]) -> Sequence[str]:
-        """The same program, from a file that holds its arguments."""
-        note = f"{self.folder}/arguments.{secrets.token_hex(8)}"
-        store = await sandbox.exec.aio("sh", "-c", 'umask 077; cat >"$0"', note, text=False)
-        await _give(store, f"exec {shlex.join(argv)}".encode(), end=True)
+    async def _store_arguments(self, sandbox: modal.Sandbox, argv: Sequence[str]) -> Sequence[str]:
+        """Store the arguments in a file and return a short argv that runs it."""
+        path = f"{self.state_dir}/arguments.{secrets.token_hex(8)}"
+        store = await sandbox.exec.aio("sh", "-c", 'umask 077; cat >"$0"', path, text=False)
+        await _write_stdin(store, f"exec {shlex.join(argv)}".encode(), end=True)
         await store.wait.aio()
-        return ("sh", "-c", _LONG, note)
+        return ("sh", "-c", _RUN_STORED, path)
 
 
-class _Program:
-    """A program in the sandbox, as a Channel."""
+class _ModalProgram:
+    """Channel to a program in the sandbox."""
 
     def __init__(
         self,
@@ -241,11 +252,11 @@ class _Program:
     ) -> None:
         self._backend, self._program, self._env, self._terminal = backend, program, env, terminal
         self._output: AsyncIterator[bytes] = program.stdout.__aiter__()
-        self._complaint = b""
-        self._lost: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._giving = asyncio.Lock()
-        self._work: set[asyncio.Future[Any]] = set()
-        self._listening = self._working(self._listen())
+        self._error = b""
+        self._lost_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._stdin_lock = asyncio.Lock()
+        self._tasks: set[asyncio.Future[Any]] = set()
+        self._error_reader = self._run_in_background(self._read_errors())
 
     async def read(self) -> bytes:
         try:
@@ -253,87 +264,87 @@ class _Program:
         except StopAsyncIteration:
             return b""
         except Exception as error:
-            self._lose(error)
+            self._mark_lost(error)
             return b""
 
     async def write(self, data: bytes) -> None:
-        left = memoryview(data)
-        while left and await self._given(bytes(left[:_PIECE])):
-            left = left[_PIECE:]
+        remaining = memoryview(data)
+        while remaining and await self._send_input(bytes(remaining[:_CHUNK_BYTES])):
+            remaining = remaining[_CHUNK_BYTES:]
 
     async def close_input(self) -> None:
         if not self._terminal:
-            await self._given(b"", end=True)
+            await self._send_input(b"", end=True)
 
-    async def _given(self, data: bytes, *, end: bool = False) -> bool:
-        """False where nobody reads it any more. Whoever gives it may be cancelled meanwhile, it goes on."""
-        giving = self._working(self._give(data, end=end))
-        await asyncio.wait({giving})
-        return not giving.cancelled() and giving.exception() is None
+    async def _send_input(self, data: bytes, *, end: bool = False) -> bool:
+        """Return False if the program no longer reads. The write continues if the caller is cancelled."""
+        write_task = self._run_in_background(self._write_input(data, end=end))
+        await asyncio.wait({write_task})
+        return not write_task.cancelled() and write_task.exception() is None
 
-    async def _give(self, data: bytes, *, end: bool) -> None:
-        async with self._giving:  # what is added while the SDK sends would be lost, or sent twice
-            await _give(self._program, data, end=end)
+    async def _write_input(self, data: bytes, *, end: bool) -> None:
+        async with self._stdin_lock:  # data added while the SDK sends would be lost or sent twice
+            await _write_stdin(self._program, data, end=end)
 
     async def wait(self) -> int:
-        ending = self._working(self._program.wait.aio())
-        await asyncio.wait({ending, self._lost}, return_when=asyncio.FIRST_COMPLETED)
-        if self._lost.done():  # the SDK would wait for ever for a machine that is gone
-            ending.cancel()
-            return self._lost.result()
+        exit_task = self._run_in_background(self._program.wait.aio())
+        await asyncio.wait({exit_task, self._lost_code}, return_when=asyncio.FIRST_COMPLETED)
+        if self._lost_code.done():  # the SDK would wait forever for a lost machine
+            exit_task.cancel()
+            return self._lost_code.result()
         try:
-            code = int(ending.result())
+            code = int(exit_task.result())
         except Exception as error:
-            self._lose(error)
-            return self._lost.result()
-        await asyncio.wait({self._listening}, timeout=LAST_WORDS_SECONDS)
+            self._mark_lost(error)
+            return self._lost_code.result()
+        await asyncio.wait({self._error_reader}, timeout=DRAIN_TIMEOUT_S)
         return code
 
-    def resize(self, size: Size) -> None:
+    def resize(self, size: TerminalSize) -> None:
         if self._terminal:
-            self._working(self._backend.resize(self._env, size))
+            self._run_in_background(self._backend.resize(self._env, size))
 
-    def complaint(self) -> str:
-        lines = self._complaint.decode(errors="replace").splitlines()
+    def error_text(self) -> str:
+        lines = self._error.decode(errors="replace").splitlines()
         return "; ".join(dict.fromkeys(line.strip() for line in lines if line.strip()))
 
     async def close(self) -> None:
-        for work in (*self._work, self._lost):
+        for work in (*self._tasks, self._lost_code):
             work.cancel()
-        if self._work:
-            await asyncio.wait(self._work, timeout=LAST_WORDS_SECONDS)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=DRAIN_TIMEOUT_S)
         with contextlib.suppress(Exception):
-            await within(LAST_WORDS_SECONDS, self._program.stdout.aclose.aio())
+            await call_with_timeout(DRAIN_TIMEOUT_S, self._program.stdout.aclose.aio())
 
-    async def _listen(self) -> None:
+    async def _read_errors(self) -> None:
         with contextlib.suppress(Exception):
-            async for heard in self._program.stderr:
-                self._complaint = (self._complaint + heard)[-_COMPLAINT:]
+            async for data in self._program.stderr:
+                self._error = (self._error + data)[-_MAX_ERROR_BYTES:]
 
-    def _lose(self, error: Exception) -> None:
-        self._complaint = (self._complaint + b"\n" + _said(error).encode())[-_COMPLAINT:]
-        if not self._lost.done():
-            self._lost.set_result(255)
+    def _mark_lost(self, error: Exception) -> None:
+        self._error = (self._error + b"\n" + _error_text(error).encode())[-_MAX_ERROR_BYTES:]
+        if not self._lost_code.done():
+            self._lost_code.set_result(255)
 
-    def _working(self, work: Awaitable[Any]) -> asyncio.Future[Any]:
+    def _run_in_background(self, work: Awaitable[Any]) -> asyncio.Future[Any]:
         task: asyncio.Future[Any] = asyncio.ensure_future(work)
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
-        task.add_done_callback(heard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(consume_exception)
         return task
 
 
-async def _client() -> modal.Client:
+async def _open_client() -> modal.Client:
     import modal
 
     return await modal.Client.from_env.aio()
 
 
-async def _greeted() -> None:
-    await (await _client()).hello.aio()
+async def _ping() -> None:
+    await (await _open_client()).hello.aio()
 
 
-async def _give(
+async def _write_stdin(
     program: modal.container_process.ContainerProcess[bytes], data: bytes, *, end: bool = False
 ) -> None:
     if data:
@@ -343,18 +354,18 @@ async def _give(
     await program.stdin.drain.aio()
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, TimeoutError):
-        return "it does not answer"
+        return "no response in time"
     return (str(error) or type(error).__name__).strip().rstrip(".")
 
 
-def _why(error: Exception) -> str:
-    """What to do about it."""
+def _advise(error: Exception) -> str:
+    """Return advice for an error of the SDK."""
     import modal
 
     if isinstance(error, modal.exception.AuthError):
-        return _TOKEN
+        return _TOKEN_ADVICE
     if isinstance(error, ConnectionError | OSError | modal.exception.ConnectionError):
-        return "Is the network there? The sandbox, if there is one, runs on."
-    return "`modal app list` and Modal's dashboard may tell more."
+        return "Check the network connection. An existing sandbox keeps running."
+    return "`modal app list` or Modal's dashboard may show the cause."

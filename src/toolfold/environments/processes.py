@@ -1,7 +1,7 @@
-"""Background processes: they run on the far side by themselves, and all there is to know of them lies there.
+"""Background processes, which run on the target independently of this client.
 
-Each has a folder with what was asked for, its log, its input and, in the end, its exit code. So any client
-of the same place finds them, also one that was started after the client that began them was gone.
+Each has a directory on the target with its description, log, input and finally its exit code. Any client of
+the same target can therefore find it, also one that starts after the client that launched it has exited.
 """
 
 from __future__ import annotations
@@ -19,357 +19,393 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from toolfold.environments.guard import Guard, GuardLost
-from toolfold.environments.input_log import IN_PART, OTHERS, InputLog, InputLogs
-from toolfold.environments.output import readable
-from toolfold.environments.place import Command, Place
-from toolfold.environments.scripts import script
+from toolfold.environments.input_log import PARTIAL_WRITE, WRITTEN_ELSEWHERE, InputLog, InputLogs
+from toolfold.environments.output import decode_text
+from toolfold.environments.runner import CommandRunner, CommandSpec
+from toolfold.environments.scripts import load_script
 from toolfold.errors import CallError, EnvironmentFailed, did_you_mean, nearest, shorten
 
-LOOK_SECONDS = 0.25
-WRITE_SECONDS = 10.0
-CLOSE_SECONDS = 10.0
-MOST_WATCHED = 1 << 20
-"""How many new bytes of a log are looked through at once; of more, the last."""
-MOST_LINES = 5
-MOST_NOTICES = 500
-LONGEST_NOTED = 2_000
-LONGEST_LINE = 500
+POLL_INTERVAL_S = 0.25
+WRITE_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 10.0
+MAX_SCANNED_BYTES = 1 << 20
+"""Maximum bytes of new log output that are scanned for watch words at once; of more, only the end."""
+MAX_NOTICE_LINES = 5
+MAX_NOTICES = 500
+MAX_NOTED_CHARS = 2_000
+MAX_NOTICE_LINE_BYTES = 500
 MAX_READ_BACK_BYTES = 16_000
-"""How much of the input of another runtime's process is read back, for a person to see."""
+"""Maximum bytes of input read back for display, if another runtime started the process."""
 
-State = Literal["running", "ended", "lost"]
+ProcessState = Literal["running", "ended", "lost"]
 
-_LOOK = re.compile(r"(\w+) (-|[0-9]{1,3}) ([0-9]{1,18}) ([0-9]{1,18})")
-_ABOUT = """cd "$1/processes" || exit
+_LIST_LINE = re.compile(r"(\w+) (-|[0-9]{1,3}) ([0-9]{1,18}) ([0-9]{1,18})")
+_PRINT_DESCRIPTIONS = """cd "$1/processes" || exit
 for each in */about; do
   [ ! -e "$each" ] || { printf '%s ' "${each%/about}"; cat "$each"; }
 done"""
-_WRITE = 'tee -a "$1/processes/$2/given" >"$1/processes/$2/in"'
-_GIVEN = 'cd "$1/processes/$2" && [ ! -e given ] || { wc -c <given && tail -c "$3" given; }'
+_WRITE_INPUT = 'tee -a "$1/processes/$2/given" >"$1/processes/$2/in"'
+_READ_INPUT = 'cd "$1/processes/$2" && [ ! -e given ] || { wc -c <given && tail -c "$3" given; }'
 _CLOSE_INPUT = 'read -r holder <"$1/processes/$2/holder" && kill "$holder"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
-    """A background process, as it was when last looked at."""
+class BackgroundProcess:
+    """Snapshot of a background process."""
 
     name: str
     command: str
     task: str = ""
-    started: float = 0.0
-    """Seconds since 1970, by the clock of the client that started it."""
-    watched: tuple[str, ...] = ()
-    """Words that somebody wants to be told of when they appear in its log."""
-    state: State = "running"
-    """`lost` is one that is gone and nobody noted how: its place was restarted, or it was killed."""
-    code: int | None = None
-    bytes: int = 0
-    """How much it wrote."""
-    dropped: int = 0
-    """How many bytes of that, the first, are no longer in its log."""
+    started_at: float = 0.0
+    """Unix time, by the clock of the client that started it."""
+    watch_words: tuple[str, ...] = ()
+    """Words whose appearance in its log is reported."""
+    state: ProcessState = "running"
+    """`lost`: it is gone without a recorded exit code, because the target restarted or it was killed."""
+    exit_code: int | None = None
+    written_bytes: int = 0
+    """Total size of its output."""
+    dropped_bytes: int = 0
+    """Number of bytes at the start of the output that are no longer in its log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
-    """Something happened to a background process."""
+class ProcessNotice:
+    """Event of a background process: it ended, or its log has a watched word."""
 
-    process: Process
+    process: BackgroundProcess
     lines: tuple[str, ...] = ()
-    """The lines with a watched word; none where the process is over."""
+    """Log lines with a watched word; empty if the process has ended."""
 
 
-class Processes:
-    """The background processes of one place."""
+class ProcessTable:
+    """Background processes on one target."""
 
-    def __init__(self, place: Place, most: int) -> None:
-        self._place, self._most = place, most
-        self._abouts: dict[str, Process] = {}
-        self._seen: dict[str, Process] = {}
-        self._read: dict[str, int] = {}
-        self._notices: list[Notice] = []
-        self._inputs = InputLogs()
-        self._starting, self._looking, self._writing = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
-        self._watching: asyncio.Task[None] | None = None
+    def __init__(self, runner: CommandRunner, max_running: int) -> None:
+        self._runner, self._max_running = runner, max_running
+        self._descriptions: dict[str, BackgroundProcess] = {}
+        self._last_seen: dict[str, BackgroundProcess] = {}
+        self._scanned_bytes: dict[str, int] = {}
+        self._notices: list[ProcessNotice] = []
+        self._input_logs = InputLogs()
+        self._start_lock, self._poll_lock, self._write_lock = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
+        self._watch_task: asyncio.Task[None] | None = None
 
-    async def start(self, command: Command, watched: Sequence[str] = ()) -> Process:
-        """Start one. Raises CallError where too many run, or it cannot begin where it should."""
-        async with self._starting:
-            running = [each for each in await self.all() if each.state == "running"]
-            if len(running) >= self._most:
+    async def start(self, command: CommandSpec, watch_words: Sequence[str] = ()) -> BackgroundProcess:
+        """Start a process. Raises CallError if too many run, or if it cannot start in its directory."""
+        async with self._start_lock:
+            running = [each for each in await self.list_all() if each.state == "running"]
+            if len(running) >= self._max_running:
                 raise CallError(
-                    f"{len(running)} background processes run already, the most there may be."
-                    " End one of them first."
+                    f"{len(running)} background processes are running, which is the limit."
+                    " Kill one of them first."
                 )
-            process = Process(
+            process = BackgroundProcess(
                 name=f"p{secrets.token_hex(4)}",
-                command=shorten(command.text, LONGEST_NOTED),
+                command=shorten(command.text, MAX_NOTED_CHARS),
                 task=command.task,
-                started=time.time(),
-                watched=tuple(watched),
+                started_at=time.time(),
+                watch_words=tuple(watch_words),
             )
-            log = InputLog(command.text, command.folder, pty=command.pty is not None)
-            self._inputs.start(process.name, log)
-            begun = await self._launch(process, command)
+            log = InputLog(command.text, command.directory, pty=command.pty is not None)
+            self._input_logs.start(process.name, log)
+            has_begun = await self._launch_process(process, command)
         started = await self.get(process.name)
-        if not begun and started.state != "running":
-            raise CallError(await self._last_words(started))
-        self._watch()
+        if not has_begun and started.state != "running":
+            raise CallError(await self._startup_error(started))
+        self._ensure_watching()
         return started
 
-    async def all(self) -> list[Process]:
-        """All of them, the oldest first."""
-        found = [self._looked_at(line) for line in await self._lines()]
-        if any(each is None for each in found):
-            await self._learn()
-            found = [self._looked_at(line) for line in await self._lines()]
-        known = [each for each in found if each]
-        self._seen.update({each.name: each for each in known if each.name not in self._seen})
+    async def list_all(self) -> list[BackgroundProcess]:
+        """Return all processes, the oldest first."""
+        processes = [self._parse_line(line) for line in await self._list_lines()]
+        if any(each is None for each in processes):
+            await self._load_descriptions()
+            processes = [self._parse_line(line) for line in await self._list_lines()]
+        known = [each for each in processes if each]
+        self._last_seen.update({each.name: each for each in known if each.name not in self._last_seen})
         if any(each.state == "running" for each in known):
-            self._watch()
-        return sorted(known, key=lambda each: each.started)
+            self._ensure_watching()
+        return sorted(known, key=lambda each: each.started_at)
 
-    async def get(self, name: str) -> Process:
-        """One of them. Raises CallError where there is none."""
-        found = {each.name: each for each in await self.all()}
-        if name not in found:
-            raise CallError(f"there is no background process {name!r}.{did_you_mean(nearest(name, found))}")
-        return found[name]
+    async def get(self, name: str) -> BackgroundProcess:
+        """Return one process. Raises CallError if it does not exist."""
+        processes = {each.name: each for each in await self.list_all()}
+        if name not in processes:
+            raise CallError(
+                f"There is no background process {name!r}.{did_you_mean(nearest(name, processes))}"
+            )
+        return processes[name]
 
-    async def wait(self, name: str, seconds: float) -> Process:
-        """Wait until it has ended, or for so long."""
-        until = time.monotonic() + seconds
+    async def wait(self, name: str, timeout_s: float) -> BackgroundProcess:
+        """Wait until the process has ended or the timeout has passed, and return its state."""
+        deadline = time.monotonic() + timeout_s
         process = await self.get(name)
-        while process.state == "running" and (left := until - time.monotonic()) > 0:
-            await asyncio.sleep(min(LOOK_SECONDS, left))
+        while process.state == "running" and (remaining := deadline - time.monotonic()) > 0:
+            await asyncio.sleep(min(POLL_INTERVAL_S, remaining))
             process = await self.get(name)
         return process
 
-    async def log(self, name: str, first: int, most: int) -> bytes:
-        """A part of what it wrote, from the first byte that is wanted and still there."""
+    async def read_log(self, name: str, offset: int, max_bytes: int) -> bytes:
+        """Return a part of its output, from `offset` or from the first byte that is still stored."""
         process = await self.get(name)
-        path = f"{self._place.backend.folder}/processes/{process.name}/log"
-        first = max(0, first - process.dropped)
-        code, data = await self._place.own(script("read_file"), path, str(first + 1), str(most))
+        path = f"{self._runner.backend.state_dir}/processes/{process.name}/log"
+        offset = max(0, offset - process.dropped_bytes)
+        code, data = await self._runner.run_script(
+            load_script("read_file"), path, str(offset + 1), str(max_bytes)
+        )
         if code:
-            raise CallError(readable(data).strip())
+            raise CallError(decode_text(data).strip())
         return data
 
     async def write(
         self, name: str, data: bytes, *, close: bool = False, revision: int | None = None
     ) -> None:
-        """Give it something to read; with `close`, nothing will follow.
+        """Write to its standard input; with `close`, close the input afterwards.
 
-        Raises CallError where its input is no longer the one of this revision (see `input_log`).
+        Raises CallError if its input is no longer at this revision (see `input_log`).
         """
-        await self._running(name)
-        folder = self._place.backend.folder
-        async with self._writing:
-            log = await self._input_log(name)
+        await self._require_running(name)
+        state_dir = self._runner.backend.state_dir
+        async with self._write_lock:
+            log = await self._load_input_log(name)
             if revision is not None and log.revision != revision:
-                raise CallError(f"{name} has been given something else meanwhile. Look, and write it again.")
+                raise CallError(
+                    f"The input of {name} has changed meanwhile. Check its output, then write again."
+                )
             if data:
-                await self._deliver(name, data, log)
+                await self._deliver_input(name, data, log)
         if close:
-            await self._place.own(_CLOSE_INPUT, folder, name)
+            await self._runner.run_script(_CLOSE_INPUT, state_dir, name)
 
-    async def input_log(self, name: str) -> InputLog:
-        """What it has been given, as far as it is known. Raises CallError where there is no such process."""
-        async with self._writing:
-            return copy.deepcopy(await self._input_log(name))
+    async def get_input_log(self, name: str) -> InputLog:
+        """Return a copy of the log of its input. Raises CallError if there is no such process."""
+        async with self._write_lock:
+            return copy.deepcopy(await self._load_input_log(name))
 
-    async def _deliver(self, name: str, data: bytes, log: InputLog) -> None:
-        """Write to its input, and log it. The log is incomplete where it may have arrived only in part."""
+    async def _deliver_input(self, name: str, data: bytes, log: InputLog) -> None:
+        """Write to its input and log the write.
+
+        If it may have arrived only in part, the log becomes incomplete.
+        """
         delivered = False
         try:
-            delivered = await self._within(
-                WRITE_SECONDS, _WRITE, self._place.backend.folder, name, given=data
+            delivered = await self._run_with_timeout(
+                WRITE_TIMEOUT_S, _WRITE_INPUT, self._runner.backend.state_dir, name, stdin=data
             )
         finally:
             if delivered:
                 log.add_write(data)
             else:
-                log.mark_unknown(IN_PART)
+                log.mark_incomplete(PARTIAL_WRITE)
         if not delivered:
-            raise CallError(f"{name} does not read its input. It has been given a part of this at most.")
+            raise CallError(f"{name} does not read its input. At most a part of this write has arrived.")
 
-    async def _input_log(self, name: str) -> InputLog:
-        """Its log, compared with what lies in its place: another client may have written too."""
+    async def _load_input_log(self, name: str) -> InputLog:
+        """Return its input log, compared with the input stored on the target.
+
+        Other clients may have written too.
+        """
         process = await self.get(name)
-        log = self._inputs.of(name, process.command)
-        size, text = await self._written(name)
-        if log.unknown:
+        log = self._input_logs.get(name, process.command)
+        size, text = await self._read_written_input(name)
+        if log.incomplete_reason:
             log.revision += int(size != log.size)
             log.entries, log.size = [("write", text)], size
         elif size != log.size:
-            log.mark_unknown(OTHERS)
+            log.mark_incomplete(WRITTEN_ELSEWHERE)
         return log
 
-    async def _written(self, name: str) -> tuple[int, str]:
-        """How many bytes it has been given by whichever client, and the last of them."""
-        folder, most = self._place.backend.folder, str(MAX_READ_BACK_BYTES)
-        code, data = await self._place.own(_GIVEN, folder, name, most)
+    async def _read_written_input(self, name: str) -> tuple[int, str]:
+        """Return the number of bytes that all clients have written to its input, and the last of them."""
+        state_dir, max_bytes = self._runner.backend.state_dir, str(MAX_READ_BACK_BYTES)
+        code, data = await self._runner.run_script(_READ_INPUT, state_dir, name, max_bytes)
         if code:
-            raise CallError(readable(data).strip())
+            raise CallError(decode_text(data).strip())
         count, _, rest = data.partition(b"\n")
         return int(count) if count.strip().isdigit() else 0, rest.decode("utf-8", "replace")
 
-    async def signal(self, name: str, signal: str) -> None:
-        """Send it a signal, by its name without SIG, and to all that it started."""
-        process = await self._running(name)
-        self._inputs.of(name, process.command).add_signal(signal)  # before: nobody may write in between
-        known = signal.isascii() and signal.isalnum()  # it goes into an order of words
-        if not known or not await self._place.ask(lambda guard: guard.tell_process(name, signal)):
+    async def send_signal(self, name: str, signal: str) -> None:
+        """Send a signal, named without SIG, to it and to all processes that it started."""
+        process = await self._require_running(name)
+        self._input_logs.get(name, process.command).add_signal(
+            signal
+        )  # logged first, so that no write comes between
+        known = signal.isascii() and signal.isalnum()  # the guard splits its request into words
+        if not known or not await self._runner.ask_guard(lambda guard: guard.signal_process(name, signal)):
             raise CallError(
-                f"{name} could not be sent {signal}: there is no such signal, or it has just ended."
+                f"Cannot send {signal} to {name}: there is no such signal, or the process has just ended."
             )
 
-    async def kill(self, name: str) -> Process:
-        """End it and all that it started. Nothing happens where it has ended."""
+    async def kill(self, name: str) -> BackgroundProcess:
+        """Terminate it and all processes that it started. Does nothing if it has ended."""
         process = await self.get(name)
         if process.state == "ended":
             return process
-        if not await self._place.ask(lambda guard: guard.end_process(name)):
-            raise CallError(f"{name} could not be ended: something of it does not react.")
+        if not await self._runner.ask_guard(lambda guard: guard.terminate_process(name)):
+            raise CallError(f"Cannot kill {name}: at least one of its processes does not exit.")
         return await self.get(name)
 
-    async def notices(self, tasks: str = "") -> list[Notice]:
-        """What happened since this was last asked, to processes of tasks whose names begin so."""
-        if self._watching and not self._watching.done():
+    async def take_notices(self, task_prefix: str = "") -> list[ProcessNotice]:
+        """Return and clear the notices for tasks whose names start with `task_prefix`."""
+        if self._watch_task and not self._watch_task.done():
             with contextlib.suppress(EnvironmentFailed):
-                await self._look()
-        told = [each for each in self._notices if each.process.task.startswith(tasks)]
-        self._notices = [each for each in self._notices if each not in told][-MOST_NOTICES:]
-        return told
+                await self._poll()
+        taken = [each for each in self._notices if each.process.task.startswith(task_prefix)]
+        self._notices = [each for each in self._notices if each not in taken][-MAX_NOTICES:]
+        return taken
 
     async def close(self) -> None:
-        """Stop watching them. They run on."""
-        if self._watching:
-            self._watching.cancel()
-            await asyncio.wait({self._watching}, timeout=CLOSE_SECONDS)
+        """Stop watching the processes. They keep running."""
+        if self._watch_task:
+            self._watch_task.cancel()
+            await asyncio.wait({self._watch_task}, timeout=CLOSE_TIMEOUT_S)
 
-    async def _last_words(self, process: Process) -> str:
-        said = readable(await self.log(process.name, 0, LONGEST_NOTED)).strip()
-        return said or f"It could not be started: exit code {process.code}."
+    async def _startup_error(self, process: BackgroundProcess) -> str:
+        output = decode_text(await self.read_log(process.name, 0, MAX_NOTED_CHARS)).strip()
+        return output or f"The process could not be started: exit code {process.exit_code}."
 
-    async def _launch(self, process: Process, command: Command) -> bool:
-        """Whether its command has begun, as far as that can be told."""
-        guard = await self._place.guard()
-        about = json.dumps(
+    async def _launch_process(self, process: BackgroundProcess, command: CommandSpec) -> bool:
+        """Launch a process. Return False if its command is known not to have started."""
+        guard = await self._runner.ensure_guard()
+        description = json.dumps(
             {
                 "command": process.command,
                 "task": process.task,
-                "started": process.started,
-                "watched": process.watched,
+                "started": process.started_at,
+                "watched": process.watch_words,
             }
         )
-        program = await self._place.program(guard, command, f"@{guard.means.tasks}/begun.{process.name}")
+        program = await self._runner.build_argv(
+            guard, command, f"@{guard.tools.tasks_dir}/begun.{process.name}"
+        )
         if command.pty:
-            program = _on_terminal(guard, program)
-        entry = self._place.backend.entry(guard.means.tasks, lasting=True, terminal=False)
-        launch = ["sh", "-c", script("launch"), "sh", self._place.backend.folder, process.name, about]
-        await self._place.launch([*launch, guard.means.setsid, *entry, *program], process.name)
-        self._abouts[process.name] = self._seen[process.name] = process
+            program = _wrap_in_terminal(guard, program)
+        entry = self._runner.backend.entry_argv(guard.tools.tasks_dir, persistent=True, terminal=False)
+        launch = [
+            "sh",
+            "-c",
+            load_script("launch"),
+            "sh",
+            self._runner.backend.state_dir,
+            process.name,
+            description,
+        ]
+        await self._runner.launch_background([*launch, guard.tools.setsid, *entry, *program], process.name)
+        self._descriptions[process.name] = self._last_seen[process.name] = process
         with contextlib.suppress(GuardLost):
-            return await guard.begun(process.name)
+            return await guard.wait_started(process.name)
         return True
 
-    async def _running(self, name: str) -> Process:
+    async def _require_running(self, name: str) -> BackgroundProcess:
         process = await self.get(name)
         if process.state != "running":
-            raise CallError(f"{name} has ended already.")
+            raise CallError(f"{name} has already ended.")
         return process
 
-    async def _within(self, seconds: float, text: str, *arguments: str, given: bytes) -> bool:
+    async def _run_with_timeout(self, timeout_s: float, text: str, *arguments: str, stdin: bytes) -> bool:
         try:
-            code, _ = await self._place.own(text, *arguments, given=given, within=seconds)
+            code, _ = await self._runner.run_script(text, *arguments, stdin=stdin, timeout_s=timeout_s)
         except EnvironmentFailed:
-            if not await self._place.ask(lambda guard: guard.answers()):
+            if not await self._runner.ask_guard(lambda guard: guard.responds()):
                 raise
             return False
         return code == 0
 
-    async def _lines(self) -> list[str]:
-        return await self._place.ask(lambda guard: guard.processes())
+    async def _list_lines(self) -> list[str]:
+        return await self._runner.ask_guard(lambda guard: guard.list_processes())
 
-    def _looked_at(self, line: str) -> Process | None:
+    def _parse_line(self, line: str) -> BackgroundProcess | None:
         name, _, rest = line.partition(" ")
-        about, found = self._abouts.get(name), _LOOK.fullmatch(rest)
-        if about is None or found is None:
+        description, match = self._descriptions.get(name), _LIST_LINE.fullmatch(rest)
+        if description is None or match is None:
             return None
-        state, code, size, dropped = found.groups()
-        ended = None if code == "-" else int(code)
-        return replace(about, state=_state(state), code=ended, bytes=int(size), dropped=int(dropped))
+        state, code, size, dropped = match.groups()
+        exit_code = None if code == "-" else int(code)
+        return replace(
+            description,
+            state=_parse_state(state),
+            exit_code=exit_code,
+            written_bytes=int(size),
+            dropped_bytes=int(dropped),
+        )
 
-    async def _learn(self) -> None:
-        """Of those that another client started."""
-        _, data = await self._place.own(_ABOUT, self._place.backend.folder)
+    async def _load_descriptions(self) -> None:
+        """Load the descriptions of processes that other clients started."""
+        _, data = await self._runner.run_script(_PRINT_DESCRIPTIONS, self._runner.backend.state_dir)
         for line in data.decode("utf-8", "replace").splitlines():
-            name, _, about = line.partition(" ")
-            self._abouts.setdefault(name, _remembered(name, about))
+            name, _, description = line.partition(" ")
+            self._descriptions.setdefault(name, _parse_description(name, description))
 
-    def _watch(self) -> None:
-        if self._watching is None or self._watching.done():
-            self._watching = asyncio.create_task(self._keep_watching())
+    def _ensure_watching(self) -> None:
+        if self._watch_task is None or self._watch_task.done():
+            self._watch_task = asyncio.create_task(self._watch_until_idle())
 
-    async def _keep_watching(self) -> None:
-        """For as long as one of them runs and the place is there."""
+    async def _watch_until_idle(self) -> None:
+        """Poll for as long as a process runs and the target is reachable."""
         with contextlib.suppress(EnvironmentFailed):
-            while await self._look():  # noqa: ASYNC110  (what happens there sets no event here)
-                await asyncio.sleep(LOOK_SECONDS)
+            while await self._poll():  # noqa: ASYNC110  (the target sends no events)
+                await asyncio.sleep(POLL_INTERVAL_S)
 
-    async def _look(self) -> bool:
-        """Note what is new. False where nothing runs any more."""
-        async with self._looking:
-            found = [each for line in await self._lines() if (each := self._looked_at(line))]
-            for process in found:
-                before, self._seen[process.name] = self._seen.get(process.name, process), process
-                await self._look_for_words(process)
+    async def _poll(self) -> bool:
+        """Collect new notices. Return False if no process runs any more."""
+        async with self._poll_lock:
+            processes = [each for line in await self._list_lines() if (each := self._parse_line(line))]
+            for process in processes:
+                before, self._last_seen[process.name] = self._last_seen.get(process.name, process), process
+                await self._scan_log(process)
                 if before.state == "running" and process.state != "running":
-                    self._notices.append(Notice(process=process))
-        return any(process.state == "running" for process in found)
+                    self._notices.append(ProcessNotice(process=process))
+        return any(process.state == "running" for process in processes)
 
-    async def _look_for_words(self, process: Process) -> None:
-        read = max(self._read.get(process.name, 0), process.bytes - MOST_WATCHED, process.dropped)
-        if not process.watched or process.bytes <= read:
+    async def _scan_log(self, process: BackgroundProcess) -> None:
+        start = max(
+            self._scanned_bytes.get(process.name, 0),
+            process.written_bytes - MAX_SCANNED_BYTES,
+            process.dropped_bytes,
+        )
+        if not process.watch_words or process.written_bytes <= start:
             return
-        data = await self.log(process.name, read, process.bytes - read)
-        lines = [line for line in data.split(b"\n") if _has_any(line, process.watched)]
+        data = await self.read_log(process.name, start, process.written_bytes - start)
+        lines = [line for line in data.split(b"\n") if _contains_any(line, process.watch_words)]
         if lines:
-            told = tuple(readable(line[:LONGEST_LINE]) for line in lines[:MOST_LINES])
-            self._notices.append(Notice(process=process, lines=told))
-        # A line that has not come to its end may still get a word that is watched for.
+            shown_lines = tuple(
+                decode_text(line[:MAX_NOTICE_LINE_BYTES]) for line in lines[:MAX_NOTICE_LINES]
+            )
+            self._notices.append(ProcessNotice(process=process, lines=shown_lines))
+        # A watched word may still appear in an unfinished line.
         unfinished = data[data.rfind(b"\n") + 1 :]
-        again = 0 if unfinished in lines else min(len(unfinished), LONGEST_LINE)
-        self._read[process.name] = read + len(data) - again
+        rescanned = 0 if unfinished in lines else min(len(unfinished), MAX_NOTICE_LINE_BYTES)
+        self._scanned_bytes[process.name] = start + len(data) - rescanned
 
 
-def _has_any(line: bytes, words: Sequence[str]) -> bool:
+def _contains_any(line: bytes, words: Sequence[str]) -> bool:
     return any(word.encode() in line for word in words)
 
 
-def _state(word: str) -> State:
+def _parse_state(word: str) -> ProcessState:
     return "ended" if word == "ended" else "running" if word == "running" else "lost"
 
 
-def _on_terminal(guard: Guard, program: list[str]) -> list[str]:
-    if not guard.means.script:
+def _wrap_in_terminal(guard: Guard, program: list[str]) -> list[str]:
+    if not guard.tools.script:
         raise CallError(
-            "A background process needs the program `script` of util-linux for a terminal, and the place"
-            " has none. Install it there, or start the process without pty."
+            "A background process with a terminal needs the program `script` of util-linux, which is not"
+            " installed there. Install it, or start the process without pty."
         )
-    return [guard.means.script, "-qefc", shlex.join(program), "/dev/null"]
+    return [guard.tools.script, "-qefc", shlex.join(program), "/dev/null"]
 
 
-def _remembered(name: str, about: str) -> Process:
-    """From a note that lies in reach of commands: nothing in it is taken for granted."""
+def _parse_description(name: str, description: str) -> BackgroundProcess:
+    """Parse a description file. Commands can modify it, so nothing in it is trusted."""
     try:
-        found = json.loads(about)
-        return Process(
+        fields = json.loads(description)
+        return BackgroundProcess(
             name=name,
-            command=readable(str(found["command"])[: LONGEST_NOTED + 1].encode(errors="replace")),
-            task=str(found["task"]),
-            started=float(found["started"]),
-            watched=tuple(map(str, found["watched"])),
+            command=decode_text(str(fields["command"])[: MAX_NOTED_CHARS + 1].encode(errors="replace")),
+            task=str(fields["task"]),
+            started_at=float(fields["started"]),
+            watch_words=tuple(map(str, fields["watched"])),
         )
     except (ValueError, TypeError, KeyError, RecursionError):
-        return Process(name=name, command="(its note cannot be read)")
+        return BackgroundProcess(name=name, command="(unreadable description)")

@@ -1,6 +1,6 @@
-"""What clients of other places have in common: what they may know, how one is asked, how places are named.
+"""Shared helpers for backends that use a command-line client: environment, calls and fingerprints.
 
-Knows no place and no client by name.
+Knows no specific backend.
 """
 
 from __future__ import annotations
@@ -14,65 +14,70 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from toolfold.environments.backend import Size
-from toolfold.environments.client import Client
-from toolfold.environments.local import harmless
+from toolfold.environments.backend import TerminalSize
+from toolfold.environments.local import safe_variables
+from toolfold.environments.local_process import LocalProcess
 
-CALL_SECONDS = 60.0
-MOST_SAID = 16_000_000
-"""How many bytes of an answer are listened to: it may come from the other side."""
-REMINDERS = (0.1, 0.5, 2.0)
+CALL_TIMEOUT_S = 60.0
+MAX_ANSWER_BYTES = 16_000_000
+"""Maximum output of a client that is read: it may come from the target."""
+RESIZE_SIGNAL_DELAYS_S = (0.1, 0.5, 2.0)
 
-_TO_REACH = re.compile("(DOCKER|CONTAINERS?|APPTAINER|SINGULARITY|XDG)_[A-Z_]+|SSH_AUTH_SOCK")
+_CONNECTION_VARIABLES = re.compile("(DOCKER|CONTAINERS?|APPTAINER|SINGULARITY|XDG)_[A-Z_]+|SSH_AUTH_SOCK")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a client said before it ended."""
+class ClientOutput:
+    """Exit code and output of a client program."""
 
     code: int
     text: str
-    complaint: str
+    error_text: str
 
 
-class Relay(Client):
-    """A client that passes the size of its terminal on, though it may not listen yet when that changes."""
+class ResizableProcess(LocalProcess):
+    """Client program that forwards changes of its terminal size.
 
-    def resize(self, size: Size) -> None:
+    It may not handle the signal yet when the size changes, so the signal is repeated.
+    """
+
+    def resize(self, size: TerminalSize) -> None:
         super().resize(size)
-        for seconds in REMINDERS:
-            asyncio.get_running_loop().call_later(seconds, self._remind)
+        for seconds in RESIZE_SIGNAL_DELAYS_S:
+            asyncio.get_running_loop().call_later(seconds, self._resend_resize)
 
-    def _remind(self) -> None:
+    def _resend_resize(self) -> None:
         if self._process.returncode is None:
             self._process.send_signal(signal.SIGWINCH)
 
 
-def for_clients(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a client may know: how to reach its place, and what every program may know."""
-    named = {name: value for name, value in environment.items() if _TO_REACH.fullmatch(name)}
-    return {"PATH": os.defpath, **harmless(environment), **named}
+def client_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a client program: what it needs to connect, and harmless variables."""
+    connection = {name: value for name, value in environment.items() if _CONNECTION_VARIABLES.fullmatch(name)}
+    return {"PATH": os.defpath, **safe_variables(environment), **connection}
 
 
-def likeness(wanted: object) -> str:
-    """The same for whoever wants the same, and for nobody else: by it a place is found again."""
-    text = json.dumps(wanted, sort_keys=True)
+def fingerprint(spec: object) -> str:
+    """Return a hash of a specification, by which an existing container or sandbox is found again."""
+    text = json.dumps(spec, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-async def asked(words: Sequence[str], env: Mapping[str, str], *, within: float = CALL_SECONDS) -> Answer:
-    """Run a client to its end, or to the end of its time. Raises EnvironmentFailed where there is none."""
-    client = Client.start(words, env=env, cwd="/")
-    written = bytearray()
+async def run_client(
+    argv: Sequence[str], env: Mapping[str, str], *, timeout_s: float = CALL_TIMEOUT_S
+) -> ClientOutput:
+    """Run a client program until it exits or times out. Raises EnvironmentFailed if it is not installed."""
+    client = LocalProcess.start(argv, env=env, cwd="/")
+    output = bytearray()
     try:
-        async with asyncio.timeout(within):
+        async with asyncio.timeout(timeout_s):
             await client.close_input()
-            while len(written) < MOST_SAID and (data := await client.read()):
-                written += data
+            while len(output) < MAX_ANSWER_BYTES and (data := await client.read()):
+                output += data
             code = await client.wait()
     except TimeoutError:
-        return Answer(1, "", f"{words[0]} does not answer")
+        return ClientOutput(1, "", f"{argv[0]} does not respond")
     finally:
-        complaint = client.complaint()
+        complaint = client.error_text()
         await client.close()
-    return Answer(code, written.decode(errors="replace"), complaint)
+    return ClientOutput(code, output.decode(errors="replace"), complaint)

@@ -1,8 +1,8 @@
-"""This machine behind a wall: bubblewrap shows a command the system to read and the project to write.
+"""Backend for this machine with isolation by bubblewrap: a read-only system and a writable project.
 
-It has its own /tmp, home folder and processes, and no network unless it is allowed. Of the user's home folder
-it sees installed tools and downloaded packages, and nothing of the runtime's own files. What looks after
-the commands runs outside, as in `local`.
+A command has its own /tmp, home directory and processes, and no network unless that is allowed. Of the
+user's home directory it sees installed tools and downloaded packages, and none of Toolfold's own files. The
+helper programs run outside, as in `local`.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from toolfold.environments import visible_paths
-from toolfold.environments.backend import Channel, Readiness, Size
-from toolfold.environments.client import Client, on_terminal
+from toolfold.environments.backend import Channel, Readiness, TerminalSize
 from toolfold.environments.local import Local
+from toolfold.environments.local_process import LocalProcess, terminal_wrapper
 from toolfold.environments.view import FileView, find_private, has_writable_file, trace_links
 
-PROBE_SECONDS = 5.0
+PROBE_TIMEOUT_S = 5.0
 MAX_IDENTITY_BYTES = 4_000
-"""How much of the user's git settings is taken over."""
+"""Maximum size of the git identity copied from the user's settings."""
 
 _NAMESPACES = (
     *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
     "--unshare-user-try",  # also as root, who would share the keys that the kernel keeps for a user
     *("--cap-drop", "ALL"),
 )
-_TMP = Path("/tmp")  # noqa: S108  (the one inside)
+_TMP = Path("/tmp")  # noqa: S108  (inside the sandbox)
 _OWN_FILES = Path("/run/toolfold")
-"""Inside: where host caches are, to which the sandbox's own cache folder links."""
+"""Path inside the sandbox for host caches; the sandbox's own cache directory links to it."""
 
 
 class Sandbox(Local):
-    """`local`, with a wall around each command."""
+    """The `local` backend with each command isolated by bubblewrap."""
 
     name = "sandbox"
-    gate = "bwrap"
-    advice = "Run `toolfold env test sandbox` to see what is wrong."
+    gate_name = "bwrap"
+    advice = "Run `toolfold env test sandbox` to see the cause."
 
     def __init__(
         self,
         *,
         home: Path,
-        notes: Path,
+        state_dir: Path,
         environment: Mapping[str, str],
         network: bool = False,
         writable: Iterable[Path] = (),
@@ -55,10 +55,10 @@ class Sandbox(Local):
     ) -> None:
         """Describe a sandbox; nothing is started.
 
-        `writable` are folders beside the project, `visible` more that can be read, and `hidden` what is shown
-        in no case, unless it is the project.
+        `writable` are directories besides the project, `visible` further readable ones, and `hidden` paths
+        that are never shown unless they are the project.
         """
-        super().__init__(home=home, notes=notes, environment=environment)
+        super().__init__(home=home, state_dir=state_dir, environment=environment)
         self._network = network
         self._writable = (home, *writable)
         self._visible = tuple(visible)
@@ -68,13 +68,15 @@ class Sandbox(Local):
         self._kernel: list[str] = []
 
     @property
-    def shared(self) -> Sequence[tuple[str, str]]:
+    def shared_directories(self) -> Sequence[tuple[str, str]]:
         return [(str(folder), str(folder)) for folder in self._writable]
 
     async def check(self) -> Readiness:
         if not shutil.which("bwrap", path=self._environment["PATH"]):
             return Readiness(
-                False, "bubblewrap is not installed", "Install it: `apt-get install bubblewrap`, or the like."
+                False,
+                "bubblewrap is not installed",
+                "Install it, for example with `apt-get install bubblewrap`.",
             )
         words = (
             "bwrap",
@@ -86,79 +88,91 @@ class Sandbox(Local):
             "/dev",
             *_proc_arguments(Path(os.devnull)),
         )
-        probe = Client.start([*words, "--unshare-net", "true"], env=self._environment, cwd="/")
+        probe = LocalProcess.start([*words, "--unshare-net", "true"], env=self._environment, cwd="/")
         try:
-            async with asyncio.timeout(PROBE_SECONDS):
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
                 code = await probe.wait()
-            reason = probe.complaint()
+            reason = probe.error_text()
         except TimeoutError:
-            code, reason = 1, "bubblewrap does not answer"
+            code, reason = 1, "bubblewrap does not respond"
         finally:
             await probe.close()
         advice = (
-            "It needs namespaces, which a container or the kernel's settings may forbid. Use docker or local."
+            "bubblewrap needs user namespaces, which a container or kernel settings may forbid."
+            " Use docker or local."
         )
         return Readiness(code == 0, reason, "" if code == 0 else advice)
 
     async def open(self) -> None:
-        for folder in (self._temporary, self._cache, self._empty_folder):
+        for folder in (self._temporary, self._cache, self._empty_directory):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._empty_file.touch()
         self._git_identity.write_text(await self._read_git_identity())
         view = await asyncio.to_thread(self._build_view)
         self._arguments = view.arguments()
-        self._kernel = [*_proc_arguments(self._empty_file), *_limits_arguments()]
-        _make_folders(self._temporary, view.scratch_entries())
+        self._kernel = [*_proc_arguments(self._empty_file), *_cgroup_arguments()]
+        _make_directories(self._temporary, view.scratch_entries())
 
-    async def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], pty: Size | None) -> Channel:
-        return Client.start(argv, env={**self._environment, **env}, pty=pty, controls=False, cwd="/")
+    async def spawn(
+        self, argv: Sequence[str], *, env: Mapping[str, str], pty: TerminalSize | None
+    ) -> Channel:
+        return LocalProcess.start(
+            argv, env={**self._environment, **env}, pty=pty, controls_terminal=False, cwd="/"
+        )
 
-    def entry(self, tasks: str, *, lasting: bool, terminal: bool) -> Sequence[str]:
+    def entry_argv(self, tasks_dir: str, *, persistent: bool, terminal: bool) -> Sequence[str]:
         return [
             "bwrap",
             *_NAMESPACES,
             *(() if self._network else ("--unshare-net",)),
-            *(() if lasting else ("--die-with-parent",)),
+            *(() if persistent else ("--die-with-parent",)),
             *self._arguments,
             *("--dev", "/dev", *self._kernel),
-            *("--ro-bind", f"{self.folder}/shell", f"{self.folder}/shell"),
-            *("--ro-bind", posixpath.dirname(tasks), posixpath.dirname(tasks), "--bind", tasks, tasks),
+            *("--ro-bind", f"{self.state_dir}/shell", f"{self.state_dir}/shell"),
+            *(
+                "--ro-bind",
+                posixpath.dirname(tasks_dir),
+                posixpath.dirname(tasks_dir),
+                "--bind",
+                tasks_dir,
+                tasks_dir,
+            ),
             *("--remount-ro", "/"),
             *("--setenv", "TMPDIR", str(_TMP)),
             "--",
-            *(("setsid", *on_terminal("/dev/console")) if terminal else ()),
+            *(("setsid", *terminal_wrapper("/dev/console")) if terminal else ()),
         ]
 
     @property
     def _temporary(self) -> Path:
-        return self._notes / "tmp"
+        return self._state / "tmp"
 
     @property
     def _cache(self) -> Path:
-        return self._notes / "cache"
+        return self._state / "cache"
 
     @property
     def _empty_file(self) -> Path:
-        return self._notes / "nothing"
+        return self._state / "nothing"
 
     @property
-    def _empty_folder(self) -> Path:
-        return self._notes / "empty"
+    def _empty_directory(self) -> Path:
+        return self._state / "empty"
 
     @property
     def _git_identity(self) -> Path:
-        return self._notes / "gitconfig"
+        return self._state / "gitconfig"
 
     def _build_view(self) -> FileView:
-        """Collect what is visible. Where two of these name one path, the later one counts."""
-        view = FileView(self._empty_file, self._empty_folder)
+        """Build the file view. If two rules name the same path, the later one applies."""
+        view = FileView(self._empty_file, self._empty_directory)
         for path in visible_paths.SYSTEM:
             view.show(path, follow=False)
         for folder, depth in visible_paths.PRIVATE_SYSTEM.items():
             for path in find_private(folder, max_depth=depth):
                 view.cover(path)
         view.links[Path("/var/run")] = "/run"
-        for path in (Path("/run"), Path("/var/tmp")):  # noqa: S108  (the ones inside)
+        for path in (Path("/run"), Path("/var/tmp")):  # noqa: S108  (inside the sandbox)
             view.add_empty(path)
         if self._network:
             self._show_resolver(view)
@@ -166,12 +180,12 @@ class Sandbox(Local):
         if self._user is not None:
             view.add_empty(self._user)
         self._show_chosen(view)
-        view.add_empty(self._notes)
+        view.add_empty(self._state)
         return view
 
     def _show_chosen(self, view: FileView) -> None:
-        """Show the project, what the settings name, and the tools in the user's home folder."""
-        chosen = FileView(self._empty_file, self._empty_folder)
+        """Show the project, the paths from the settings, and the tools in the user's home directory."""
+        chosen = FileView(self._empty_file, self._empty_directory)
         for path in self._visible:
             chosen.show(path)
         for path in self._writable:
@@ -184,18 +198,18 @@ class Sandbox(Local):
             chosen.mounts = {
                 each: mount
                 for each, mount in chosen.mounts.items()
-                if each in self._real_writable or not each.is_relative_to(path.resolve())
+                if each in self._resolved_writable or not each.is_relative_to(path.resolve())
             }
         view.mounts |= chosen.mounts
 
     @property
-    def _real_writable(self) -> set[Path]:
+    def _resolved_writable(self) -> set[Path]:
         return {path.resolve() for path in self._writable} | set(self._writable)
 
     def _show_home(self, view: FileView, *, around: FileView) -> None:
-        """Show the tools in the user's home folder, and hide the rest of it.
+        """Show the tools in the user's home directory, and hide the rest of it.
 
-        Where the home folder is part of what was chosen, its hidden files are hidden; others are shown.
+        If the home directory itself was chosen, only its dot files are hidden.
         """
         _, home = trace_links(self._user or Path("/"))
         if around.is_shown(home):
@@ -213,12 +227,12 @@ class Sandbox(Local):
             view.bind(self._git_identity, home / ".config" / "git" / "config")
 
     def _show_caches(self, view: FileView, caches: Path) -> None:
-        """Show caches of the user, by links in the sandbox's own cache folder.
+        """Show the user's caches through links in the sandbox's own cache directory.
 
-        Nothing can be mounted there itself: commands write to that folder, and could lead a mount astray.
+        Nothing can be mounted there directly: commands write to that directory, and could redirect a mount.
         """
         for name, parts in visible_paths.CACHES.items():
-            shown = [part for part in parts or ("",) if _is_plain_folder(caches / name / part)]
+            shown = [part for part in parts or ("",) if _is_plain_directory(caches / name / part)]
             for part in shown:
                 view.bind(caches / name / part, _OWN_FILES / "cache" / name / part)
             if shown:
@@ -226,33 +240,34 @@ class Sandbox(Local):
                     (self._cache / name).symlink_to(_OWN_FILES / "cache" / name)
 
     def _show_resolver(self, view: FileView) -> None:
-        """Show how names are looked up, which may lie in /run, behind a link."""
-        found = Path("/etc/resolv.conf").resolve()
-        if found.is_relative_to("/run") and found.exists():
-            view.bind(found, found)
+        """Show the DNS resolver configuration, which may be a link into /run."""
+        config = Path("/etc/resolv.conf").resolve()
+        if config.is_relative_to("/run") and config.exists():
+            view.bind(config, config)
 
     async def _read_git_identity(self) -> str:
-        """Return the user's name and address as settings of git; nothing else of those settings is shown."""
+        """Return the user's git name and email address as a git config file; nothing else of it is shown."""
         if self._user is None or not shutil.which("git", path=self._environment["PATH"]):
             return ""
         words = ("git", "config", "--global", "--null", "--get-regexp", r"^user\.(name|email)$")
-        git = Client.start(words, env=self._environment, cwd="/")
-        found = b""
+        git = LocalProcess.start(words, env=self._environment, cwd="/")
+        output = b""
         try:
-            async with asyncio.timeout(PROBE_SECONDS):
-                while (data := await git.read()) and len(found) <= MAX_IDENTITY_BYTES:
-                    found += data
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                while (data := await git.read()) and len(output) <= MAX_IDENTITY_BYTES:
+                    output += data
         except TimeoutError:
             return ""
         finally:
             await git.close()
-        return _identity_settings(found[:MAX_IDENTITY_BYTES].decode(errors="replace"))
+        return _identity_settings(output[:MAX_IDENTITY_BYTES].decode(errors="replace"))
 
 
 def _proc_arguments(empty: Path) -> list[str]:
-    """Options for /proc, where what belongs to the entire machine cannot be changed.
+    """Return options for /proc in which nothing of the whole machine can be changed.
 
-    As root it could be otherwise: bubblewrap takes /proc/sys for read-only, since nothing can be added to it.
+    bubblewrap assumes that /proc/sys is read-only because nothing can be added to it, which does not hold
+    for root.
     """
     words = ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]
     for path in sorted(Path("/proc").iterdir()):
@@ -263,14 +278,14 @@ def _proc_arguments(empty: Path) -> list[str]:
     return words
 
 
-def _limits_arguments() -> list[str]:
-    """Show by which limits programs learn how much memory they have, where it is one small file system."""
+def _cgroup_arguments() -> list[str]:
+    """Return options that show the cgroup limits, from which programs learn how much memory they have."""
     folder = "/sys/fs/cgroup"
     return ["--ro-bind", folder, folder] if Path(folder, "cgroup.controllers").exists() else []
 
 
 def _user_home(value: str) -> Path | None:
-    """Return the home folder, or None where there is none of its own."""
+    """Return the home directory; None if it is not absolute or contains system directories."""
     home = Path(value)
     if not home.is_absolute():
         return None
@@ -278,13 +293,13 @@ def _user_home(value: str) -> Path | None:
     return None if any(path.is_relative_to(real) for path in visible_paths.SYSTEM) else home
 
 
-def _is_plain_folder(path: Path) -> bool:
-    """Whether it is a folder, with no link on the way to it."""
+def _is_plain_directory(path: Path) -> bool:
+    """Return True if it is a directory and its path contains no symbolic link."""
     return path.is_dir() and path.resolve() == path
 
 
-def _make_folders(parent: Path, names: Iterable[str]) -> None:
-    """Make folders in one that commands can write, in place of links that they may have left there."""
+def _make_directories(parent: Path, names: Iterable[str]) -> None:
+    """Create directories in one that commands can write, replacing links that they may have left there."""
     for name in names:
         path = parent / name
         if path.is_symlink() or (path.exists() and not path.is_dir()):
@@ -292,9 +307,9 @@ def _make_folders(parent: Path, names: Iterable[str]) -> None:
         path.mkdir(exist_ok=True)
 
 
-def _identity_settings(found: str) -> str:
-    """Return settings of git with the values of `git config --null --get-regexp`."""
-    values = dict(entry.split("\n", 1) for entry in found.split("\0") if "\n" in entry)
+def _identity_settings(output: str) -> str:
+    """Return a git config file from the output of `git config --null --get-regexp`."""
+    values = dict(entry.split("\n", 1) for entry in output.split("\0") if "\n" in entry)
     lines = [f"\t{key.partition('.')[2]} = {_quote_setting(value)}\n" for key, value in values.items()]
     return "[user]\n" + "".join(lines) if lines else ""
 

@@ -1,7 +1,7 @@
-"""The programs that run on the far side, in the least that a shell there can be asked for.
+"""The shell scripts that run on the target.
 
-POSIX sh and what busybox brings: a container may have nothing else. Each is written out in `shell/`. Those
-that run often or long are brought over once, so that the list of processes there stays readable.
+They need only POSIX sh and busybox, because a container may have nothing else. Each is a file in `shell/`.
+Scripts that run often or long are installed on the target once, so that its process list stays readable.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from importlib import resources
 
 
 @functools.cache
-def script(name: str) -> str:
-    """The text of one of them, without what only we read."""
+def load_script(name: str) -> str:
+    """Return the text of a script without its comments."""
     text = resources.files("toolfold.environments").joinpath(f"shell/{name}.sh").read_text("utf-8")
     return "".join(line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("#"))
 
 
-def with_arguments(name: str, *arguments: str) -> str:
-    """The same as a command for a shell that has other arguments already."""
-    return f"set -- {shlex.join(arguments)}\n{script(name)}"
+def script_with_arguments(name: str, *arguments: str) -> str:
+    """Return a script with its arguments as a command for a shell that was started with other arguments."""
+    return f"set -- {shlex.join(arguments)}\n{load_script(name)}"
 
 
 @functools.cache
-def luggage() -> bytes:
-    """The programs that are brought over, as `arrive` takes them."""
-    texts = (f"@ {name}\n{script(name)}@.\n" for name in ("limits", "command", "guard", "supervisor"))
+def script_bundle() -> bytes:
+    """Return the scripts to install on the target, in the format that `install.sh` reads."""
+    texts = (f"@ {name}\n{load_script(name)}@.\n" for name in ("limits", "command", "guard", "supervisor"))
     return f"{''.join(texts)}@ \n".encode()

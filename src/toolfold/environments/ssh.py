@@ -1,8 +1,8 @@
-"""Another machine, by the ssh client of this one: its settings, keys and agent are those the user has.
+"""Backend for another machine, through the ssh client of this one with the user's settings, keys and agent.
 
-One connection is made and every program is started over it; a server that lets only so many run over one is
-given another when it is full. Nobody is ever asked anything, and a host whose key is not known is no host of
-ours. A connection ends when we do, however that comes.
+One connection is opened and shared by all programs; when a server's session limit is reached, another one is
+opened. The client never prompts, and unknown host keys are rejected. Connections end with this process,
+however it ends.
 """
 
 from __future__ import annotations
@@ -15,46 +15,46 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolfold.environments.backend import Backend, Channel, Readiness, Size
-from toolfold.environments.client import Client
-from toolfold.environments.remote import Relay, asked, for_clients
+from toolfold.environments.backend import Backend, Channel, Readiness, TerminalSize
+from toolfold.environments.local_process import LocalProcess
+from toolfold.environments.remote import ResizableProcess, client_variables, run_client
 from toolfold.errors import EnvironmentFailed
 
-CONNECT_SECONDS = 20.0
-PROBE_SECONDS = 8.0
-GOODBYE_SECONDS = 2.0
-NO_CODE = 255
-LONGEST_HELLO = 1 << 20
-MOST_PROGRAMS = 7
-"""Over one connection. Servers take ten: it needs one itself, and what has just ended may still count."""
+CONNECT_TIMEOUT_S = 20.0
+PROBE_TIMEOUT_S = 8.0
+CLOSE_TIMEOUT_S = 2.0
+UNKNOWN_EXIT_CODE = 255
+MAX_HELLO_BYTES = 1 << 20
+MAX_PROGRAMS_PER_CONNECTION = 7
+"""Servers allow ten by default: the connection itself needs one, and ended programs may still count."""
 
-# Stays for as long as we hold its input: that is how the far side knows that we are there.
-_HELLO = 'printf "hello %s\\n" "$HOME"; exec cat >/dev/null'
-_ALONE = (
+# Runs until its input is closed, so the connection ends when this client does.
+_HELLO_SCRIPT = 'printf "hello %s\\n" "$HOME"; exec cat >/dev/null'
+_MASTER_OPTIONS = (
     "BatchMode=yes", "StrictHostKeyChecking=yes", "UpdateHostKeys=no", "ForwardAgent=no", "ForwardX11=no",
     "ClearAllForwardings=yes", "PermitLocalCommand=no", "RemoteCommand=none", "RequestTTY=no",
     "EscapeChar=none", "ServerAliveInterval=10", "ServerAliveCountMax=3", "LogLevel=ERROR",
     "ControlMaster=yes", "ControlPersist=no",
 )  # fmt: skip
-_SPECIAL = str.maketrans({"'": "'\\''", "\\": "'\\\\'"})
-# A client that finds its connection gone must not make one of its own, which nobody would look after.
-_OVER_IT = ("-F", "none", "-o", "ProxyCommand=false", "-o", "EscapeChar=none", "-o", "LogLevel=ERROR")
+_QUOTE_ESCAPES = str.maketrans({"'": "'\\''", "\\": "'\\\\'"})
+# If the shared connection is gone, the client must fail instead of opening an unmanaged one of its own.
+_SHARED_OPTIONS = ("-F", "none", "-o", "ProxyCommand=false", "-o", "EscapeChar=none", "-o", "LogLevel=ERROR")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Where to, and as whom. What is empty is for the ssh client's own settings to say."""
+class SshAddress:
+    """Host, port, user and keys. Empty values are left to the ssh client's own settings."""
 
     host: str
     port: int = 0
     user: str = ""
     identity: str = ""
-    """A file with a private key."""
+    """Private key file."""
     known_hosts: str = ""
-    """A file with the keys of hosts; the user's own where it is empty."""
+    """File with host keys; empty for the user's own."""
 
-    def words(self) -> list[str]:
-        """What is said of it to the ssh client."""
+    def arguments(self) -> list[str]:
+        """Return the arguments for the ssh client."""
         return [
             *(("-p", str(self.port)) if self.port else ()),
             *(("-l", self.user) if self.user else ()),
@@ -64,95 +64,101 @@ class Address:
         ]
 
 
-class Connection:
-    """One way to the machine, held open from the moment it is made."""
+class SshConnection:
+    """Master connection to the machine, opened when it is created."""
 
-    def __init__(self, address: Address, environment: Mapping[str, str]) -> None:
-        # In a folder of ours alone: the list of processes shows the name before there is a socket, and our
-        # programs would talk to whoever makes one there.
+    def __init__(self, address: SshAddress, environment: Mapping[str, str]) -> None:
+        # In a private directory: the process list shows the path before the socket exists, and another user
+        # could create a socket there first.
         self.socket = Path(tempfile.mkdtemp(prefix="toolfold-")) / "ssh"
         self.programs = 0
         self._address = address
-        words = [*master(str(self.socket)), *address.words(), quoted(["sh", "-c", _HELLO])]
-        self._client = Client.start(words, env=environment, cwd="/")
-        self._ended = asyncio.ensure_future(self._client.wait())
-        self._opening = asyncio.ensure_future(self._open())
-        self._opening.add_done_callback(_heard)
+        argv = [*master_argv(str(self.socket)), *address.arguments(), quote_argv(["sh", "-c", _HELLO_SCRIPT])]
+        self._client = LocalProcess.start(argv, env=environment, cwd="/")
+        self._exit_task = asyncio.ensure_future(self._client.wait())
+        self._open_task = asyncio.ensure_future(self._wait_for_home())
+        self._open_task.add_done_callback(_consume_exception)
 
     @property
-    def lost(self) -> bool:
-        return self._ended.done()
+    def is_lost(self) -> bool:
+        return self._exit_task.done()
 
     async def home(self) -> str:
-        """The user's home there, once we are there. Raises EnvironmentFailed."""
-        return await asyncio.shield(self._opening)
+        """Wait for the connection and return the user's home directory there. Raises EnvironmentFailed."""
+        return await asyncio.shield(self._open_task)
 
     async def close(self) -> None:
-        self._opening.cancel()
+        self._open_task.cancel()
         await self._client.close_input()
-        await asyncio.wait({self._ended}, timeout=GOODBYE_SECONDS)
+        await asyncio.wait({self._exit_task}, timeout=CLOSE_TIMEOUT_S)
         await self._client.close()
         shutil.rmtree(self.socket.parent, ignore_errors=True)
 
-    def begun(self) -> None:
+    def add_program(self) -> None:
         self.programs += 1
 
-    def ended(self, _: object = None) -> None:
+    def remove_program(self, _: object = None) -> None:
         self.programs -= 1
 
-    async def _open(self) -> str:
+    async def _wait_for_home(self) -> str:
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                home = await _hello(self._client)
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                home = await _read_hello(self._client)
         except TimeoutError:
             await self._client.close()
-            raise failure(self._address, "it does not answer") from None
+            raise connection_error(self._address, "no response") from None
         if home is None:
-            complaint = self._client.complaint() or "it runs no shell for us"
+            error = self._client.error_text() or "it does not start a shell"
             await self._client.close()
-            raise failure(self._address, complaint)
+            raise connection_error(self._address, error)
         return home
 
 
-class Program(Relay):
-    """A program on the other machine."""
+class SshProgram(ResizableProcess):
+    """Program on the remote machine."""
 
-    _connection: Connection
+    _connection: SshConnection
 
-    def counts_for(self, connection: Connection) -> None:
-        """It has begun there already, and is off it when it ends."""
+    def attach_to(self, connection: SshConnection) -> None:
+        """Count as a program of this connection until it exits."""
         self._connection = connection
-        self._ended.add_done_callback(connection.ended)
+        self._exit_task.add_done_callback(connection.remove_program)
 
     async def wait(self) -> int:
-        """The client says 255 when a signal ended the program and does not say which; mostly it is this."""
+        """Return the exit code.
+
+        The client reports 255 for any signal without naming it; SIGKILL is the most likely one.
+        """
         code = await super().wait()
-        killed = code == NO_CODE and not self._connection.lost and not self.complaint()
+        killed = code == UNKNOWN_EXIT_CODE and not self._connection.is_lost and not self.error_text()
         return 128 + signal.SIGKILL if killed else code
 
 
 class Ssh(Backend):
-    """Commands run on another machine."""
+    """Runs commands on another machine."""
 
     name = "ssh"
-    apart = True
-    advice = "The next command connects again. Is the network there, and the machine up?"
-    lease = 60
+    has_own_files = True
+    advice = "The next command reconnects. Check the network and that the machine is running."
+    lease_s = 60
 
     def __init__(
-        self, address: Address, *, environment: Mapping[str, str], home: str = "", notes: str = ""
+        self, address: SshAddress, *, environment: Mapping[str, str], home: str = "", state_dir: str = ""
     ) -> None:
-        """`home` and `notes` are folders there: where tasks begin, and one of ours."""
+        """Describe the remote machine; nothing is started.
+
+        `home` and `state_dir` are remote directories: where tasks start, and where Toolfold's files are.
+        """
         self._address = address
-        self._environment = for_clients(environment)
-        self._home, self._notes = home, notes
+        self._environment = client_variables(environment)
+        self._home, self._state = home, state_dir
         self._user_home = ""
-        self._connections: list[Connection] = []
-        self._lost: list[Connection] = []
+        self._connections: list[SshConnection] = []
+        self._lost_connections: list[SshConnection] = []
 
     @property
-    def folder(self) -> str:
-        return self._notes or f"{self._user_home}/.cache/toolfold"
+    def state_dir(self) -> str:
+        return self._state or f"{self._user_home}/.cache/toolfold"
 
     @property
     def home(self) -> str:
@@ -160,107 +166,116 @@ class Ssh(Backend):
 
     async def check(self) -> Readiness:
         if not shutil.which("ssh", path=self._environment["PATH"]):
-            return Readiness(False, "ssh is not installed", "Install it: `apt-get install openssh-client`.")
-        words = [*master("none"), *self._address.words(), "true"]
-        answer = await asked(words, self._environment, within=PROBE_SECONDS)
+            return Readiness(
+                False,
+                "ssh is not installed",
+                "Install it, for example with `apt-get install openssh-client`.",
+            )
+        argv = [*master_argv("none"), *self._address.arguments(), "true"]
+        answer = await run_client(argv, self._environment, timeout_s=PROBE_TIMEOUT_S)
         if answer.code == 0:
             return Readiness(True)
-        failed = failure(self._address, answer.complaint)
-        return Readiness(False, failed.problem, failed.advice)
+        error = connection_error(self._address, answer.error_text)
+        return Readiness(False, error.problem, error.advice)
 
     async def open(self) -> None:
-        """Connect, unless we are connected."""
-        connection = self._free()
+        """Connect, unless connected already."""
+        connection = self._free_connection()
         try:
             self._user_home = await connection.home()
         finally:
-            connection.ended()
+            connection.remove_program()
 
-    async def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], pty: Size | None) -> Channel:
-        connection = self._free()
-        command = quoted(["env", *(f"{name}={value}" for name, value in env.items()), *argv])
-        words = ["ssh", *_OVER_IT, "-S", str(connection.socket), "-tt" if pty else "-T", "--"]
+    async def spawn(
+        self, argv: Sequence[str], *, env: Mapping[str, str], pty: TerminalSize | None
+    ) -> Channel:
+        connection = self._free_connection()
+        command = quote_argv(["env", *(f"{name}={value}" for name, value in env.items()), *argv])
+        options = ["ssh", *_SHARED_OPTIONS, "-S", str(connection.socket), "-tt" if pty else "-T", "--"]
         try:
             await connection.home()
-            program = Program.start(
-                [*words, self._address.host, f"exec {command}"], env=self._environment, pty=pty, cwd="/"
+            program = SshProgram.start(
+                [*options, self._address.host, f"exec {command}"], env=self._environment, pty=pty, cwd="/"
             )
         except BaseException:
-            connection.ended()
+            connection.remove_program()
             raise
-        program.counts_for(connection)
+        program.attach_to(connection)
         return program
 
     async def close(self) -> None:
-        closing = [*self._connections, *self._lost]
-        self._connections, self._lost = [], []
+        closing = [*self._connections, *self._lost_connections]
+        self._connections, self._lost_connections = [], []
         await asyncio.gather(*(connection.close() for connection in closing))
 
-    def _free(self) -> Connection:
-        """A connection, perhaps a new one, with one more program on it."""
-        self._lost += [each for each in self._connections if each.lost]
-        self._connections = [each for each in self._connections if not each.lost]
-        free = [each for each in self._connections if each.programs < MOST_PROGRAMS]
+    def _free_connection(self) -> SshConnection:
+        """Return a connection with capacity, perhaps a new one, and count one more program on it."""
+        self._lost_connections += [each for each in self._connections if each.is_lost]
+        self._connections = [each for each in self._connections if not each.is_lost]
+        free = [each for each in self._connections if each.programs < MAX_PROGRAMS_PER_CONNECTION]
         if not free:
-            free = [Connection(self._address, self._environment)]
+            free = [SshConnection(self._address, self._environment)]
             self._connections += free
-        free[0].begun()
+        free[0].add_program()
         return free[0]
 
 
-def master(socket: str) -> list[str]:
-    """The client that holds a connection, for others to use by this socket."""
-    options = (*_ALONE, f"ConnectTimeout={int(CONNECT_SECONDS)}", f"ControlPath={socket}")
+def master_argv(socket: str) -> list[str]:
+    """Return the argv of the client that holds a connection, which others use through this socket."""
+    options = (*_MASTER_OPTIONS, f"ConnectTimeout={int(CONNECT_TIMEOUT_S)}", f"ControlPath={socket}")
     return ["ssh", *(word for option in options for word in ("-o", option))]
 
 
-def _heard(opening: asyncio.Future[str]) -> None:
-    """Whoever waited may have gone; what went wrong is not for the log then."""
-    if not opening.cancelled():
-        opening.exception()
+def _consume_exception(task: asyncio.Future[str]) -> None:
+    """Retrieve the exception, so that asyncio does not log it if the waiting caller has gone."""
+    if not task.cancelled():
+        task.exception()
 
 
-async def _hello(client: Client) -> str | None:
-    """The user's home there, in the last line of what is said first; None where nothing is."""
-    heard = b""
-    while not heard.endswith(b"\n"):
+async def _read_hello(client: LocalProcess) -> str | None:
+    """Return the user's home directory from the last line of the greeting; None if there is no greeting."""
+    received = b""
+    while not received.endswith(b"\n"):
         data = await client.read()
         if not data:
             await client.wait()
-        if not data or len(heard) > LONGEST_HELLO:
+        if not data or len(received) > MAX_HELLO_BYTES:
             return None
-        heard += data
-    hello, _, home = heard.decode(errors="surrogateescape").splitlines()[-1].partition(" ")
+        received += data
+    hello, _, home = received.decode(errors="surrogateescape").splitlines()[-1].partition(" ")
     return home if hello == "hello" else None
 
 
-def quoted(argv: Sequence[str]) -> str:
-    """As words for the user's shell there: any but csh, also one to which `\\` is special within quotes."""
-    return " ".join(f"'{each.translate(_SPECIAL)}'" for each in argv)
+def quote_argv(argv: Sequence[str]) -> str:
+    """Quote arguments for the user's remote shell.
+
+    Works for any shell but csh, also for those that treat a backslash in quotes specially.
+    """
+    return " ".join(f"'{each.translate(_QUOTE_ESCAPES)}'" for each in argv)
 
 
-def failure(address: Address, complaint: str) -> EnvironmentFailed:
-    """What went wrong, and what to do about it."""
-    said, host = complaint.lower(), address.host
+def connection_error(address: SshAddress, error: str) -> EnvironmentFailed:
+    """Return an error with advice for an error message of the ssh client."""
+    text, host = error.lower(), address.host
     port = f"-p {address.port} " if address.port else ""
-    if "identification has changed" in said:
+    if "identification has changed" in text:
         return EnvironmentFailed(
-            f"{host} shows another host key than the one that is known: somebody may stand in its place.",
-            advice="Ask whoever runs it whether its key has changed. If it has, remove the old one with"
+            f"The host key of {host} has changed: another machine may be impersonating it.",
+            advice="Ask its administrator whether the key was replaced. If so, remove the old one with"
             " `ssh-keygen -R` and add the new one.",
         )
-    if "host key" in said:
+    if "host key" in text:
         scan, known = f"ssh-keyscan {port}{host}", address.known_hosts or "~/.ssh/known_hosts"
         return EnvironmentFailed(
             f"The host key of {host} is not known.",
-            advice=f"Compare what `{scan} | ssh-keygen -lf -` shows with what whoever runs it tells you, then"
-            f" add it: `{scan} >>{known}`.",
+            advice=f"Compare the output of `{scan} | ssh-keygen -lf -` with the fingerprint from its"
+            f" administrator, then add the key: `{scan} >>{known}`.",
         )
-    if "permission denied" in said:
+    if "permission denied" in text:
         return EnvironmentFailed(
-            f"{host} does not let us in: {complaint}.",
-            advice="Name the user and the key, or add the key to the ssh agent. Passwords are not asked for.",
+            f"{host} rejected the login: {error}.",
+            advice="Set terminal.ssh.user and .identity, or add the key to the ssh agent. Passwords are not supported.",
         )
     return EnvironmentFailed(
-        f"{host} cannot be reached: {complaint}.", advice=f"Try it by hand: `ssh {port}{host}`."
+        f"{host} cannot be reached: {error}.", advice=f"Run `ssh {port}{host}` to see the cause."
     )

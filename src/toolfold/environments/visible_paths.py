@@ -1,8 +1,8 @@
-"""Which parts of the system and of a home folder every sandbox shows: programs and packages, no settings.
+"""System and home directories that every sandbox shows: programs and packages, no settings.
 
-A folder belongs here if programs cannot work without it, it holds only what was downloaded or installed, and
-no tool keeps credentials in it. It is shown for reading only: what a command could change there would run
-outside of the sandbox later.
+A directory belongs here if programs cannot work without it, it holds only downloaded or installed files, and
+no tool stores credentials in it. It is shown read-only: files that a command changed there would later run
+outside of the sandbox.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SYSTEM = tuple(
             "/nix/var/nix/profiles",
             "/gnu/store",
             "/var/guix/profiles",
-        ),  # not their daemons' sockets
+        ),  # without their daemons' sockets
         "/home/linuxbrew/.linuxbrew",
         *(
             "/var/lib/dpkg",
@@ -29,19 +29,19 @@ SYSTEM = tuple(
             "/var/lib/ca-certificates",
         ),
         *("/var/lib/texmf", "/var/cache/fontconfig", "/var/cache/man"),
-        # By these programs learn how many processors and how much memory they have.
+        # Programs read the number of processors and the memory size here.
         "/sys/devices/system",
     )
 )
-"""Paths of the system that are shown, where they exist."""
+"""System paths that are shown, if they exist."""
 
 PRIVATE_SYSTEM = {Path("/etc"): 6, Path("/opt"): 2, Path("/usr/local"): 2}
-"""Folders of the system in which files that not everybody may read are hidden, to this depth."""
+"""System directories in which files that are not world-readable are hidden, and the depth of that search."""
 
 PROC_HIDDEN = ("keys", "timer_list", "sched_debug", "latency_stats", "kcore")
-"""Below /proc: what tells about other users' programs."""
+"""Entries of /proc that reveal other users' programs."""
 PROC_COVERED = frozenset({"sys", "bus", "irq", "sysrq-trigger", "self", "thread-self", "net", "mounts"})
-"""Below /proc: what is always made read-only, by us or by bubblewrap, or belongs to a process."""
+"""Entries of /proc that are read-only anyway, through Toolfold or bubblewrap, or that belong to a process."""
 
 HOME = (
     # version managers and toolchains
@@ -56,7 +56,7 @@ HOME = (
     ".local/share/gem", ".local/share/pnpm", ".npm-global/bin", ".npm-global/lib", ".bun/bin",
     ".bun/install", ".deno/bin", ".yarn/bin", ".yarn/berry/cache", ".cargo/bin", "go/bin", "bin",
     ".poetry/bin",
-    # packages that were downloaded
+    # downloaded packages
     ".cargo/registry", ".cargo/git", "go/pkg", ".npm/_cacache", ".pnpm-store", ".m2/repository",
     ".m2/wrapper", ".gradle/caches", ".gradle/wrapper", ".gradle/jdks", ".ivy2/cache", ".ivy2/local",
     ".sbt/boot", ".konan", ".nuget/packages", ".gem/ruby", ".pub-cache/hosted", ".pub-cache/bin",
@@ -64,7 +64,7 @@ HOME = (
     ".julia/compiled", ".julia/registries", ".cabal/packages", ".cabal/bin", ".cabal/store",
     ".stack/programs", ".stack/snapshots", ".stack/pantry", ".conda/pkgs", ".conda/envs", "nltk_data",
 )  # fmt: skip
-"""Below the home folder: what is shown, where it exists."""
+"""Paths below the home directory that are shown, if they exist."""
 
 CACHES = {
     "huggingface": ("hub", "datasets", "xet"),
@@ -79,10 +79,10 @@ CACHES = {
     "tree-sitter": (),
     "whisper": (),
 }
-"""Below `~/.cache`: what is shown, or only these parts of it."""
+"""Directories below `~/.cache` that are shown, completely or only the listed subdirectories."""
 
 CREDENTIALS = (
-    # among what HOME shows
+    # inside directories of HOME
     ".nvm/.npmrc", ".nvm/versions/node/*/etc/npmrc", ".fnm/node-versions/*/installation/etc/npmrc",
     ".volta/tools/image/node/*/etc/npmrc", ".nodenv/versions/*/etc/npmrc", ".local/share/pnpm/auth.ini",
     ".local/share/pnpm/global/*/.npmrc", ".local/share/fnm/node-versions/*/installation/etc/npmrc",
@@ -90,7 +90,7 @@ CREDENTIALS = (
     ".pyenv/versions/*/pip.conf", "miniconda3/.condarc", "anaconda3/.condarc", "miniforge3/.condarc",
     "mambaforge/.condarc", ".local/share/pypoetry/auth.toml", ".gradle/caches/*/credentials",
     ".rbenv/versions/*/.gem/credentials",
-    # where the whole folder around them was added
+    # relevant if a parent directory was added in the settings
     ".config/gcloud", ".config/gh", ".config/hub", ".config/glab-cli", ".config/rclone", ".config/op",
     ".config/doctl", ".config/git", ".config/containers", ".config/google-chrome", ".config/chromium",
     ".config/BraveSoftware", ".config/microsoft-edge", ".config/Claude", ".config/Code*",
@@ -107,11 +107,11 @@ CREDENTIALS = (
     ".conda/.condarc", ".nuget/NuGet", ".cabal/config", "snap/*/common/.mozilla",
     "snap/*/common/chromium", "snap/*/current/.config",
 )  # fmt: skip
-"""Below the home folder: what stays hidden in folders that are shown. They may be patterns."""
+"""Paths and patterns below the home directory that stay hidden in visible directories."""
 
 
 def find_credentials(home: Path) -> Iterator[Path]:
-    """Yield the files and folders with credentials that exist below a home folder."""
+    """Yield the known locations of credentials below a home directory."""
     for name in CREDENTIALS:
         if "*" in name:
             yield from home.glob(name)

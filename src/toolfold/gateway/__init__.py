@@ -1,1 +1,1 @@
-"""One MCP server in front of all: for every MCP client, over stdio and Streamable HTTP."""
+"""One MCP server in front of all configured servers, over stdio and Streamable HTTP."""

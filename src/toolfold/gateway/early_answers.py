@@ -1,9 +1,9 @@
-"""Answers listing requests over stdio from the record of an earlier run, while the gateway is being imported.
+"""Answer listing requests over stdio from the record of an earlier run, while the gateway is being imported.
 
-A thread reads what the client sends and answers what the record holds: the handshake, pings and lists,
-nothing else. All that was read is handed to the gateway when it is ready, which takes every message up in
-order, as if it had read them itself; its own answers to requests that were answered already are compared and
-dropped (see `listing_recorder`). Beyond MAX_RECEIVED_BYTES the client waits. Standard library only.
+A thread reads the client's messages and answers those that the record covers: the handshake, pings and
+lists, nothing else. When the gateway is ready it gets everything that was read, and handles every message as
+if it had read it itself; its own answers to requests that were answered early are compared and dropped (see
+`listing_recorder`). Beyond MAX_RECEIVED_BYTES the client has to wait. Standard library only.
 """
 
 from __future__ import annotations
@@ -18,35 +18,41 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolfold.gateway.listing_record import Answers, ListingRecord, ListingRequest, parse_request, record_file
+from toolfold.gateway.listing_record import (
+    Answers,
+    ListingRecord,
+    ListingRequest,
+    locate_record_file,
+    parse_request,
+)
 from toolfold.gateway.pipes import ClientPipes, has_client_pipes
 from toolfold.provenance import find_tool_call
 
 MAX_RECEIVED_BYTES = 10_000_000
 MAX_LINE_BYTES = 100_000
-"""Longer lines are no listing requests; the gateway reads them."""
+"""Longer lines are not listing requests; the gateway reads them."""
 _CHUNK_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """What the thread leaves to the gateway."""
+    """State that the thread hands over to the gateway."""
 
     pipes: ClientPipes
     received: bytes = b""
-    """Everything that the client sent so far."""
+    """All bytes that the client has sent so far."""
     unsent: bytes = b""
-    """The rest of an answer that the client has not taken yet."""
+    """The rest of an answer that the client has not read yet."""
     answered: dict[tuple[str, int | str], tuple[str, str]] = field(default_factory=dict)
-    """Id → the method and the result that was sent."""
+    """Request id → the method and the result that was sent."""
 
 
 def start_early_answers(arguments: Sequence[str]) -> EarlyAnswers | None:
-    """Begin to answer if this starts a gateway over stdio for which there is a record; else do nothing."""
+    """Start to answer if this process is a gateway over stdio with a usable record; else return None."""
     if ("mcp", "serve") not in itertools.pairwise(arguments) or not has_client_pipes():
         return None
     try:
-        record = ListingRecord(record_file(arguments, os.environ))
+        record = ListingRecord(locate_record_file(arguments, os.environ))
     except OSError:
         return None
     if not record.read() or find_tool_call():
@@ -55,21 +61,21 @@ def start_early_answers(arguments: Sequence[str]) -> EarlyAnswers | None:
 
 
 class EarlyAnswers:
-    """The thread. Call `stop` once, when the gateway is ready."""
+    """Thread that answers requests until the gateway is ready; `stop` must then be called once."""
 
     def __init__(self, pipes: ClientPipes, record: ListingRecord) -> None:
         self._pipes, self._record = pipes, record
-        self._conversation = _Conversation(record)
+        self._conversation = _EarlyConversation(record)
         self._received, self._unsent = bytearray(), bytearray()
         self._parsed = 0
-        """How many of the received bytes were looked at."""
+        """Number of received bytes that were parsed."""
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(pipes.output, False)
-        self._thread = threading.Thread(target=self._run, name="toolfold-early-answers", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name="toolfold-early-answers", daemon=True)
         self._thread.start()
 
     def stop(self) -> Handover:
-        """End the thread and return what it leaves."""
+        """End the thread and return its state for the gateway."""
         os.write(self._wake_write, b"\0")
         self._thread.join()
         os.close(self._wake_read)
@@ -77,11 +83,11 @@ class EarlyAnswers:
         answered = self._conversation.answered
         return Handover(self._pipes, bytes(self._received), bytes(self._unsent), answered)
 
-    def _run(self) -> None:
-        with contextlib.suppress(OSError):  # the client is gone, which the gateway finds out too
-            self._answer()
+    def _run_thread(self) -> None:
+        with contextlib.suppress(OSError):  # the client is gone; the gateway will notice it too
+            self._serve()
 
-    def _answer(self) -> None:
+    def _serve(self) -> None:
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)
         poll.register(self._pipes.input, select.POLLIN)
@@ -91,13 +97,13 @@ class EarlyAnswers:
             ready = dict(poll.poll())
             if self._wake_read in ready:
                 return
-            if self._pipes.output in ready and not self._send():
+            if self._pipes.output in ready and not self._send_responses():
                 poll.unregister(self._pipes.output)
-            if self._pipes.input in ready and not self._receive():
+            if self._pipes.input in ready and not self._receive_requests():
                 poll.unregister(self._pipes.input)
 
-    def _receive(self) -> bool:
-        """Read what there is and answer it. False if no more is to be read here."""
+    def _receive_requests(self) -> bool:
+        """Read the available bytes and answer complete lines. Return False if no more may be read here."""
         chunk = os.read(self._pipes.input, _CHUNK_BYTES)
         self._received += chunk
         while (end := self._received.find(b"\n", self._parsed)) >= 0:
@@ -106,11 +112,11 @@ class EarlyAnswers:
             if len(line) <= MAX_LINE_BYTES:
                 self._unsent += self._conversation.answer(line)
         if self._unsent:
-            self._send()
+            self._send_responses()
         return bool(chunk) and len(self._received) < MAX_RECEIVED_BYTES
 
-    def _send(self) -> bool:
-        """Write as much as the client takes. False if nothing is left."""
+    def _send_responses(self) -> bool:
+        """Write as much as the pipe accepts. Return False if nothing is left to write."""
         with contextlib.suppress(BlockingIOError):
             while self._unsent:
                 sent = os.write(self._pipes.output, self._unsent[:_CHUNK_BYTES])
@@ -118,18 +124,18 @@ class EarlyAnswers:
         return bool(self._unsent)
 
 
-class _Conversation:
-    """What the client has said so far, and the answers to it that are recorded."""
+class _EarlyConversation:
+    """State of the client's handshake, and the recorded results for its requests."""
 
     def __init__(self, record: ListingRecord) -> None:
         self._record = record
-        self._shaken: Answers | None = None
+        self._handshake_results: Answers | None = None
         """The answers for the client that sent `initialize`."""
         self._is_initialized = False
         self.answered: dict[tuple[str, int | str], tuple[str, str]] = {}
 
     def answer(self, line: bytes | bytearray) -> bytes:
-        """Return the line to send, or nothing."""
+        """Return the response line for a message; empty if the gateway must answer it."""
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
@@ -137,31 +143,31 @@ class _Conversation:
         if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
             return b""
         if message.get("method") == "notifications/initialized" and "id" not in message:
-            self._is_initialized = self._shaken is not None
-        result = self._result(message)
-        return b"" if result is None else _response(message["id"], result)
+            self._is_initialized = self._handshake_results is not None
+        result = self._find_result(message)
+        return b"" if result is None else _format_response(message["id"], result)
 
-    def _result(self, message: dict[str, Any]) -> str | None:
+    def _find_result(self, message: dict[str, Any]) -> str | None:
         request = parse_request(message.get("method"), message.get("id"), message.get("params"))
         if request is None or request.key in self.answered:
             return None
-        if (result := self._answers(request).get(request.method)) is not None:
+        if (result := self._results_for(request).get(request.method)) is not None:
             self.answered[request.key] = request.method, result
         return result
 
-    def _answers(self, request: ListingRequest) -> Mapping[str, str]:
-        """Return the answers for the client that made the request, as far as its conversation allows."""
-        if request.client and request.method != "initialize":  # a revision without a handshake
+    def _results_for(self, request: ListingRequest) -> Mapping[str, str]:
+        """Return the results for the client that made the request, if its handshake allows an answer now."""
+        if request.client and request.method != "initialize":  # the newest revision has no handshake
             return self._record.clients.get(request.client, {})
         if request.method == "initialize":
-            if self._shaken is not None:
+            if self._handshake_results is not None:
                 return {}
-            self._shaken = self._record.clients.get(request.client, {})
-            return self._shaken
+            self._handshake_results = self._record.clients.get(request.client, {})
+            return self._handshake_results
         if request.method == "ping":
-            return {"ping": "{}"} if self._shaken else {}
-        return (self._shaken or {}) if self._is_initialized else {}
+            return {"ping": "{}"} if self._handshake_results else {}
+        return (self._handshake_results or {}) if self._is_initialized else {}
 
 
-def _response(request_id: int | str, result: str) -> bytes:
+def _format_response(request_id: int | str, result: str) -> bytes:
     return f'{{"jsonrpc":"2.0","id":{json.dumps(request_id)},"result":{result}}}\n'.encode()

@@ -1,8 +1,8 @@
-"""Connections of the HTTP server: deadlines, a limit on their number, and what happens when files run out.
+"""Connections of the HTTP server: deadlines, a limit on their number, and errors when files run out.
 
-uvicorn waits without end for a client that connects and sends nothing, or stops in the middle of a request.
-Here such a connection is closed; one whose peer has vanished is found by TCP keepalive. Knows no protocol
-above HTTP.
+uvicorn waits forever for a client that connects and sends nothing, or stops in the middle of a request. Here
+such a connection is closed after a timeout; a peer that has vanished is detected by TCP keepalive. Knows no
+protocol above HTTP.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ import errno
 import logging
 import socket
 import time
-from typing import Any, Literal
+from collections.abc import Collection
+from typing import Any, Literal, Protocol, cast
 
 log = logging.getLogger(__name__)
 
 HEADER_TIMEOUT_S = 20.0
-"""How long a client may take to send the head of a request, from the moment it connects."""
+"""Time in which a client must send the headers of a request, counted from when it connects."""
 BODY_CONNECTION_TIMEOUT_S = 120.0
-"""How long a connection may stay in the middle of a body. Whoever reads the body gives up sooner, with an
-answer (`bodies.BODY_TIMEOUT_S`); this ends connections whose body nobody reads."""
+"""Time in which a body must arrive. The reader of a body times out sooner, with a response
+(`request_bodies.BODY_TIMEOUT_S`); this closes connections whose body is never read.
+"""
 PEER_TIMEOUT_S = 90
-"""How long a peer may be unreachable, or read nothing that was sent, until its connection is closed."""
+"""Time after which a connection is closed whose peer is unreachable or reads nothing."""
 KEEPALIVE_INTERVAL_S = 15
 MAX_CONNECTIONS = 1_000
 MAX_PENDING_CONNECTIONS = 128
@@ -34,7 +36,7 @@ Phase = Literal["head", "body", "response"]
 
 
 def detect_vanished_peers(listening: socket.socket) -> None:
-    """Let the system close connections whose peer is gone. Accepted sockets inherit the options."""
+    """Make the system close connections whose peer is gone. Accepted sockets inherit the options."""
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     probes = max(1, PEER_TIMEOUT_S // KEEPALIVE_INTERVAL_S - 1)
     for name, value in (
@@ -47,8 +49,8 @@ def detect_vanished_peers(listening: socket.socket) -> None:
             listening.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def max_connections() -> int:
-    """How many connections are open at most: half of the files that this process may have open."""
+def compute_max_connections() -> int:
+    """Return the limit of open connections: half of the files that this process may open."""
     try:
         import resource
     except ImportError:
@@ -57,14 +59,13 @@ def max_connections() -> int:
     return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(8, min(MAX_CONNECTIONS, soft // 2))
 
 
-def bounded_protocol() -> type[asyncio.Protocol]:
-    """uvicorn's HTTP protocol with limits on parsing, deadlines and a limit on the number of connections."""
+def make_bounded_protocol() -> type[asyncio.Protocol]:
+    """Return uvicorn's HTTP protocol with deadlines and with limits on parsing and on connections."""
     from toolfold.gateway.http_protocol import LimitedProtocol
 
-    most = max_connections()
-    base: Any = LimitedProtocol
+    limit = compute_max_connections()
 
-    class BoundedProtocol(base):  # type: ignore[misc]
+    class BoundedProtocol(LimitedProtocol):
         opened = 0.0
         is_aborted = False
         _phase: Phase | None = None
@@ -72,19 +73,19 @@ def bounded_protocol() -> type[asyncio.Protocol]:
 
         @property
         def phase(self) -> Phase:
-            """What the connection waits for: the client's head or body, or our response."""
+            """The part that the connection waits for: the headers, the body or the response."""
             if self.cycle is None or self.cycle.response_complete:
                 return "head"
             return "body" if self.cycle.more_body else "response"
 
-        def connection_made(self, transport: Any) -> None:
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             self.opened = time.monotonic()
             self._set_deadline()
-            _close_surplus(self.connections, most)
+            _abort_surplus(cast("set[_BoundedConnection]", self.connections), limit)
 
         def abort(self) -> None:
-            """Close the connection at once. The loop reports it as lost one turn later."""
+            """Close the connection immediately. The loop reports it as lost one turn later."""
             self.is_aborted = True
             self.transport.abort()
 
@@ -106,24 +107,34 @@ def bounded_protocol() -> type[asyncio.Protocol]:
             self._phase = self.phase
             if self._phase != "response" and not self.transport.is_closing():
                 seconds = HEADER_TIMEOUT_S if self._phase == "head" else BODY_CONNECTION_TIMEOUT_S
-                self._deadline = self.loop.call_later(seconds, self._close_late)
+                self._deadline = self.loop.call_later(seconds, self._close_if_late)
 
         def _clear_deadline(self) -> None:
             if self._deadline is not None:
                 self._deadline.cancel()
                 self._deadline = None
 
-        def _close_late(self) -> None:
+        def _close_if_late(self) -> None:
             if self.phase == self._phase:
                 self.abort()
 
     return BoundedProtocol
 
 
-def _close_surplus(connections: set[Any], limit: int) -> None:
-    """Close the oldest connections without a request; where there are too few of them, the newest others.
+class _BoundedConnection(Protocol):
+    opened: float
+    is_aborted: bool
 
-    Those that were closed in this turn of the loop are still in the set and no longer count.
+    @property
+    def phase(self) -> Phase: ...
+
+    def abort(self) -> None: ...
+
+
+def _abort_surplus(connections: Collection[_BoundedConnection], limit: int) -> None:
+    """Abort the oldest connections without a request; if there are too few of them, the newest others.
+
+    Connections that were aborted in this turn of the loop are still in the set and no longer count.
     """
     if len(connections) <= limit:
         return
@@ -135,9 +146,9 @@ def _close_surplus(connections: set[Any], limit: int) -> None:
 
 
 class AcceptErrors:
-    """Log the lack of files for new connections once per interval.
+    """Logs failures to accept connections for lack of files, once per interval.
 
-    asyncio waits a second by itself before it accepts again, but reports every single attempt.
+    asyncio waits a second before it accepts again, but reports every single attempt.
     """
 
     def __init__(self) -> None:
@@ -145,11 +156,11 @@ class AcceptErrors:
         self._unlogged = 0
 
     def install(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Handle the loop's errors."""
+        """Set this object as the exception handler of the loop."""
         loop.set_exception_handler(self)
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log the error, or leave it to the loop where it is about something else."""
+        """Log a lack of files; pass any other error to the loop's default handler."""
         error = context.get("exception")
         if not isinstance(error, OSError) or error.errno not in _OUT_OF_FILES or "socket" not in context:
             loop.default_exception_handler(context)
@@ -159,8 +170,8 @@ class AcceptErrors:
         if now - self._last < ACCEPT_LOG_INTERVAL_S:
             return
         log.error(
-            "a connection cannot be accepted: %s (%d times since it was last logged). "
-            "Raise the limit with `ulimit -n`, or close connections.",
+            "cannot accept a connection: %s (%d times since this was last logged). "
+            "Raise the limit of open files with `ulimit -n`, or close some connections.",
             *(error.strerror, self._unlogged),
         )
         self._last, self._unlogged = now, 0

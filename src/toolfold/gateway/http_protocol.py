@@ -1,9 +1,9 @@
-"""The HTTP/1.1 protocol of the gateway: uvicorn's, with limits on what a connection may cost.
+"""The HTTP/1.1 protocol of the gateway: uvicorn's, with limits on the cost of a connection.
 
 uvicorn parses everything that arrives before the application has seen the headers, and goes on parsing after
-the application has answered. Here a request is offered to the application as soon as its headers are
-complete, the rest is parsed in slices between which other connections are served, many tiny chunks are
-refused, and a request that is answered before it was read ends the connection.
+the application has responded. Here the application gets a request as soon as its headers are complete, the
+rest is parsed in slices between which other connections are served, a body of many tiny chunks is refused,
+and a request that gets its response before it was read completely ends the connection.
 """
 
 from __future__ import annotations
@@ -13,32 +13,34 @@ import re
 from typing import Any
 
 import h11
+from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 MAX_HEADER_BYTES = 16_384
 MAX_SMALL_CHUNKS = 1_000
-"""Chunks of a body that may be of any size; beyond, they must have MIN_CHUNK_BYTES on average."""
+"""Chunks of a body that may have any size; further ones must have MIN_CHUNK_BYTES on average."""
 MIN_CHUNK_BYTES = 256
 SLICE_BYTES = 16_384
-"""Bytes that are parsed before other connections are served."""
+"""Bytes that are parsed before other connections get their turn."""
 LINGER_TIMEOUT_S = 2.0
-"""How long a client may go on sending after it was refused, so that it can read why."""
+"""Time for which a refused client may go on sending, so that it can read the response."""
 MAX_LINGER_BYTES = 16_000_000
 
 _END_OF_HEADERS = re.compile(rb"\n\r?\n")
-_MAX_SMALL_BODY_BYTES = 4_096  # not worth another turn of the loop
+_MAX_SMALL_BODY_BYTES = 4_096  # parsed at once, without another turn of the loop
 
 
 class LimitedConnection(h11.Connection):
-    """A parser of one connection that stops after the headers and counts the parts of a body."""
+    """Parser of one connection that pauses after the headers and counts the chunks of a body."""
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER, max_incomplete_event_size=MAX_HEADER_BYTES)
         self.is_paused = False
-        """Whether the application is to see the headers before more is parsed."""
+        """True if the application must get the headers before more is parsed."""
         self.problem = ""
-        """Why the request is refused, for the client."""
+        """Reason for refusing the request, as sent to the client."""
         self._parts = self._body_bytes = 0
 
     def next_event(self) -> Any:
@@ -51,59 +53,65 @@ class LimitedConnection(h11.Connection):
             self._parts = self._body_bytes = 0
             self.is_paused = len(self.trailing_data[0]) > _MAX_SMALL_BODY_BYTES
         elif isinstance(event, h11.Data):
-            self._count(event)
+            self._count_part(event)
         return event
 
     def _require_short_headers(self) -> None:
         received, _ = self.trailing_data
         if len(received) > MAX_HEADER_BYTES and not _END_OF_HEADERS.search(received, 0, MAX_HEADER_BYTES):
-            self._refuse(f"The headers are longer than {MAX_HEADER_BYTES:,} bytes.")
+            self._refuse_request(f"The headers are longer than {MAX_HEADER_BYTES:,} bytes.")
 
-    def _count(self, part: h11.Data) -> None:
+    def _count_part(self, part: h11.Data) -> None:
         self._parts += 1
         self._body_bytes += len(part.data)
         if self._parts > MAX_SMALL_CHUNKS + self._body_bytes // MIN_CHUNK_BYTES:
-            self._refuse(
+            self._refuse_request(
                 f"The body has more than {MAX_SMALL_CHUNKS:,} chunks of less than {MIN_CHUNK_BYTES} bytes."
-                " Send it in larger ones."
+                " Send larger chunks."
             )
 
-    def _refuse(self, problem: str) -> None:
+    def _refuse_request(self, problem: str) -> None:
         self.problem = problem
         raise h11.RemoteProtocolError(problem)
 
 
 class LimitedProtocol(H11Protocol):
-    """One connection of a client."""
+    """Connection of one client."""
 
     conn: LimitedConnection
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
         self.conn = LimitedConnection()
         self._received = bytearray()
-        """What is not handed to the parser yet."""
-        self._next: asyncio.Handle | None = None
+        """Bytes that the parser has not got yet."""
+        self._next_slice: asyncio.Handle | None = None
         self._linger_timer: asyncio.TimerHandle | None = None
         self._discarded: int | None = None
-        """Bytes received since the client was refused; None while it is served."""
+        """Number of bytes received since the request was refused; None if it was not refused."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.transport = _LingeringTransport(transport, self)  # type: ignore[assignment]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for handle in (self._linger_timer, self._next):
+        for handle in (self._linger_timer, self._next_slice):
             if handle is not None:
                 handle.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self._discarded is not None:
-            self._discard(len(data))
+            self._discard_bytes(len(data))
             return
         self._received += data
-        if self._next is None:
+        if self._next_slice is None:
             self._parse_slice()
 
     def on_response_complete(self) -> None:
@@ -112,9 +120,9 @@ class LimitedProtocol(H11Protocol):
         if self.transport.is_closing():
             return
         if is_unread:
-            self.transport.close()  # nobody wants the rest of the body
-        elif self._next is None:
-            self._go_on()  # a request may have been sent after this one without waiting
+            self.transport.close()  # the rest of the body is not needed
+        elif self._next_slice is None:
+            self._schedule_next_slice()  # the client may have pipelined another request
 
     def send_400_response(self, msg: str) -> None:
         cycle = self.cycle
@@ -122,12 +130,12 @@ class LimitedProtocol(H11Protocol):
             self.transport.abort()
             return
         super().send_400_response(self.conn.problem or msg)
-        if cycle is not None:  # whoever reads the body is told as if the client had gone
+        if cycle is not None:  # the reader of the body gets a disconnect
             cycle.disconnected = True
             cycle.message_event.set()
 
     def linger(self, transport: asyncio.Transport) -> None:
-        """Let the client read the response to a request that it is still sending."""
+        """Go on reading for a while, so that a client that is still sending can read the response."""
         self._discarded = 0
         self._received.clear()
         if transport.can_write_eof():
@@ -136,7 +144,7 @@ class LimitedProtocol(H11Protocol):
         self._linger_timer = self.loop.call_later(LINGER_TIMEOUT_S, self._abort)
 
     def _parse_slice(self) -> None:
-        self._next = None
+        self._next_slice = None
         if self._discarded is not None or self.transport.is_closing():
             return
         if self.conn.is_paused:
@@ -146,23 +154,23 @@ class LimitedProtocol(H11Protocol):
             piece = bytes(self._received[:SLICE_BYTES])
             del self._received[:SLICE_BYTES]
             super().data_received(piece)
-        self._go_on()
+        self._schedule_next_slice()
 
-    def _go_on(self) -> None:
-        """Parse the next slice when others have had their turn."""
+    def _schedule_next_slice(self) -> None:
+        """Parse the next slice after other connections have had their turn."""
         if self._discarded is None and (self._received or self.conn.is_paused):
             self.flow.pause_reading()
-            self._next = self.loop.call_soon(self._parse_slice)
+            self._next_slice = self.loop.call_soon(self._parse_slice)
         elif not self._is_full:
             self.flow.resume_reading()
 
     @property
     def _is_full(self) -> bool:
-        """Whether the application must take something before more is read."""
+        """True if the application must consume data before more is read."""
         has_next_request = self.conn.their_state is h11.DONE and bool(self.conn.trailing_data[0])
         return has_next_request or (self.cycle is not None and len(self.cycle.body) > HIGH_WATER_LIMIT)
 
-    def _discard(self, size: int) -> None:
+    def _discard_bytes(self, size: int) -> None:
         self._discarded = (self._discarded or 0) + size
         if self._discarded > MAX_LINGER_BYTES:
             self._abort()
@@ -172,7 +180,7 @@ class LimitedProtocol(H11Protocol):
 
 
 class _LingeringTransport:
-    """A transport whose `close` waits a little for a client that is still sending."""
+    """Transport whose `close` waits a short time for a client that is still sending."""
 
     def __init__(self, transport: asyncio.Transport, protocol: LimitedProtocol) -> None:
         self._transport, self._protocol = transport, protocol

@@ -1,7 +1,7 @@
-"""Sessions over HTTP: how many a client may have, and which one ends when there are too many.
+"""Limits on MCP sessions over HTTP: how many a client may have, and which session is closed first.
 
-A client that opens sessions and abandons them loses the oldest of its own. A session that is in use, by a
-request, an open stream or a call in progress, is never ended to make room. Built on the SDK's manager.
+A client that opens sessions and abandons them loses its own oldest ones. A session that is in use, by a
+request, an open stream or a call in progress, is never closed to make room. Built on the SDK's manager.
 """
 
 from __future__ import annotations
@@ -9,52 +9,74 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from toolfold.gateway.tokens import ANYBODY, Client
+from toolfold.gateway.request_bodies import MAX_REQUEST_BYTES, Receive
+from toolfold.gateway.tokens import ANONYMOUS, GatewayClient
 from toolfold.sources.mcp.sdk import require_methods
 
-MAX_SESSIONS = 2_000
-MAX_SESSIONS_PER_CLIENT = 500
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+    from mcp.server.streamable_http import StreamableHTTPServerTransport
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+    from mcp.server.transport_security import TransportSecuritySettings
+
+MAX_HTTP_SESSIONS = 2_000
+MAX_HTTP_SESSIONS_PER_CLIENT = 500
 RETRY_AFTER_S = 5
-_REPLACED = ("_handle_stateful_request", "_serve_opening_request", "_discard_session")
+_OVERRIDDEN_METHODS = ("_handle_stateful_request", "_serve_opening_request", "_discard_session")
 _SESSION_HEADER = b"mcp-session-id"
-_TOO_MANY = b'{"error": "Too many sessions are in use. Close some of them, or try again later."}'
+_TOO_MANY_SESSIONS = b'{"error": "Too many sessions are in use. Close some of them, or try again later."}'
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
-def quota_key(client: Client, scope: Scope) -> str:
-    """Whose number of sessions counts: a token's, or for anonymous clients a peer address's."""
-    if client.name != ANYBODY:
+def quota_key(client: GatewayClient, scope: Scope) -> str:
+    """Return the key that sessions are counted by: the token, or an anonymous client's IP address."""
+    if client.name != ANONYMOUS:
         return client.id
     peer = scope.get("client") or ("", 0)
     return f"{client.id} {peer[0]}"
 
 
-def limited_manager(
-    base: type[Any], client_of: Callable[[Scope], Client], is_busy: Callable[[str], bool]
-) -> type[Any]:
-    """The SDK's session manager with limits. `is_busy` tells whether a session has a call in progress.
+def make_limited_manager(
+    base: type[StreamableHTTPSessionManager],
+    client_of: Callable[[Scope], GatewayClient],
+    is_busy: Callable[[str], bool],
+) -> type[StreamableHTTPSessionManager]:
+    """Return the SDK's session manager with limits. `is_busy` tells if a session has a call in progress.
 
-    Raises SourceError where the manager lacks a method that is replaced here.
+    Raises SourceError if the manager lacks a method that is overridden here.
     """
-    require_methods(base, *_REPLACED)
+    require_methods(base, *_OVERRIDDEN_METHODS)
 
-    class LimitedSessionManager(base):  # type: ignore[misc]
-        def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, max_sessions=MAX_SESSIONS, **options)
+    class LimitedSessionManager(base):  # type: ignore[misc, valid-type]
+        def __init__(
+            self,
+            app: Server[Any],
+            *,
+            json_response: bool = False,
+            max_request_body_size: int = MAX_REQUEST_BYTES,
+            security_settings: TransportSecuritySettings | None = None,
+        ) -> None:
+            super().__init__(
+                app,
+                json_response=json_response,
+                max_request_body_size=max_request_body_size,
+                security_settings=security_settings,
+                max_sessions=MAX_HTTP_SESSIONS,
+            )
             self._quota_keys: dict[str, str] = {}
             self._last_used: dict[str, float] = {}
             self._requests: Counter[str] = Counter()
-            """Session → requests and streams that are open."""
+            """Session → number of open requests and streams."""
             self._opening: Counter[str] = Counter()
-            """Quota key → requests that are about to open a session."""
+            """Quota key → number of requests that are about to open a session."""
             self._unopened: set[str] = set()
-            """Sessions whose opening request is still being served; it is among those of `_opening`."""
+            """Sessions whose opening request is still being served; they are counted in `_opening`."""
 
-        async def _handle_stateful_request(self, scope: Scope, receive: Any, send: Send) -> None:
+        async def _handle_stateful_request(self, scope: Scope, receive: Receive, send: Send) -> None:
             session = _session_id(scope)
             if session is not None:
                 await self._serve_in(session, super()._handle_stateful_request(scope, receive, send))
@@ -68,21 +90,28 @@ def limited_manager(
                 await super()._handle_stateful_request(scope, receive, send)
             finally:
                 self._opening[key] -= 1
-                self._opening += Counter()  # forget those that are at 0
+                self._opening += Counter()  # drops the keys with a count of 0
 
         async def _serve_opening_request(
-            self, transport: Any, scope: Scope, receive: Any, send: Send
+            self,
+            http_transport: StreamableHTTPServerTransport,
+            scope: Scope,
+            receive: Receive,
+            send: Send,
         ) -> None:
-            session = transport.mcp_session_id
+            session = http_transport.mcp_session_id
+            assert session is not None  # noqa: S101 - the manager has just given it one
             self._quota_keys[session] = quota_key(client_of(scope), scope)
             self._unopened.add(session)
             try:
-                await self._serve_in(session, super()._serve_opening_request(transport, scope, receive, send))
+                await self._serve_in(
+                    session, super()._serve_opening_request(http_transport, scope, receive, send)
+                )
             finally:
                 self._unopened.discard(session)
 
         async def _serve_in(self, session: str, work: Awaitable[None]) -> None:
-            """Serve a request of a session, which is in use meanwhile."""
+            """Serve a request of a session, which counts as in use until the request ends."""
             self._requests[session] += 1
             try:
                 await work
@@ -91,30 +120,30 @@ def limited_manager(
                 if session in self._server_instances:
                     self._last_used[session] = time.monotonic()
                 else:
-                    self._forget(session)
+                    self._remove_entries(session)
 
-        async def _discard_session(self, session_id: str, transport: Any) -> None:
+        async def _discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
             await super()._discard_session(session_id, transport)
-            self._forget(session_id)
+            self._remove_entries(session_id)
 
-        def _forget(self, session: str) -> None:
+        def _remove_entries(self, session: str) -> None:
             self._quota_keys.pop(session, None)
             self._last_used.pop(session, None)
             if not self._requests[session]:
                 del self._requests[session]
 
         async def _make_room(self, key: str) -> bool:
-            """End the least recently used idle session where another would be too many."""
+            """Close an idle session if one more would exceed a limit. Return False if none is idle."""
             open_ = (owner for each, owner in self._quota_keys.items() if each not in self._unopened)
             counts = Counter(open_) + self._opening
-            if counts[key] >= MAX_SESSIONS_PER_CLIENT:
-                return await self._evict(key)
-            if counts.total() >= MAX_SESSIONS:
-                return await self._evict(counts.most_common(1)[0][0])
+            if counts[key] >= MAX_HTTP_SESSIONS_PER_CLIENT:
+                return await self._evict_oldest(key)
+            if counts.total() >= MAX_HTTP_SESSIONS:
+                return await self._evict_oldest(counts.most_common(1)[0][0])
             return True
 
-        async def _evict(self, key: str) -> bool:
-            """End the least recently used idle session of those that count for the key."""
+        async def _evict_oldest(self, key: str) -> bool:
+            """Close the least recently used idle session with this quota key."""
             unused = [
                 each for each, owner in self._quota_keys.items() if owner == key and not self._requests[each]
             ]
@@ -137,8 +166,8 @@ def _session_id(scope: Scope) -> str | None:
 async def _refuse_session(send: Send) -> None:
     headers = [
         (b"content-type", b"application/json"),
-        (b"content-length", str(len(_TOO_MANY)).encode()),
+        (b"content-length", str(len(_TOO_MANY_SESSIONS)).encode()),
         (b"retry-after", str(RETRY_AFTER_S).encode()),
     ]
     await send({"type": "http.response.start", "status": 503, "headers": headers})
-    await send({"type": "http.response.body", "body": _TOO_MANY})
+    await send({"type": "http.response.body", "body": _TOO_MANY_SESSIONS})

@@ -1,31 +1,31 @@
-"""How much of the tools a client of the gateway is shown, and what that saves."""
+"""Size of the tool list that a client of the gateway gets, and the tokens that it saves."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from toolfold.gateway.seats import EXTRAS
+from toolfold.gateway.client_sessions import RESOURCE_AND_PROMPT_TOOLS
 from toolfold.model import BRIDGE_NAMES, MCP_SOURCE, Tool
 from toolfold.session import Session
 from toolfold.turn.tokens import TokenCounter, compact
 
 _BYTES_PER_TOKEN = 4.3
-"""Of the sample catalog's 277 definitions, in o200k tokens."""
+"""Average of the sample catalog's 277 definitions, in o200k tokens."""
 
 Count = Callable[[Sequence[Tool]], int]
 
 
 @dataclass(frozen=True, slots=True)
 class ListingSize:
-    """Counts of tools and tokens. Tools that search finds are not counted among those that are shown."""
+    """Counts of tools and tokens. The bridge tools are not counted as listed tools."""
 
     shown: int
     deferred: int
     tokens: int
-    """Of what is shown, with the bridge tools."""
+    """Tokens of the listed tools, with the bridge tools."""
     tokens_in_full: int
-    """Of all tools, if they were shown."""
+    """Tokens of all tools, if they were listed."""
     is_exact: bool
 
     def __str__(self) -> str:
@@ -38,28 +38,28 @@ class ListingSize:
 
 
 def measure_listing(session: Session, *, exact: bool = False) -> ListingSize:
-    """Measure what a client with this session is shown; exactly with the tokenizer, which loads slowly."""
+    """Measure the tool list of a session. `exact` uses the tokenizer, which loads slowly."""
     turn = session.assemble()
     count = _count_tokens if exact else _estimate_tokens
-    offered = [tool for tool in turn.offered if not _is_extra(tool)]
-    listed = [tool for tool in turn.tools if not _is_extra(tool)]
+    offered = [tool for tool in turn.offered if not _is_stand_in(tool)]
+    listed = [tool for tool in turn.tools if not _is_stand_in(tool)]
     own = [tool for tool in listed if tool.name not in BRIDGE_NAMES]
     return ListingSize(len(own), len(offered) - len(own), count(listed), count(offered), exact)
 
 
-def _is_extra(tool: Tool) -> bool:
-    """Return whether it stands for resources or prompts, which clients list by requests of their own."""
-    return tool.source.kind == MCP_SOURCE and tool.own_name in EXTRAS
+def _is_stand_in(tool: Tool) -> bool:
+    """Return True if the tool stands in for resources or prompts, which clients list by other requests."""
+    return tool.source.kind == MCP_SOURCE and tool.own_name in RESOURCE_AND_PROMPT_TOOLS
 
 
 def _estimate_tokens(tools: Sequence[Tool]) -> int:
-    return round(sum(len(_definition(tool)) for tool in tools) / _BYTES_PER_TOKEN)
+    return round(sum(len(_render_definition(tool)) for tool in tools) / _BYTES_PER_TOKEN)
 
 
 def _count_tokens(tools: Sequence[Tool]) -> int:
     counter = TokenCounter()
-    return sum(counter.text(_definition(tool)) for tool in tools)
+    return sum(counter.text(_render_definition(tool)) for tool in tools)
 
 
-def _definition(tool: Tool) -> str:
+def _render_definition(tool: Tool) -> str:
     return compact(tool.definition()["function"])

@@ -1,8 +1,8 @@
-"""Which process is at the other end of a connection, and whether a tool call has started it.
+"""Find the process at the other end of a connection, and whether a tool call has started it.
 
-A tool's process that connects to a gateway could answer the question about its own call. So the sockets of
-this machine are searched for the client's end, and every process that holds it is looked at. It is done only
-when a question is about to be asked. Knows addresses and processes, and nothing of HTTP and MCP.
+A process of a tool that connects to the gateway could approve its own call. So the client's socket is looked
+up among the sockets of this machine, and every process that holds it is checked. This is done only before
+the user is asked. Knows addresses and processes, and nothing of HTTP and MCP.
 """
 
 from __future__ import annotations
@@ -25,79 +25,79 @@ from toolfold.provenance import find_tool_call
 MAX_SOCKETS = 500_000
 MAX_PROCESSES = 100_000
 MAX_DESCRIPTORS = 1 << 20
-"""How many descriptors of one process are looked at."""
-MAX_REMEMBERED = 256
+"""Limit of file descriptors that are read per process."""
+MAX_CACHED_ORIGINS = 256
 _NO_SOCKET = "0"
 _PROC = Path("/proc")
 
 Address = tuple[str, int]
-Folders = Callable[[Path], list[Path]]
+FdDirs = Callable[[Path], list[Path]]
 
 
-class Origin(Enum):
-    """What is known of a client's process."""
+class PeerOrigin(Enum):
+    """Origin of a client's process."""
 
-    OTHER_MACHINE = "it is on another machine"
-    USER = "no tool call has started it"
-    TOOL_CALL = "a tool call has started it"
-    CLOSED = "its end of the connection is closed"
-    UNKNOWN = "it cannot be told which process it is"
+    OTHER_MACHINE = "on another machine"
+    USER = "not started by a tool call"
+    TOOL_CALL = "started by a tool call"
+    CLOSED = "connection closed by the client"
+    UNKNOWN = "process cannot be determined"
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
-    """A connection as the server sees it."""
+class PeerConnection:
+    """Addresses of both ends of a connection."""
 
     client: Address
     server: Address
 
 
-class Peers:
-    """The origins of clients, each looked up once per connection and one at a time."""
+class PeerProcesses:
+    """Origins of clients, each looked up once per connection and one at a time."""
 
     def __init__(self) -> None:
-        self._turn = asyncio.Lock()
-        self._known: dict[tuple[Connection, str], Origin] = {}
+        self._lookup_lock = asyncio.Lock()
+        self._origins: dict[tuple[PeerConnection, str], PeerOrigin] = {}
 
     async def require_user(self, client: Address | None, server: Address | None, *, has_token: bool) -> None:
-        """Return where the client may answer for the user; raise UntrustedClient where it may not."""
-        origin = await self._find(client, server)
-        if origin is Origin.TOOL_CALL:
-            raise UntrustedClient("a tool call has started the client, which cannot approve it", True)
-        if origin is Origin.CLOSED:
-            raise UntrustedClient("the client has closed the connection of its call")
-        if origin is Origin.UNKNOWN and not has_token:
+        """Raise UntrustedClient if the client must not answer for the user."""
+        origin = await self._find_origin(client, server)
+        if origin is PeerOrigin.TOOL_CALL:
+            raise UntrustedClient("the client was started by a tool call, so it cannot approve one", True)
+        if origin is PeerOrigin.CLOSED:
+            raise UntrustedClient("the client has closed the connection that its call was made on")
+        if origin is PeerOrigin.UNKNOWN and not has_token:
             raise UntrustedClient(
-                "it cannot be told whether a tool call has started the client. If you trust it, make a token"
+                "it is unknown whether a tool call has started the client. If you trust it, create a token"
                 " for it: `toolfold token add NAME`"
             )
 
-    async def _find(self, client: Address | None, server: Address | None) -> Origin:
+    async def _find_origin(self, client: Address | None, server: Address | None) -> PeerOrigin:
         if not (client and server):
-            return Origin.UNKNOWN  # an application serves the gateway in another way
-        async with self._turn:
-            return await asyncio.to_thread(self._look_up, Connection(client, server))
+            return PeerOrigin.UNKNOWN  # the ASGI server of an application gives no addresses
+        async with self._lookup_lock:
+            return await asyncio.to_thread(self._look_up_origin, PeerConnection(client, server))
 
-    def _look_up(self, connection: Connection) -> Origin:
-        """The origin, remembered by the client's socket: another connection has another."""
+    def _look_up_origin(self, connection: PeerConnection) -> PeerOrigin:
+        """Return the origin, cached by the inode of the client's socket."""
         inode = find_socket(connection)
         if inode == _NO_SOCKET:
             return _origin_without_socket(connection)
         key = connection, inode
-        if key not in self._known:
+        if key not in self._origins:
             origin = find_origin(inode)
-            if origin is Origin.UNKNOWN:
+            if origin is PeerOrigin.UNKNOWN:
                 return origin
-            for oldest in list(self._known)[: len(self._known) - MAX_REMEMBERED + 1]:
-                del self._known[oldest]
-            self._known[key] = origin
-        return self._known[key]
+            for oldest in list(self._origins)[: len(self._origins) - MAX_CACHED_ORIGINS + 1]:
+                del self._origins[oldest]
+            self._origins[key] = origin
+        return self._origins[key]
 
 
-def find_socket(connection: Connection) -> str:
-    """Return the inode of the client's socket; "0" where this machine has none, or it was closed."""
+def find_socket(connection: PeerConnection) -> str:
+    """Return the inode of the client's socket; "0" if this machine has none or it was closed."""
     try:
-        clients, servers = _spell(connection.client), _spell(connection.server)
+        clients, servers = _format_address(connection.client), _format_address(connection.server)
     except ValueError:
         return _NO_SOCKET
     for name in ("tcp", "tcp6"):
@@ -109,8 +109,8 @@ def find_socket(connection: Connection) -> str:
     return _NO_SOCKET
 
 
-def _spell(address: Address) -> frozenset[str]:
-    """An address as /proc/net spells it: words of four bytes in the machine's order; IPv4 also as IPv6."""
+def _format_address(address: Address) -> frozenset[str]:
+    """Return the spellings of an address in /proc/net: 4-byte words in host byte order; IPv4 also as IPv6."""
     ip = ipaddress.ip_address(address[0])
     if ip.version == 6 and ip.ipv4_mapped:
         ip = ip.ipv4_mapped
@@ -124,22 +124,23 @@ def _swap_words(data: bytes) -> bytes:
     return b"".join(data[start : start + 4][::-1] for start in range(0, len(data), 4))
 
 
-def _origin_without_socket(connection: Connection) -> Origin:
-    """Only an address of another machine explains why its socket is not here.
+def _origin_without_socket(connection: PeerConnection) -> PeerOrigin:
+    """Return the origin of a client whose socket was not found.
 
-    Who closes it and answers by another connection does not get around this.
+    Only a remote address explains a missing socket. A local client that closed its connection to answer on
+    another one is therefore not trusted.
     """
     try:
         ip = ipaddress.ip_address(connection.client[0])
     except ValueError:
-        return Origin.UNKNOWN
-    if not (ip.is_loopback or _is_own(ip)):
-        return Origin.OTHER_MACHINE
-    return Origin.CLOSED if (_PROC / "net" / "tcp").exists() else Origin.UNKNOWN
+        return PeerOrigin.UNKNOWN
+    if not (ip.is_loopback or _is_local_address(ip)):
+        return PeerOrigin.OTHER_MACHINE
+    return PeerOrigin.CLOSED if (_PROC / "net" / "tcp").exists() else PeerOrigin.UNKNOWN
 
 
-def _is_own(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Whether an address is one of this machine: no other can be bound to."""
+def _is_local_address(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Return True if the address belongs to this machine: only local addresses can be bound."""
     if ip.version == 6 and ip.ipv4_mapped:
         ip = ip.ipv4_mapped
     family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
@@ -152,63 +153,65 @@ def _is_own(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     return True
 
 
-def find_origin(inode: str) -> Origin:
-    """Return the origin of whoever holds a socket: every process that does must be free of marks."""
-    found, unreadable = _find_holders(inode, _process_folder)
-    folders = _process_folder if found else _thread_folders
+def find_origin(inode: str) -> PeerOrigin:
+    """Return the origin of a socket: USER only if no tool call has started any process that holds it."""
+    found, unreadable = _find_holders(inode, _process_fd_dir)
+    folders = _process_fd_dir if found else _thread_fd_dirs
     if not found:
         found, unreadable = _find_holders(inode, folders)
-    # Processes of others, and those that forbid it, do not show what they hold: it may be any of them.
+    # The descriptors of other users' processes cannot be read: any of those processes may hold the socket.
     if any(find_tool_call(pid) for pid in (found or unreadable)):
-        return Origin.TOOL_CALL
-    # One that has ended meanwhile had no mark to be found.
+        return PeerOrigin.TOOL_CALL
+    # A process that has ended meanwhile could not be checked, so look again for one that holds the socket.
     with contextlib.suppress(PermissionError):
-        if any(_holds(pid, inode, folders) for pid in found):
-            return Origin.USER
-    return Origin.UNKNOWN
+        if any(_holds_socket(pid, inode, folders) for pid in found):
+            return PeerOrigin.USER
+    return PeerOrigin.UNKNOWN
 
 
-def _find_holders(inode: str, folders: Folders) -> tuple[list[int], list[int]]:
-    """The processes that hold a socket, and those that do not show what they hold."""
+def _find_holders(inode: str, folders: FdDirs) -> tuple[list[int], list[int]]:
+    """Return the processes that hold a socket, and those whose descriptors cannot be read."""
     holders, unreadable = [], []
     for pid in _all_pids():
         try:
-            if _holds(pid, inode, folders):
+            if _holds_socket(pid, inode, folders):
                 holders.append(pid)
         except PermissionError:
             unreadable.append(pid)
     return holders, unreadable
 
 
-def _holds(pid: int, inode: str, folders: Folders) -> bool:
-    """Whether a process holds a socket. Raises PermissionError where it does not show that."""
+def _holds_socket(pid: int, inode: str, folders: FdDirs) -> bool:
+    """Return True if a process holds a socket. Raises PermissionError if its descriptors cannot be read."""
     wanted = f"socket:[{inode}]"
     for folder in folders(_PROC / str(pid)):
         try:
             with os.scandir(folder) as entries:
-                if any(_link(each.path) == wanted for each in itertools.islice(entries, MAX_DESCRIPTORS)):
+                if any(
+                    _read_link(each.path) == wanted for each in itertools.islice(entries, MAX_DESCRIPTORS)
+                ):
                     return True
         except PermissionError:
             raise
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
     return False
 
 
-def _link(path: str) -> str:
-    """What a descriptor leads to; empty where it was closed meanwhile."""
+def _read_link(path: str) -> str:
+    """Return the target of a file descriptor; empty if it was closed meanwhile."""
     try:
-        return os.readlink(path)  # noqa: PTH115 - it is no path
+        return os.readlink(path)  # noqa: PTH115 - the target is not a path
     except FileNotFoundError:
         return ""
 
 
-def _process_folder(process: Path) -> list[Path]:
+def _process_fd_dir(process: Path) -> list[Path]:
     return [process / "fd"]
 
 
-def _thread_folders(process: Path) -> list[Path]:
-    """Where the descriptors of each thread are listed: a thread may have its own."""
+def _thread_fd_dirs(process: Path) -> list[Path]:
+    """Return the descriptor directory of each thread, since a thread may have its own descriptors."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return [each / "fd" for each in (process / "task").iterdir()]
     return []

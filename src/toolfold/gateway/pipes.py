@@ -1,4 +1,4 @@
-"""Standard input and output of a gateway that its client has started, kept from the rest of the process.
+"""Standard input and output of a gateway that its client has started, reserved for the client.
 
 Standard library only: this is imported before anything else of the gateway.
 """
@@ -22,7 +22,7 @@ class ClientPipes:
 
     @classmethod
     def claim(cls) -> ClientPipes:
-        """Take the pipes: from now on 0 reads nothing, and what is written to 1 goes to standard error."""
+        """Take over the pipes: from now on stdin is empty, and output to stdout goes to stderr."""
         pipes = cls(os.dup(_INPUT), os.dup(_OUTPUT))
         empty = os.open(os.devnull, os.O_RDONLY)
         os.dup2(empty, _INPUT)
@@ -31,7 +31,7 @@ class ClientPipes:
         return pipes
 
     def release(self) -> None:
-        """Give both back, in blocking mode."""
+        """Restore stdin and stdout, in blocking mode."""
         for own, number in ((self.input, _INPUT), (self.output, _OUTPUT)):
             os.set_blocking(own, True)
             os.dup2(own, number)
@@ -39,7 +39,7 @@ class ClientPipes:
 
 
 def has_client_pipes() -> bool:
-    """Return whether both are pipes that can be claimed: a terminal or a file is shared with others."""
+    """Return True if stdin and stdout are pipes that can be claimed: a terminal or a file may be shared."""
     if sys.platform == "win32":
         return False
     try:

@@ -1,7 +1,8 @@
-"""The gateway itself: the protocol's requests, each answered from the seat of whoever made it.
+"""The gateway's MCP server: handles each request in the session of the client that made it.
 
-Built on the SDK's server, which speaks both eras: with a handshake and sessions, and without. Every call
-takes the one dispatch line. What servers say on their own goes to the clients that may use them.
+Built on the SDK's server, which speaks the handshake revisions and the newest one, which has no sessions.
+Every tool call goes through the same dispatch as in a runtime. Notifications of servers are forwarded to the
+clients that may use them.
 """
 
 from __future__ import annotations
@@ -15,103 +16,136 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from pydantic import BaseModel
 
 from toolfold.errors import CallError, OutOfScope, shorten
-from toolfold.gateway import asking, foreign
-from toolfold.gateway.addresses import Addresses
-from toolfold.gateway.answers import tool_answer, with_own_state
-from toolfold.gateway.following import Following
-from toolfold.gateway.headers import HeaderCheck
-from toolfold.gateway.peers import Peers
-from toolfold.gateway.seats import ClientSession
-from toolfold.gateway.tokens import ANYBODY, Client
-from toolfold.gateway.ways import Ways, capabilities, is_modern, log_words
-from toolfold.model import MCP_SOURCE, Caller, Json, ToolResult
-from toolfold.sources.mcp.courier import Courier
+from toolfold.gateway import client_approval, result_namespacing
+from toolfold.gateway.client_channels import (
+    ClientChannels,
+    client_capabilities,
+    is_modern,
+    send_log_message,
+)
+from toolfold.gateway.client_results import mark_server_state, to_call_result
+from toolfold.gateway.client_sessions import ClientSession
+from toolfold.gateway.header_check import HeaderCheck
+from toolfold.gateway.peers import PeerProcesses
+from toolfold.gateway.server_prefixes import ServerPrefixes
+from toolfold.gateway.subscriptions import ResourceSubscriptions
+from toolfold.gateway.tokens import ANONYMOUS, GatewayClient
+from toolfold.model import MCP_SOURCE, Approver, Caller, Json, ToolResult
+from toolfold.sources.mcp.call_relay import CallRelay
 from toolfold.sources.mcp.sdk import load_sdk
 
 if TYPE_CHECKING:
-    from mcp.server.lowlevel import Server
+    import mcp_types
+    from mcp import MCPError
+    from mcp.server.connection import Connection
+    from mcp.server.lowlevel import NotificationOptions, Server
     from mcp.server.models import InitializationOptions
 
+    from toolfold.gateway.client_channels import RequestContext
     from toolfold.runtime import Runtime
     from toolfold.session import Session
 
+    InteractiveParams: TypeAlias = (
+        mcp_types.CallToolRequestParams
+        | mcp_types.ReadResourceRequestParams
+        | mcp_types.GetPromptRequestParams
+    )
+
 log = logging.getLogger(__name__)
 
-LOCAL = ("file", "terminal")
-"""What clients have themselves, and what would lead out of the servers: granted only where it is named."""
-IDLE_SECONDS = 1_800.0
-MAX_SEATS = 1_000
-MAX_SEATS_PER_CLIENT = 40
-"""Each may have a process of every server that keeps a state."""
-MOST_CALLS_EACH = 500
-MOST_FOLLOWED = 1_000
+M = TypeVar("M", bound=BaseModel)
+RunCall = Callable[[Approver | None, CallRelay], Coroutine[Any, Any, ToolResult]]
+"""Runs a call with the approver and the relay of its client."""
+
+LOCAL_TOOLSETS = ("file", "terminal")
+"""Toolsets that are granted only where they are named: clients have such tools themselves."""
+IDLE_TIMEOUT_S = 1_800.0
+MAX_SESSIONS = 1_000
+MAX_SESSIONS_PER_CLIENT = 40
+"""Each session may have its own process of every stateful server."""
+MAX_CALLS_PER_CLIENT = 500
+MAX_SUBSCRIPTIONS = 1_000
 MAX_CLIENT_NAME_CHARS = 256
-LONGEST_ADDRESS = 4_096
-LARGEST_PAGE = 500_000  # characters of JSON
-TELL_SECONDS = 5.0
-SETTLE_SECONDS = 0.05
-"""How long the same news may come again until it is passed on, once."""
-CLIENT = "toolfold.client"
-"""Where a transport leaves word of who is asking."""
-_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+MAX_URI_LENGTH = 4_096
+MAX_PAGE_CHARS = 500_000
+"""Characters of JSON in one page of a list."""
+NOTIFY_TIMEOUT_S = 5.0
+NOTIFY_DELAY_S = 0.05
+"""Equal notifications within this time are forwarded once."""
+CLIENT_SCOPE_KEY = "toolfold.client"
+"""Key of the ASGI scope under which the HTTP app stores the authenticated client."""
+_INSTRUCTIONS = (
+    "Tools of several servers. If what you need is not in the list, look for it with tool_search, "
+    "read it with tool_describe and run it with tool_call."
+)
+_LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
 
 class Gateway:
     """All clients of one runtime."""
 
-    def __init__(self, runtime: Runtime, *, everybody: Client | None = None, is_local: bool = False) -> None:
-        """`everybody` is who a client is that brings no token; None where none is let in without.
+    def __init__(
+        self, runtime: Runtime, *, default_client: GatewayClient | None = None, is_local: bool = False
+    ) -> None:
+        """`default_client` is used for requests without a token; None if every client needs a token.
 
-        `is_local` says that only programs of this machine can reach it.
+        `is_local` means that only programs on this machine can connect.
         """
         load_sdk()  # servers of the runtime may be loading it in another thread
         self._runtime = self.runtime = runtime
         self.on_list_changed: Callable[[str], None] = lambda _kind: None
-        """Called with the kind of list before clients are told that it has changed."""
-        self._everybody = everybody
+        """Called with the kind of list before clients are notified that it has changed."""
+        self._default_client = default_client
         self._client_asks_user = is_local and runtime.config.gateway.trust_client_approval
-        self._seats: dict[str, ClientSession] = {}
+        self._sessions: dict[str, ClientSession] = {}
         self._session_keys: dict[str, set[str]] = {}
-        """Session of the protocol → keys of its seats: one for each client that has used it."""
-        self._addresses = Addresses(
-            {name: each.settings.prefix_of(name) for name, each in runtime.mcp.servers.items()}
+        """MCP session id → keys of its client sessions: one for each client that has used it."""
+        self._prefixes = ServerPrefixes(
+            {name: each.settings.name_prefix(name) for name, each in runtime.mcp.servers.items()}
         )
-        self._peers = Peers()
+        self._peers = PeerProcesses()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._news: set[tuple[str, str, Any]] = set()
-        """Notifications of servers that are not passed on yet."""
-        self._news_lock = threading.Lock()
-        self._under_way: Counter[str] = Counter()
-        self._following = Following(self._seats, self._ask_of_resource)
-        runtime.mcp.heard.listen(self._heard)
+        self._notifications: set[tuple[str, str, str | None]] = set()
+        """Notifications of servers that were not forwarded yet: server, kind and resource URI."""
+        self._notifications_lock = threading.Lock()
+        self._active_calls: Counter[str] = Counter()
+        self._subscriptions = ResourceSubscriptions(self._sessions, self._request_resource)
+        runtime.mcp.events.subscribe(self._receive_notification)
 
-    def server(self) -> Server[Any]:
-        """The SDK's server with our answers."""
+    def make_server(self) -> Server[Any]:
+        """Return the SDK's server with the gateway's request handlers."""
         import mcp_types
         from mcp.server.lowlevel import NotificationOptions, Server
 
         changes = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
         headers = HeaderCheck(self._runtime.registry.snapshot)
 
-        class Announcing(Server[Any]):
-            """Tells every client, by whatever way it comes, that it will hear of changed lists."""
+        class GatewayServer(Server[Any]):
+            """Declares over every transport that clients will be notified of changed lists."""
 
             get_tool_input_schema = property(lambda _: headers.lookup, lambda _, __: None)
 
             def create_initialization_options(
-                self, notification_options: NotificationOptions | None = None, *rest: Any, **named: Any
+                self,
+                notification_options: NotificationOptions | None = None,
+                experimental_capabilities: dict[str, Json] | None = None,
+                extensions: dict[str, Json] | None = None,
             ) -> InitializationOptions:
-                return super().create_initialization_options(notification_options or changes, *rest, **named)
+                return super().create_initialization_options(
+                    notification_options or changes, experimental_capabilities, extensions
+                )
 
-        server: Server[Any] = Announcing(
+        server: Server[Any] = GatewayServer(
             "toolfold",
             version=version("toolfold"),
-            instructions=self._instructions(),
+            instructions=_INSTRUCTIONS,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
             on_list_resources=self._list_resources,
@@ -121,67 +155,61 @@ class Gateway:
             on_unsubscribe_resource=self._unsubscribe,
             on_list_prompts=self._list_prompts,
             on_get_prompt=self._get_prompt,
-            on_completion=self._complete,
+            on_completion=self._complete_argument,
             on_subscriptions_listen=self._listen,
         )
-        server.add_request_handler("logging/setLevel", mcp_types.SetLevelRequestParams, self._set_level)
+        server.add_request_handler("logging/setLevel", mcp_types.SetLevelRequestParams, self._set_log_level)
         return server
 
     def close(self) -> None:
-        """Everybody leaves, and so do the servers."""
+        """Close all client sessions."""
         self._session_keys.clear()
-        while self._seats:
-            self._seats.popitem()[1].close()
+        while self._sessions:
+            self._sessions.popitem()[1].close()
 
-    def _instructions(self) -> str:
-        return (
-            "Tools of several servers. If what you need is not in the list, look for it with tool_search, "
-            "read it with tool_describe and run it with tool_call."
-        )
-
-    def _seat(self, context: Any) -> ClientSession:
-        """Where whoever made the request sits; a new place for a newcomer."""
+    def _session_for(self, context: RequestContext) -> ClientSession:
+        """Return the session of the client that made the request; open one for a new client."""
         self._loop = self._loop or asyncio.get_running_loop()
         connection = context.session._connection  # the SDK has no public way from a request to it
-        client = self._client(context)
-        key = self._key(context, connection, client)
-        seat = self._seats.get(key)
-        if seat is not None and seat.client != client:
-            self._leave(key)  # what it was granted has changed since
-            seat = None
-        if seat is None:
-            seat = self._seated(key, client, self._caller(context, client))
+        client = self._identify_client(context)
+        key = self._session_key(context, connection, client)
+        session = self._sessions.get(key)
+        if session is not None and session.client != client:
+            self._close_session(key)  # its grant has changed since
+            session = None
+        if session is None:
+            session = self._open_client_session(key, client, self._make_caller(context, client))
             if connection.session_id:
-                seat.protocol_session = connection.session_id
+                session.protocol_session = connection.session_id
                 self._session_keys.setdefault(connection.session_id, set()).add(key)
-            if _lasts(context, connection):
-                connection.exit_stack.callback(self._leave, key)
-        if _lasts(context, connection) and connection not in seat.connections:
-            seat.connections.append(connection)
-        seat.used = time.monotonic()
-        return seat
+            if _is_persistent(context, connection):
+                connection.exit_stack.callback(self._close_session, key)
+        if _is_persistent(context, connection) and connection not in session.connections:
+            session.connections.append(connection)
+        session.last_used = time.monotonic()
+        return session
 
-    def _client(self, context: Any) -> Client:
+    def _identify_client(self, context: RequestContext) -> GatewayClient:
         scope = getattr(context.request, "scope", None) or {}
-        found = scope.get(CLIENT, self._everybody)
-        if not isinstance(found, Client):
-            raise _invalid("nobody knows who is asking")
-        return found
+        client = scope.get(CLIENT_SCOPE_KEY, self._default_client)
+        if not isinstance(client, GatewayClient):
+            raise _invalid_params("the request has no authenticated client")
+        return client
 
-    def _requiring_user(self, context: Any) -> asking.RequireUser:
-        """A check that whoever made the request may answer for the user. Over stdio the runtime makes it."""
+    def _user_check(self, context: RequestContext) -> client_approval.RequireUser:
+        """Return a check that the client may answer for the user. Over stdio the runtime checks it."""
 
         async def require_user() -> None:
             if context.request is None:
                 return
             scope = context.request.scope
-            has_token = self._client(context).name != ANYBODY
+            has_token = self._identify_client(context).name != ANONYMOUS
             await self._peers.require_user(scope.get("client"), scope.get("server"), has_token=has_token)
 
         return require_user
 
-    def _key(self, context: Any, connection: Any, client: Client) -> str:
-        """A session where there is one. Without sessions a client is known by its token and its own name."""
+    def _session_key(self, context: RequestContext, connection: Connection, client: GatewayClient) -> str:
+        """Return the key of a client session: from the MCP session, else from the token and client name."""
         if connection.session_id:
             return f"{client.id} session {connection.session_id}"
         if context.request is None:
@@ -191,371 +219,451 @@ class Gateway:
         digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()  # it may be of any length
         return f"{client.id} named {shorten(name, 40)} {digest[:32]}"
 
-    def _caller(self, context: Any, client: Client) -> Caller:
-        """The client as approval knows it. Over stdio, where there are no tokens, it names itself."""
+    def _make_caller(self, context: RequestContext, client: GatewayClient) -> Caller:
+        """Return the client as approval identifies it; over stdio, by the name that it declares."""
         params = context.session.client_params
         own_name = params.client_info.name if context.request is None and params else client.name
         return Caller(own_name[:MAX_CLIENT_NAME_CHARS], asks_user=self._client_asks_user)
 
-    def _seated(self, key: str, client: Client, caller: Caller) -> ClientSession:
+    def _open_client_session(self, key: str, client: GatewayClient, caller: Caller) -> ClientSession:
         self._make_room(client)
-        session = open_session(self._runtime, self._granted(client), client=key, caller=caller)
-        seat = ClientSession(key, client, self._runtime, session, self._addresses)
-        seat.display_name = caller.name or client.name
-        self._seats[key] = seat
-        return seat
+        runtime_session = open_session(
+            self._runtime, self._existing_toolsets(client), client=key, caller=caller
+        )
+        session = ClientSession(key, client, self._runtime, runtime_session, self._prefixes)
+        session.display_name = caller.name or client.name
+        self._sessions[key] = session
+        return session
 
-    def _granted(self, client: Client) -> tuple[str, ...] | None:
-        """What its token grants of what there is: a toolset that is gone grants nothing, and is no error."""
+    def _existing_toolsets(self, client: GatewayClient) -> tuple[str, ...] | None:
+        """Return the granted toolsets that exist; a missing one grants nothing and is only logged."""
         if client.toolsets is None:
             return None
         toolsets = self._runtime.toolsets()
-        gone = [name for name in client.toolsets if not toolsets.knows(name)]
-        if gone:
-            log.warning("the token of %r grants what is not there: %s", client.name, ", ".join(gone))
-        return tuple(name for name in client.toolsets if name not in gone)
+        missing = [name for name in client.toolsets if not toolsets.knows(name)]
+        if missing:
+            log.warning(
+                "the token of %r grants toolsets that do not exist: %s", client.name, ", ".join(missing)
+            )
+        return tuple(name for name in client.toolsets if name not in missing)
 
-    def _make_room(self, client: Client) -> None:
-        """Close or relieve the least recently used idle seats where another would be too many.
+    def _make_room(self, client: GatewayClient) -> None:
+        """Close the least recently used idle sessions of a client that would have too many.
 
-        A client with many seats gives up its own, nobody else's. A seat with a connection stays, since its
-        session does, but the servers that only it uses are ended.
+        Only the client's own sessions are closed. A session with a connection stays open, but the servers
+        that only it uses are stopped.
         """
-        self._close_idle_seats()
-        own = [seat for seat in self._seats.values() if seat.client == client]
-        surplus = len(own) - MAX_SEATS_PER_CLIENT + 1
-        idle = sorted((seat for seat in own if not seat.is_busy), key=lambda seat: seat.used)
-        for seat in idle[: max(0, surplus)]:
-            if seat.connections:
-                seat.release_servers()
+        self._close_idle_sessions()
+        own = [session for session in self._sessions.values() if session.client == client]
+        surplus = len(own) - MAX_SESSIONS_PER_CLIENT + 1
+        idle = sorted((session for session in own if not session.is_busy), key=lambda each: each.last_used)
+        for session in idle[: max(0, surplus)]:
+            if session.connections:
+                session.release_servers()
             else:
-                self._leave(seat.key)
+                self._close_session(session.key)
         if surplus > len(idle):
-            raise _invalid(f"{MAX_SEATS_PER_CLIENT} sessions of this client are busy; wait for some of them")
+            raise _invalid_params(
+                f"{MAX_SESSIONS_PER_CLIENT} sessions of this client are busy; wait until one of them is idle"
+            )
 
-    def _close_idle_seats(self) -> None:
-        """Close seats without a connection that were not used for long, or that are too many in all."""
-        idle = (seat for seat in self._seats.values() if not seat.connections and not seat.is_busy)
+    def _close_idle_sessions(self) -> None:
+        """Close sessions without a connection that have been idle too long or exceed the total limit."""
+        idle = (each for each in self._sessions.values() if not each.connections and not each.is_busy)
         now = time.monotonic()
-        for seat in sorted(idle, key=lambda seat: seat.used):
-            if now - seat.used > IDLE_SECONDS or len(self._seats) >= MAX_SEATS:
-                self._leave(seat.key)
+        for session in sorted(idle, key=lambda each: each.last_used):
+            if now - session.last_used > IDLE_TIMEOUT_S or len(self._sessions) >= MAX_SESSIONS:
+                self._close_session(session.key)
 
-    def seats(self) -> list[ClientSession]:
-        """The clients that are connected now."""
-        return list(self._seats.values())
+    def client_sessions(self) -> list[ClientSession]:
+        """Return the sessions of the clients that are connected now."""
+        return list(self._sessions.values())
 
-    def is_busy(self, session: str) -> bool:
-        """Whether a session of the protocol has a call in progress."""
-        seats = map(self._seats.get, self._session_keys.get(session, ()))
-        return any(seat is not None and seat.is_busy for seat in seats)
+    def is_busy(self, session_id: str) -> bool:
+        """Return True if an MCP session has a call in progress."""
+        sessions = map(self._sessions.get, self._session_keys.get(session_id, ()))
+        return any(session is not None and session.is_busy for session in sessions)
 
-    def _leave(self, key: str) -> None:
-        seat = self._seats.pop(key, None)
-        if seat is not None:
-            self._forget_session_key(seat)
-            self._following.leave(seat)
-            seat.close()
+    def _close_session(self, key: str) -> None:
+        session = self._sessions.pop(key, None)
+        if session is not None:
+            self._remove_session_key(session)
+            self._subscriptions.drop_session(session)
+            session.close()
 
-    def _forget_session_key(self, seat: ClientSession) -> None:
-        keys = self._session_keys.get(seat.protocol_session, set())
-        keys.discard(seat.key)
+    def _remove_session_key(self, session: ClientSession) -> None:
+        keys = self._session_keys.get(session.protocol_session, set())
+        keys.discard(session.key)
         if not keys:
-            self._session_keys.pop(seat.protocol_session, None)
+            self._session_keys.pop(session.protocol_session, None)
 
-    async def _list_tools(self, context: Any, _params: Any) -> Any:
+    async def _list_tools(
+        self, context: RequestContext, _params: mcp_types.PaginatedRequestParams | None
+    ) -> mcp_types.ListToolsResult:
         import mcp_types
 
-        return mcp_types.ListToolsResult(tools=await self._seat(context).tools())
+        return mcp_types.ListToolsResult(tools=await self._session_for(context).list_tools())
 
-    async def _call_tool(self, context: Any, params: Any) -> Any:
+    async def _call_tool(
+        self, context: RequestContext, params: mcp_types.CallToolRequestParams
+    ) -> mcp_types.CallToolResult | mcp_types.InputRequiredResult:
+        import mcp_types
         from mcp import MCPError
 
-        seat = self._seat(context)
+        session = self._session_for(context)
 
-        async def call(approver: Any, courier: Courier) -> ToolResult:
-            return await seat.call(params.name, params.arguments, approver=approver, courier=courier)
+        async def call(approver: Approver | None, relay: CallRelay) -> ToolResult:
+            return await session.call(params.name, params.arguments, approver=approver, relay=relay)
 
-        answer = await self._interactive(seat, context, params, params.name, params.arguments, call)
-        if not isinstance(answer, ToolResult):
-            return answer
-        if isinstance(answer.raw, MCPError):  # an answer to the request, and not to the call of a tool
-            raise answer.raw
-        return await self._as_known(tool_answer(answer), self._server_of(answer.name))
+        result = await self._run_interactive(session, context, params, params.name, params.arguments, call)
+        if not isinstance(result, ToolResult):
+            return result
+        if isinstance(result.raw, MCPError):  # the response to the request is an error, not a tool result
+            raise result.raw
+        response = to_call_result(result)
+        if isinstance(response, mcp_types.CallToolResult) and not result_namespacing.has_resource_uris(
+            response
+        ):
+            return response
+        return await self._namespace_result(
+            response, self._server_of_tool(result.name), result_namespacing.prefix_call_result
+        )
 
-    def _server_of(self, name: str) -> str:
-        """The server of a tool; empty where it has none."""
+    def _server_of_tool(self, name: str) -> str:
+        """Return the server of a tool; empty for a tool that is not from a server."""
         tool = self._runtime.registry.snapshot().get(name)
         return tool.source.name if tool is not None and tool.source.kind == MCP_SOURCE else ""
 
-    async def _as_known(self, answer: Any, server: str) -> Any:
-        """A server's answer, with addresses and questions under its name.
+    async def _namespace_result(
+        self,
+        result: M | mcp_types.InputRequiredResult,
+        server: str,
+        add_prefixes: Callable[[M, result_namespacing.AddPrefix], M],
+    ) -> M | mcp_types.InputRequiredResult:
+        """Return a server's result with prefixed URIs, or its questions with the server named in them.
 
-        Its words may take a while to be looked through, in which others are to be served.
+        Runs in a thread: scanning a large result must not block other clients.
         """
-        if not server or (hasattr(answer, "content") and not foreign.has_addresses(answer)):
-            return answer
-        if hasattr(answer, "input_requests"):
-            return foreign.asked(answer, server)
-        for kind, known in (
-            ("content", foreign.result),
-            ("contents", foreign.read),
-            ("messages", foreign.prompt),
-        ):
-            if hasattr(answer, kind):
-                address = functools.partial(self._addresses.resource, server)
-                return await asyncio.to_thread(known, answer, address)
-        return answer
+        import mcp_types
 
-    async def _read_resource(self, context: Any, params: Any) -> Any:
-        seat = self._seat(context)
+        if not server:
+            return result
+        if isinstance(result, mcp_types.InputRequiredResult):
+            return result_namespacing.name_server_in_requests(result, server)
+        prefix_uri = functools.partial(self._prefixes.prefix_uri, server)
+        return await asyncio.to_thread(add_prefixes, result, prefix_uri)
+
+    async def _read_resource(
+        self, context: RequestContext, params: mcp_types.ReadResourceRequestParams
+    ) -> mcp_types.ReadResourceResult | mcp_types.InputRequiredResult:
+        session = self._session_for(context)
         uri = str(params.uri)
 
-        async def read(approver: Any, courier: Courier) -> ToolResult:
-            return await seat.read(uri, approver=approver, surface=courier)
+        async def read(approver: Approver | None, relay: CallRelay) -> ToolResult:
+            return await session.read_resource(uri, approver=approver, relay=relay)
 
-        try:
-            answer = await self._interactive(seat, context, params, uri, None, read)
-        except OutOfScope:
-            raise _no_such(uri) from None
-        return await self._as_known(_raw(answer, uri), seat.resource_owner(uri)[0])
+        with _not_found_if_out_of_scope(uri):
+            result = await self._run_interactive(session, context, params, uri, None, read)
+        server, _ = session.resolve_resource(uri)
+        response: mcp_types.ReadResourceResult | mcp_types.InputRequiredResult = _raw_result(result, uri)
+        return await self._namespace_result(response, server, result_namespacing.prefix_read_result)
 
-    async def _get_prompt(self, context: Any, params: Any) -> Any:
-        seat = self._seat(context)
+    async def _get_prompt(
+        self, context: RequestContext, params: mcp_types.GetPromptRequestParams
+    ) -> mcp_types.GetPromptResult | mcp_types.InputRequiredResult:
+        session = self._session_for(context)
         args: Json = dict(params.arguments or {})
 
-        async def get(approver: Any, courier: Courier) -> ToolResult:
-            return await seat.prompt(params.name, args, approver=approver, surface=courier)
+        async def get(approver: Approver | None, relay: CallRelay) -> ToolResult:
+            return await session.get_prompt(params.name, args, approver=approver, relay=relay)
 
         try:
-            answer = await self._interactive(seat, context, params, params.name, args, get)
+            result = await self._run_interactive(session, context, params, params.name, args, get)
         except OutOfScope as error:
-            raise _invalid(str(error)) from None
-        return await self._as_known(_raw(answer, params.name), seat.prompt_owner(params.name)[0])
+            raise _invalid_params(str(error)) from None
+        server, _ = session.resolve_prompt(params.name)
+        response: mcp_types.GetPromptResult | mcp_types.InputRequiredResult
+        response = _raw_result(result, params.name)
+        return await self._namespace_result(response, server, result_namespacing.prefix_prompt_result)
 
-    async def _list_resources(self, context: Any, params: Any) -> Any:
+    async def _list_resources(
+        self, context: RequestContext, params: mcp_types.PaginatedRequestParams | None
+    ) -> mcp_types.ListResourcesResult:
         import mcp_types
 
-        found = await self._gathered(context, lambda seat: seat.resources("resources/list"))
-        listed = await asyncio.to_thread(foreign.listed, found, "uri", self._addresses.resource)
-        items, following = _page(listed, params)
-        return mcp_types.ListResourcesResult(resources=items, next_cursor=following)
+        found = await self._collect(context, lambda session: session.list_resources("resources/list"))
+        items, cursor = await self._list_page(found, "uri", self._prefixes.prefix_uri, params)
+        return mcp_types.ListResourcesResult(resources=items, next_cursor=cursor)
 
-    async def _list_templates(self, context: Any, params: Any) -> Any:
+    async def _list_templates(
+        self, context: RequestContext, params: mcp_types.PaginatedRequestParams | None
+    ) -> mcp_types.ListResourceTemplatesResult:
         import mcp_types
 
-        found = await self._gathered(context, lambda seat: seat.resources("resources/templates/list"))
-        listed = await asyncio.to_thread(foreign.listed, found, "uri_template", self._addresses.resource)
-        items, following = _page(listed, params)
-        return mcp_types.ListResourceTemplatesResult(resource_templates=items, next_cursor=following)
+        method = "resources/templates/list"
+        found = await self._collect(context, lambda session: session.list_resources(method))
+        items, cursor = await self._list_page(found, "uri_template", self._prefixes.prefix_uri, params)
+        return mcp_types.ListResourceTemplatesResult(resource_templates=items, next_cursor=cursor)
 
-    async def _list_prompts(self, context: Any, params: Any) -> Any:
+    async def _list_prompts(
+        self, context: RequestContext, params: mcp_types.PaginatedRequestParams | None
+    ) -> mcp_types.ListPromptsResult:
         import mcp_types
 
-        found = await self._gathered(context, lambda seat: seat.prompts())
-        listed = await asyncio.to_thread(foreign.listed, found, "name", self._addresses.prompt)
-        items, following = _page(listed, params)
-        return mcp_types.ListPromptsResult(prompts=items, next_cursor=following)
+        found = await self._collect(context, lambda session: session.list_prompts())
+        items, cursor = await self._list_page(found, "name", self._prefixes.prefix_prompt, params)
+        return mcp_types.ListPromptsResult(prompts=items, next_cursor=cursor)
 
-    async def _gathered(self, context: Any, ask: Callable[[ClientSession], Awaitable[Any]]) -> Any:
-        seat = self._seat(context)
-        with self._place(seat):
-            return await ask(seat)
+    async def _collect(
+        self,
+        context: RequestContext,
+        list_items: Callable[[ClientSession], Awaitable[list[tuple[str, Any]]]],
+    ) -> list[tuple[str, Any]]:
+        """Return the listed items with the names of their servers. Counts as one call of the client."""
+        session = self._session_for(context)
+        with self._count_call(session):
+            return await list_items(session)
 
-    async def _subscribe(self, context: Any, params: Any) -> Any:
+    async def _list_page(
+        self,
+        items: list[tuple[str, M]],
+        field: str,
+        add_prefix: Callable[[str, str], str],
+        params: mcp_types.PaginatedRequestParams | None,
+    ) -> tuple[list[M], str | None]:
+        """Return the requested page of the items, with prefixed names, and the cursor of the next one."""
+        prefixed = await asyncio.to_thread(result_namespacing.prefix_listing, items, field, add_prefix)
+        return _cut_page(prefixed, params)
+
+    async def _subscribe(
+        self, context: RequestContext, params: mcp_types.SubscribeRequestParams
+    ) -> mcp_types.EmptyResult:
         import mcp_types
 
-        seat, uri = self._seat(context), str(params.uri)
-        if len(seat.followed) >= MOST_FOLLOWED and uri not in seat.followed:
-            raise _invalid(f"nobody may follow more than {MOST_FOLLOWED:,} resources at once")
-        if len(uri) > LONGEST_ADDRESS:
-            raise _invalid("the address is too long to be followed")
-        with _no_such_instead(uri):
-            await self._following.begin(seat, uri)
+        session, uri = self._session_for(context), str(params.uri)
+        if len(session.subscriptions) >= MAX_SUBSCRIPTIONS and uri not in session.subscriptions:
+            raise _invalid_params(
+                f"a client may subscribe to at most {MAX_SUBSCRIPTIONS:,} resources; unsubscribe from some"
+            )
+        if len(uri) > MAX_URI_LENGTH:
+            raise _invalid_params(f"the URI is longer than {MAX_URI_LENGTH:,} characters")
+        with _not_found_if_out_of_scope(uri):
+            await self._subscriptions.subscribe(session, uri)
         return mcp_types.EmptyResult()
 
-    async def _unsubscribe(self, context: Any, params: Any) -> Any:
+    async def _unsubscribe(
+        self, context: RequestContext, params: mcp_types.UnsubscribeRequestParams
+    ) -> mcp_types.EmptyResult:
         import mcp_types
 
         uri = str(params.uri)
-        with _no_such_instead(uri):
-            await self._following.end(self._seat(context), uri, wholly=True)
+        with _not_found_if_out_of_scope(uri):
+            await self._subscriptions.unsubscribe(self._session_for(context), uri, entirely=True)
         return mcp_types.EmptyResult()
 
-    async def _listen(self, context: Any, params: Any) -> Any:
-        """News of the servers that this client may use, and of resources that it may read."""
-        seat = self._seat(context)
+    async def _listen(
+        self, context: RequestContext, params: mcp_types.SubscriptionsListenRequestParams
+    ) -> mcp_types.SubscriptionsListenResult:
+        """Serve a stream of changes of lists and of those resources that this client may read."""
+        session = self._session_for(context)
         wanted = params.notifications
-        asked = [uri for uri in wanted.resource_subscriptions or () if len(uri) <= LONGEST_ADDRESS]
-        readable = _within_bounds(seat, seat.readable(asked[:MOST_FOLLOWED]))
+        uris = [uri for uri in wanted.resource_subscriptions or () if len(uri) <= MAX_URI_LENGTH]
+        readable = _limit_subscriptions(session, session.find_readable(uris[:MAX_SUBSCRIPTIONS]))
         wanted = wanted.model_copy(update={"resource_subscriptions": readable or None})
-        async with self._following.meanwhile(seat, readable):
-            return await seat.listen(context, params.model_copy(update={"notifications": wanted}))
+        async with self._subscriptions.while_open(session, readable):
+            return await session.listen(context, params.model_copy(update={"notifications": wanted}))
 
-    async def _complete(self, context: Any, params: Any) -> Any:
-        seat = self._seat(context)
+    async def _complete_argument(
+        self, context: RequestContext, params: mcp_types.CompleteRequestParams
+    ) -> mcp_types.CompleteResult:
+        session = self._session_for(context)
         ref = params.ref
         if ref.type == "ref/prompt":
-            with _no_such_instead(ref.name):
-                server, own = seat.prompt_owner(ref.name)
-            ref = ref.model_copy(update={"name": own})
+            with _not_found_if_out_of_scope(ref.name):
+                server, own = session.resolve_prompt(ref.name)
+            own_ref: BaseModel = ref.model_copy(update={"name": own})
         else:
-            with _no_such_instead(ref.uri):
-                server, own = seat.resource_owner(ref.uri)
-            ref = ref.model_copy(update={"uri": own})
+            with _not_found_if_out_of_scope(ref.uri):
+                server, own = session.resolve_resource(ref.uri)
+            own_ref = ref.model_copy(update={"uri": own})
         argument = {"name": params.argument.name, "value": params.argument.value}
-        return await self._asked(seat, server, "completion/complete", ref=ref, argument=argument)
+        result: mcp_types.CompleteResult = await self._request_server(
+            session, server, "completion/complete", ref=own_ref, argument=argument
+        )
+        return result
 
-    async def _ask_of_resource(self, seat: ClientSession, server: str, method: str, uri: str) -> Any:
-        return await self._asked(seat, server, method, uri=uri)
+    async def _request_resource(self, session: ClientSession, server: str, method: str, uri: str) -> object:
+        return await self._request_server(session, server, method, uri=uri)
 
-    async def _asked(self, seat: ClientSession, server: str, method: str, **params: Any) -> Any:
+    async def _request_server(
+        self, session: ClientSession, server: str, method: str, **params: object
+    ) -> Any:
         try:
-            with self._place(seat):
-                return await seat.ask(server, method, **params)
+            with self._count_call(session):
+                return await session.request_server(server, method, **params)
         except CallError as error:
-            raise _invalid(str(error)) from None
+            raise _invalid_params(str(error)) from None
 
-    async def _set_level(self, context: Any, params: Any) -> Any:
+    async def _set_log_level(
+        self, context: RequestContext, params: mcp_types.SetLevelRequestParams
+    ) -> mcp_types.EmptyResult:
         import mcp_types
 
-        self._seat(context).level = params.level
+        self._session_for(context).log_level = params.level
         return mcp_types.EmptyResult()
 
-    async def _interactive(
+    async def _run_interactive(
         self,
-        seat: ClientSession,
-        context: Any,
-        params: Any,
+        session: ClientSession,
+        context: RequestContext,
+        params: InteractiveParams,
         name: str,
         args: Json | None,
-        run: Callable[..., Any],
-    ) -> Any:
-        """Run what may have to ask somebody first, in the way this client can be asked."""
-        with self._place(seat):
+        run: RunCall,
+    ) -> ToolResult | mcp_types.InputRequiredResult:
+        """Run a call that may ask its client something, in the way that the client's revision supports."""
+        with self._count_call(session):
             if is_modern(context):
-                return await self._in_rounds(seat, context, params, name, args, run)
-            ways = Ways.in_the_middle(context, self._requiring_user(context))
-            return await run(ways.approver, self._courier(seat, context, params, ways))
+                return await self._run_pausable(session, context, params, name, args, run)
+            channels = ClientChannels.during_call(context, self._user_check(context))
+            return await run(channels.approver, self._make_relay(session, context, params, channels))
 
     @contextlib.contextmanager
-    def _place(self, seat: ClientSession) -> Iterator[None]:
-        """Count a call among those that this client may have in progress."""
-        client = seat.client.id
-        if self._under_way[client] >= MOST_CALLS_EACH:
-            raise _invalid(f"there are {MOST_CALLS_EACH} calls under way already; wait for some of them")
-        self._under_way[client] += 1
-        seat.calls += 1
+    def _count_call(self, session: ClientSession) -> Iterator[None]:
+        """Count a call in progress, and refuse it if the client has too many."""
+        client = session.client.id
+        if self._active_calls[client] >= MAX_CALLS_PER_CLIENT:
+            raise _invalid_params(
+                f"this client has {MAX_CALLS_PER_CLIENT} calls in progress; wait until some of them end"
+            )
+        self._active_calls[client] += 1
+        session.active_calls += 1
         try:
             yield
         finally:
-            seat.calls -= 1
-            self._under_way[client] -= 1
-            if not self._under_way[client]:
-                del self._under_way[client]
+            session.active_calls -= 1
+            self._active_calls[client] -= 1
+            if not self._active_calls[client]:
+                del self._active_calls[client]
 
-    async def _in_rounds(
+    async def _run_pausable(
         self,
-        seat: ClientSession,
-        context: Any,
-        params: Any,
+        session: ClientSession,
+        context: RequestContext,
+        params: InteractiveParams,
         name: str,
         args: Json | None,
-        run: Callable[..., Any],
-    ) -> Any:
+        run: RunCall,
+    ) -> ToolResult | mcp_types.InputRequiredResult:
+        """Start a call or resume a paused one. Return its result, or what the client must answer first."""
         state = params.request_state or ""
-        if state.startswith(asking.OWN):
-            call = seat.waiting.take(state, name, args)
-            if call is None:
-                raise _invalid("this state is unknown, was used, or belongs to another call")
-            call.answer(params.input_responses, self._requiring_user(context))
-        elif state and not state.startswith(asking.SERVERS):
-            raise _invalid("this state was not given by this server")
+        if state.startswith(client_approval.GATEWAY_STATE_PREFIX):
+            paused = session.paused_calls.take(state, name, args)
+            if paused is None:
+                raise _invalid_params("the request state is unknown, was used, or belongs to another call")
+            call = paused
+            call.resume(params.input_responses, self._user_check(context))
+        elif state and not state.startswith(client_approval.SERVER_STATE_PREFIX):
+            raise _invalid_params("the request state was not issued by this server")
         else:
-            call = asking.Waiting(name, args, self._requiring_user(context))
-            ways = Ways.in_rounds(context, call)
-            call.start(run(ways.approver, self._courier(seat, context, params, ways)))
-        is_over, outcome = await call.outcome()
-        return outcome if is_over else asking.to_be_asked(outcome, seat.waiting.keep(call))
+            call = client_approval.PausedCall(name, args, self._user_check(context))
+            channels = ClientChannels.between_calls(context, call)
+            call.start(run(channels.approver, self._make_relay(session, context, params, channels)))
+        result = await call.wait()
+        if result is not None:
+            return result
+        return client_approval.build_input_required(call.request, session.paused_calls.add(call))
 
-    def _courier(self, seat: ClientSession, context: Any, params: Any, ways: Ways) -> Courier:
-        state = (getattr(params, "request_state", None) or "").removeprefix(asking.SERVERS)
-        session = context.session
+    def _make_relay(
+        self,
+        session: ClientSession,
+        context: RequestContext,
+        params: InteractiveParams,
+        channels: ClientChannels,
+    ) -> CallRelay:
+        """Return the relay that forwards a server's messages during the call to the client."""
+        state = (params.request_state or "").removeprefix(client_approval.SERVER_STATE_PREFIX)
+        server_session = context.session
 
-        async def progress(done: float, total: float | None, message: str | None) -> None:
+        async def report_progress(done: float, total: float | None, message: str | None) -> None:
             with contextlib.suppress(Exception):  # the client may be gone
-                await session.report_progress(done, total, message)
+                await server_session.report_progress(done, total, message)
 
-        async def tell(server: str, said: Any) -> None:
-            if _LEVELS.index(said.level) >= _LEVELS.index(seat.level):
+        async def forward_log(server: str, message: mcp_types.LoggingMessageNotificationParams) -> None:
+            if _LOG_LEVELS.index(message.level) >= _LOG_LEVELS.index(session.log_level):
                 with contextlib.suppress(Exception):
-                    await log_words(session, said, server, context.request_id)
+                    await send_log_message(server_session, message, server, context.request_id)
 
-        return Courier(
-            client=seat.key,
-            progress=progress,
-            log=tell,
-            elicit=ways.elicit,
-            sample=ways.sample,
-            capabilities=capabilities(context),
-            resolves=is_modern(context),
-            responses=getattr(params, "input_responses", None),
-            state=state or None,
+        return CallRelay(
+            client=session.key,
+            progress=report_progress,
+            log=forward_log,
+            elicit=channels.elicit,
+            sample=channels.sample,
+            capabilities=client_capabilities(context),
+            handles_input_requests=is_modern(context),
+            input_responses=params.input_responses,
+            request_state=state or None,
         )
 
-    def _heard(self, server: str, kind: str, what: Any) -> None:
-        """Take a notification of a server, in its thread. Those within a moment are passed on together."""
+    def _receive_notification(self, server: str, kind: str, uri: str | None) -> None:
+        """Queue a notification of a server, in the server's thread, to be forwarded after NOTIFY_DELAY_S."""
         if self._loop is None or self._loop.is_closed():
             return
-        with self._news_lock:
-            is_first = not self._news
-            self._news.add((server, kind, what))
+        with self._notifications_lock:
+            is_first = not self._notifications
+            self._notifications.add((server, kind, uri))
         if is_first:
-            with contextlib.suppress(RuntimeError):  # it is closing
-                asyncio.run_coroutine_threadsafe(self._spread(), self._loop)
+            with contextlib.suppress(RuntimeError):  # the loop is closing
+                asyncio.run_coroutine_threadsafe(self._forward_notifications(), self._loop)
 
-    async def _spread(self) -> None:
-        """Tell every client what concerns it. One that does not listen keeps it from no other."""
-        await asyncio.sleep(SETTLE_SECONDS)
-        with self._news_lock:
-            news, self._news = self._news, set()
-        seats = [seat for seat in self._seats.values() if seat.is_listening]
-        await asyncio.gather(*(self._tell_news(seat, news) for seat in seats), return_exceptions=True)
+    async def _forward_notifications(self) -> None:
+        """Forward queued notifications to all clients concurrently, so that a slow one delays no other."""
+        await asyncio.sleep(NOTIFY_DELAY_S)
+        with self._notifications_lock:
+            notifications, self._notifications = self._notifications, set()
+        sessions = [session for session in self._sessions.values() if session.is_listening]
+        await asyncio.gather(
+            *(self._notify_session(session, notifications) for session in sessions), return_exceptions=True
+        )
 
-    async def _tell_news(self, seat: ClientSession, news: Collection[tuple[str, str, Any]]) -> None:
-        for server, kind, what in news:
-            if kind == "update" and seat.may_use(server):
-                await self._tell(seat, kind, self._addresses.resource(server, what))
+    async def _notify_session(
+        self, session: ClientSession, notifications: Collection[tuple[str, str, str | None]]
+    ) -> None:
+        """Send one client the resource updates and list changes that concern it."""
+        for server, kind, uri in notifications:
+            if kind == "update" and uri is not None and session.can_use_server(server):
+                await self._send_notification(session, kind, self._prefixes.prefix_uri(server, uri))
         changes: dict[str, set[str]] = {}
-        for server, kind, _ in news:
+        for server, kind, _ in notifications:
             changes.setdefault(kind, set()).add(server)
-        for kind in await seat.changed_lists(changes):
+        for kind in await session.find_changed_lists(changes):
             self.on_list_changed(kind)
-            await self._tell(seat, kind, "")
+            await self._send_notification(session, kind, "")
 
-    async def tell_changed(self, kind: str) -> None:
-        """Tell all clients that a list has changed."""
-        seats = [seat for seat in self._seats.values() if seat.is_listening]
-        await asyncio.gather(*(self._tell(seat, kind, "") for seat in seats))
+    async def notify_list_changed(self, kind: str) -> None:
+        """Notify all clients that a list has changed."""
+        sessions = [session for session in self._sessions.values() if session.is_listening]
+        await asyncio.gather(*(self._send_notification(session, kind, "") for session in sessions))
 
-    async def _tell(self, seat: ClientSession, kind: str, uri: str) -> None:
+    async def _send_notification(self, session: ClientSession, kind: str, uri: str) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(TELL_SECONDS):
-                await seat.publish(kind, uri)
-                await self._send(seat, kind, uri)
+            async with asyncio.timeout(NOTIFY_TIMEOUT_S):
+                await session.publish(kind, uri)
+                await self._send_to_connections(session, kind, uri)
 
-    async def _send(self, seat: ClientSession, kind: str, uri: str) -> None:
-        if kind == "update" and uri not in seat.followed:
+    async def _send_to_connections(self, session: ClientSession, kind: str, uri: str) -> None:
+        if kind == "update" and uri not in session.subscriptions:
             return
-        for connection in seat.connections:
-            ways = {
+        for connection in session.connections:
+            senders: dict[str, Callable[[], Awaitable[None]]] = {
                 "tools": connection.send_tool_list_changed,
                 "prompts": connection.send_prompt_list_changed,
                 "resources": connection.send_resource_list_changed,
-                "update": lambda to=connection: to.send_resource_updated(uri),
+                "update": functools.partial(connection.send_resource_updated, uri),
             }
             try:
-                await ways[kind]()
+                await senders[kind]()
             except TimeoutError:
                 raise
             except Exception:  # noqa: S112 - the client may be gone
@@ -565,66 +673,74 @@ class Gateway:
 def open_session(
     runtime: Runtime, toolsets: tuple[str, ...] | None, *, client: str = "", caller: Caller | None = None
 ) -> Session:
-    """Open the session of a client that was granted these toolsets; None for all but the local ones."""
-    disabled = LOCAL if toolsets is None else ()
+    """Open a runtime session with these toolsets; None grants all but LOCAL_TOOLSETS."""
+    disabled = LOCAL_TOOLSETS if toolsets is None else ()
     return runtime.session(toolsets, disabled_toolsets=disabled, client=client, caller=caller)
 
 
-def _within_bounds(seat: ClientSession, uris: Collection[str]) -> list[str]:
-    """What the client follows already, and as many others as it may follow beside."""
-    room = itertools.islice(
-        (uri for uri in uris if uri not in seat.followed), max(0, MOST_FOLLOWED - len(seat.followed))
+def _limit_subscriptions(session: ClientSession, uris: Collection[str]) -> list[str]:
+    """Return the URIs that the client subscribes to already, and as many new ones as the limit allows."""
+    new = itertools.islice(
+        (uri for uri in uris if uri not in session.subscriptions),
+        max(0, MAX_SUBSCRIPTIONS - len(session.subscriptions)),
     )
-    others = set(room)
-    return [uri for uri in uris if uri in seat.followed or uri in others]
+    allowed = set(new)
+    return [uri for uri in uris if uri in session.subscriptions or uri in allowed]
 
 
-def _lasts(context: Any, connection: Any) -> bool:
-    """Whether the client leaves when the connection ends. In the newest revision each request has its own."""
+def _is_persistent(context: RequestContext, connection: Connection) -> bool:
+    """Return True if the end of the connection means that the client has left.
+
+    In the newest revision each request has its own connection.
+    """
     return connection.has_standalone_channel and not is_modern(context)
 
 
-def _page(items: list[Any], params: Any) -> tuple[list[Any], str | None]:
-    """As much of a long list as every client takes at once, and where it goes on."""
-    cursor = getattr(params, "cursor", None) or "0"
+def _cut_page(
+    items: Sequence[M], params: mcp_types.PaginatedRequestParams | None
+) -> tuple[list[M], str | None]:
+    """Return the page at the request's cursor, of at most MAX_PAGE_CHARS, and the cursor of the next one."""
+    cursor = (params.cursor if params else None) or "0"
     start = int(cursor) if cursor.isascii() and cursor.isdigit() and len(cursor) < 10 else len(items)
-    left, end = LARGEST_PAGE, start
+    left, end = MAX_PAGE_CHARS, start
     while end < len(items) and (left := left - len(items[end].model_dump_json())) > 0:
         end += 1
-    end = max(end, start + 1)  # one that is larger by itself
-    return items[start:end], str(end) if end < len(items) else None
+    end = max(end, start + 1)  # a single item may exceed the limit
+    return list(items[start:end]), str(end) if end < len(items) else None
 
 
-def _raw(answer: Any, wanted: str) -> Any:
-    """The server's own answer to what is no tool, or an error of the protocol."""
+def _raw_result(result: ToolResult | mcp_types.InputRequiredResult, requested: str) -> Any:
+    """Return the server's own result of a request for a resource or prompt. Raises MCPError."""
     import mcp_types
 
-    if not isinstance(answer, ToolResult):
-        return answer
-    if answer.raw is None or not answer.ok:
-        raise _no_such(wanted, answer.error or "") if answer.error else _invalid("it was changed on its way")
-    if isinstance(answer.raw, mcp_types.InputRequiredResult):
-        return with_own_state(answer.raw)
-    return answer.raw
+    if not isinstance(result, ToolResult):
+        return result
+    if result.raw is None or not result.ok:
+        if result.error:
+            raise _not_found(requested, result.error)
+        raise _invalid_params("a hook has replaced the result, which cannot be sent as a resource or prompt")
+    if isinstance(result.raw, mcp_types.InputRequiredResult):
+        return mark_server_state(result.raw)
+    return result.raw
 
 
 @contextlib.contextmanager
-def _no_such_instead(wanted: str) -> Iterator[None]:
-    """What is out of scope is not there, for who asks."""
+def _not_found_if_out_of_scope(requested: str) -> Iterator[None]:
+    """Report OutOfScope as "not found": the response must not reveal what exists."""
     try:
         yield
     except OutOfScope:
-        raise _no_such(wanted) from None
+        raise _not_found(requested) from None
 
 
-def _no_such(wanted: str, problem: str = "") -> Exception:
+def _not_found(requested: str, problem: str = "") -> MCPError:
     from mcp import MCPError
     from mcp_types import INVALID_PARAMS
 
-    return MCPError(INVALID_PARAMS, problem or f"there is no {wanted!r} here", {"uri": wanted})
+    return MCPError(INVALID_PARAMS, problem or f"{requested!r} was not found", {"uri": requested})
 
 
-def _invalid(problem: str) -> Exception:
+def _invalid_params(problem: str) -> MCPError:
     from mcp import MCPError
     from mcp_types import INVALID_PARAMS
 

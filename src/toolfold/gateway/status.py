@@ -1,7 +1,7 @@
-"""What a running gateway tells other processes of its user: a small file, written while it runs.
+"""Status file of a running gateway, for other processes of the same user such as `toolfold mcp status`.
 
-Each gateway has a file of its own, which only the user can read and which is removed when the gateway ends. A
-file that a killed gateway left behind is ignored, and removed by the next gateway that starts.
+Each gateway has its own file, which only the user can read and which is removed when the gateway ends. A file
+of a gateway that was killed is ignored, and removed when the next gateway starts.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-from toolfold.config.atomic import make_private_folder, replace
+from toolfold.config.atomic import make_private_directory, replace_file
 from toolfold.errors import ToolfoldError
 from toolfold.model import Json, read_json
 
@@ -35,17 +35,17 @@ log = logging.getLogger(__name__)
 
 
 class StatusFile:
-    """Keeps the file of one gateway up to date, from a thread of its own."""
+    """Keeps the file of one gateway up to date, in its own thread."""
 
     def __init__(self, folder: Path, describe: Callable[[], Json]) -> None:
         self._folder, self._describe = folder, describe
         self._file = folder / f"{os.getpid()}.json"
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="gateway-status", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name="gateway-status", daemon=True)
 
     def __enter__(self) -> Self:
         with contextlib.suppress(OSError, ToolfoldError):
-            make_private_folder(self._folder)
+            make_private_directory(self._folder)
             _remove_stale_files(self._folder)
         self._thread.start()
         return self
@@ -56,30 +56,30 @@ class StatusFile:
         with contextlib.suppress(OSError):
             self._file.unlink(missing_ok=True)
 
-    def _run(self) -> None:
+    def _run_thread(self) -> None:
         last = b""
         while True:
             content = json.dumps({"pid": os.getpid(), **self._describe_safely()}, ensure_ascii=False).encode()
             if content != last and len(content) <= MAX_STATUS_BYTES and not self._ended.is_set():
                 with contextlib.suppress(OSError, ToolfoldError):
-                    replace(self._file, content, mode=0o600)
+                    replace_file(self._file, content, mode=0o600)
                     last = content
             if self._ended.wait(UPDATE_INTERVAL_S):
                 return
 
     def _describe_safely(self) -> Json:
-        """Describe the gateway. It changes meanwhile; what cannot be read now is read the next time."""
+        """Return the description; empty if reading it fails because the gateway changes at the same time."""
         try:
             return self._describe()
         except Exception as error:
-            log.debug("the status of the gateway cannot be read: %s", error)
+            log.debug("cannot describe the gateway for its status file: %s", error)
             return {}
 
 
 def describe_gateway(
-    runtime: Runtime, gateway: Gateway | None, redact: Callable[[str], str], **about: Any
+    runtime: Runtime, gateway: Gateway | None, redact: Callable[[str], str], **about: str
 ) -> Json:
-    """Return the state of the servers and the clients of a gateway, without secrets."""
+    """Return the state of the servers and clients of a gateway, without secrets."""
     servers = [
         {
             "name": each.name,
@@ -90,22 +90,22 @@ def describe_gateway(
         }
         for each in runtime.mcp.states()
     ]
-    seats = list(gateway.seats())[:MAX_CLIENTS_REPORTED] if gateway else []
+    sessions = list(gateway.client_sessions())[:MAX_CLIENTS_REPORTED] if gateway else []
     clients = [
         {
-            "name": seat.display_name,
-            "token": "" if seat.client.name == "stdio" else seat.client.name,
-            "toolsets": seat.client.toolsets,
-            "tools": len(seat.session.granted()),
-            "busy": seat.is_busy,
+            "name": session.display_name,
+            "token": "" if session.client.name == "stdio" else session.client.name,
+            "toolsets": session.client.toolsets,
+            "tools": len(session.session.granted()),
+            "busy": session.is_busy,
         }
-        for seat in seats
+        for session in sessions
     ]
     return {**about, "servers": servers, "clients": clients}
 
 
 def read_statuses(folder: Path) -> list[Json]:
-    """Return what the gateways that run have written, oldest first."""
+    """Return the status of each running gateway, oldest first."""
     found = []
     for file, pid in _status_files(folder):
         with contextlib.suppress(OSError, ValueError, RecursionError):
@@ -133,8 +133,8 @@ def _remove_stale_files(folder: Path) -> None:
 
 
 def _is_running(pid: int) -> bool:
-    """Whether a process of this user has the number."""
-    if os.name != "posix":  # elsewhere, os.kill would end it
+    """Return True if a process of this user has the id."""
+    if os.name != "posix":  # on Windows, os.kill would end the process
         return True
     try:
         os.kill(pid, 0)
@@ -143,6 +143,6 @@ def _is_running(pid: int) -> bool:
     return pid > 0
 
 
-def now() -> str:
-    """The local time, as people read it."""
+def format_local_time() -> str:
+    """Return the current local time as text."""
     return time.strftime("%Y-%m-%d %H:%M:%S")

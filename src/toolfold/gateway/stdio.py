@@ -1,8 +1,8 @@
-"""The gateway for one client that started us: over standard input and output.
+"""The gateway over stdio, for the one client that started this process.
 
-Both are read and written by the loop itself where they are pipes, which they are for every client; the SDK
-would send each line through a thread and two tasks. While we serve, nobody else has them: what a plugin
-prints goes to standard error, and what it reads is empty.
+If stdin and stdout are pipes, the event loop reads and writes them directly; the SDK would pass each line
+through a thread and two tasks. While the gateway serves, nothing else can use them: output of a plugin goes
+to stderr, and its input is empty.
 """
 
 from __future__ import annotations
@@ -12,18 +12,21 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-from toolfold.gateway.bodies import MAX_REQUEST_BYTES, MAX_REQUEST_ITEMS
 from toolfold.gateway.early_answers import EarlyAnswers, Handover
 from toolfold.gateway.listing_recorder import ListingRecorder
 from toolfold.gateway.pipes import ClientPipes, has_client_pipes
+from toolfold.gateway.request_bodies import MAX_REQUEST_BYTES, MAX_REQUEST_ITEMS
 from toolfold.gateway.server import Gateway
-from toolfold.gateway.tokens import Client
+from toolfold.gateway.tokens import GatewayClient
 from toolfold.json_limits import find_excess
-from toolfold.sources.mcp.streams import Stream, write_message
+from toolfold.sources.mcp.message_streams import MessageStream, write_message
 
 if TYPE_CHECKING:
+    from mcp.shared._stream_protocols import ReadStream, WriteStream
+    from mcp.shared.message import SessionMessage
+
     from toolfold.runtime import Runtime
 
 
@@ -37,15 +40,15 @@ async def serve(
 ) -> None:
     """Serve until the client closes its end.
 
-    `on_start` is given the gateway before the client is heard. `early` has answered some requests already.
-    Answers for the next start are kept in the file `record`.
+    `on_start` gets the gateway before the first message is read. `early` has answered some requests already.
+    `record` is the file in which answers are saved for the next start.
     """
-    gateway = Gateway(runtime, everybody=Client("stdio", toolsets), is_local=True)
+    gateway = Gateway(runtime, default_client=GatewayClient("stdio", toolsets), is_local=True)
     if on_start:
         on_start(gateway)
-    server = gateway.server()
+    server = gateway.make_server()
     try:
-        async with _streams(gateway, early, record) as (reading, writing):
+        async with _open_streams(gateway, early, record) as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
     finally:
         gateway.close()
@@ -53,10 +56,10 @@ async def serve(
 
 
 @asynccontextmanager
-async def _streams(
+async def _open_streams(
     gateway: Gateway, early: EarlyAnswers | None, record: Path | None
-) -> AsyncIterator[tuple[Any, Any]]:
-    """The client's messages and ours, as the SDK takes streams; its own where they are no pipes."""
+) -> AsyncIterator[tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]]:
+    """Open the message streams; the SDK's own ones if stdin and stdout are not pipes."""
     if early is None and not has_client_pipes():
         from mcp.server.stdio import stdio_server
 
@@ -66,22 +69,24 @@ async def _streams(
     handover = early.stop() if early else Handover(ClientPipes.claim())
     recorder = ListingRecorder(record, gateway, handover.answered)
     try:
-        async with _connected(handover) as (lines, writer):
-            yield _Heard(lines, recorder), _Said(writer, recorder)
+        async with _connect_pipes(handover) as (reader, writer):
+            yield _IncomingMessages(reader, recorder), _OutgoingMessages(writer, recorder)
     finally:
         handover.pipes.release()
         await recorder.close()
 
 
 @asynccontextmanager
-async def _connected(handover: Handover) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """Both pipes as streams, each beginning with what was left over."""
+async def _connect_pipes(
+    handover: Handover,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Open both pipes as streams, starting with the bytes that the early thread left over."""
     loop = asyncio.get_running_loop()
-    lines = asyncio.StreamReader(limit=MAX_REQUEST_BYTES)
-    lines.feed_data(handover.received)
+    reader = asyncio.StreamReader(limit=MAX_REQUEST_BYTES)
+    reader.feed_data(handover.received)
     pipes = handover.pipes
     reading, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(pipes.input, "rb", buffering=0, closefd=False)
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipes.input, "rb", buffering=0, closefd=False)
     )
     writing, protocol = await loop.connect_write_pipe(
         asyncio.streams.FlowControlMixin, os.fdopen(pipes.output, "wb", buffering=0, closefd=False)
@@ -89,14 +94,14 @@ async def _connected(handover: Handover) -> AsyncIterator[tuple[asyncio.StreamRe
     writer = asyncio.StreamWriter(writing, protocol, None, loop)
     writer.write(handover.unsent)
     try:
-        yield lines, writer
+        yield reader, writer
     finally:
         reading.close()
         writing.close()
 
 
-class _Heard(Stream):
-    """What the client says: each line a message, or the error that it is none."""
+class _IncomingMessages(MessageStream):
+    """Messages from the client, one per line; an exception for a line that is not a message."""
 
     def __init__(self, reader: asyncio.StreamReader, recorder: ListingRecorder) -> None:
         self._reader, self._recorder = reader, recorder
@@ -104,11 +109,11 @@ class _Heard(Stream):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Any:
+    async def __anext__(self) -> SessionMessage | Exception:
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
 
-        line = await self._line()
+        line = await self._read_line()
         if excess := find_excess(line, max_items=MAX_REQUEST_ITEMS):
             return ValueError(f"the message {excess}")
         try:
@@ -118,7 +123,7 @@ class _Heard(Stream):
         self._recorder.see_message(message)
         return SessionMessage(message)
 
-    async def receive(self) -> Any:
+    async def receive(self) -> SessionMessage | Exception:
         import anyio
 
         try:
@@ -126,29 +131,29 @@ class _Heard(Stream):
         except StopAsyncIteration:
             raise anyio.EndOfStream from None
 
-    async def _line(self) -> bytes:
+    async def _read_line(self) -> bytes:
         try:
             line = await self._reader.readline()
         except ValueError:
-            return b"{"  # longer than anything is taken: it is answered like every line that is no message
+            return b"{"  # the line is too long: answer it like every other line that is not a message
         if not line:
             self._recorder.is_input_closed = True
             raise StopAsyncIteration
         return line
 
 
-class _Said(Stream):
-    """What we say to the client."""
+class _OutgoingMessages(MessageStream):
+    """Messages to the client, without responses that the client has received early."""
 
     def __init__(self, writer: asyncio.StreamWriter, recorder: ListingRecorder) -> None:
         self._writer, self._recorder = writer, recorder
 
-    async def send(self, item: Any) -> None:
+    async def send(self, item: SessionMessage, /) -> None:
         import anyio
 
         if self._recorder.is_answered(item.message):
             return
         try:
             await write_message(self._writer, item.message)
-        except ConnectionError:  # the client is gone; its input will say so too
+        except ConnectionError:  # the client is gone; reading will end too
             raise anyio.ClosedResourceError from None

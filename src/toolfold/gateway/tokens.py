@@ -1,6 +1,6 @@
-"""Who may use the gateway: names, what each was granted, and the hash of each one's token.
+"""Clients of the gateway: their names, grants and the hashes of their tokens.
 
-A token is shown once, when it is made. What is kept cannot be turned back into it. Knows no transport.
+A token is shown once, when it is created. Only its hash is stored. Knows no transport.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from toolfold.config.atomic import locked
-from toolfold.config.fingerprints import ABSENT, fingerprint_of
+from toolfold.config.atomic import lock_directory
+from toolfold.config.fingerprints import ABSENT, fingerprint_bytes
 from toolfold.config.record import SettingsRecord, write_settings
 from toolfold.errors import ConfigError
 from toolfold.model import ANONYMOUS_CLIENT, Json, read_json
@@ -25,83 +25,84 @@ from toolfold.model import ANONYMOUS_CLIENT, Json, read_json
 log = logging.getLogger(__name__)
 
 MAX_FILE_BYTES = 1_000_000
-ANYBODY = ANONYMOUS_CLIENT
-"""Who comes without a token: a name that no token can have."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+ANONYMOUS = ANONYMOUS_CLIENT
+"""Name of clients without a token; no token can have it."""
+_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
-    """Somebody who is let in."""
+class GatewayClient:
+    """A client that is allowed to connect."""
 
     name: str
     toolsets: tuple[str, ...] | None = None
-    """What it may use; None for all that the gateway offers."""
+    """The toolsets it may use; None for all that the gateway offers."""
     created: float = 0.0
 
     @property
     def id(self) -> str:
-        """Another one when the token is another, though the name be the same."""
+        """Identifier that differs for every token, even if two have the same name one after the other."""
         return f"{self.name} {self.created!r}"
 
 
 @dataclass(frozen=True, slots=True)
-class _Snapshot:
-    """The file as it was last read."""
+class _TokensSnapshot:
+    """Content of the tokens file when it was last read."""
 
     signature: tuple[int, int] | None
     fingerprint: str
-    """What later changes must lead from."""
+    """Fingerprint of the last accepted content; only Toolfold's own changes may follow it."""
     last_step: int
-    clients: dict[str, Client]
-    """By the hash of their tokens."""
+    clients: dict[str, GatewayClient]
+    """Token hash → client."""
 
 
 class Tokens:
-    """The tokens of one user's gateway, in one file."""
+    """The tokens of one user's gateway, stored in one file."""
 
     def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
-        """`record` tells Toolfold's own changes of the file from others, which let nobody in."""
+        """`record` identifies changes made by Toolfold; tokens that another program adds are not accepted."""
         self._file, self._record = file, record
-        self._read: _Snapshot | None = None
+        self._cache: _TokensSnapshot | None = None
         self._were_in_use = False
 
     def add(self, name: str, toolsets: Iterable[str] | None = None) -> str:
-        """Let somebody in. Gives the token, which is nowhere else."""
-        if not _NAME.fullmatch(name):
+        """Create a token for a new client and return it. It cannot be shown again."""
+        if not _NAME_PATTERN.fullmatch(name):
             raise ConfigError(
-                f"{name!r} cannot be the name of a client", hint="it may have letters, digits, - _ and ."
+                f"{name!r} cannot be the name of a client",
+                hint="use up to 64 letters, digits, -, _ and ., starting with a letter or digit",
             )
         token = f"tf_{secrets.token_urlsafe(32)}"
-        with locked(self._file.parent):
-            known = self._load()
-            if name in known:
+        with lock_directory(self._file.parent):
+            entries = self._load_entries()
+            if name in entries:
                 raise ConfigError(
-                    f"there is a client {name!r} already",
-                    hint=f"take another name, or first: toolfold token revoke {name}",
+                    f"a client named {name!r} already has a token",
+                    hint=f"choose another name, or revoke its token: toolfold token revoke {name}",
                 )
             granted = None if toolsets is None else list(toolsets)
-            known[name] = {"hash": _hashed(token), "toolsets": granted, "created": time.time()}
-            self._store(known)
+            entries[name] = {"hash": _hash_token(token), "toolsets": granted, "created": time.time()}
+            self._write_entries(entries)
         return token
 
     def revoke(self, name: str) -> bool:
-        """Let somebody in no more. False if nobody has that name."""
-        with locked(self._file.parent):
-            known = self._load()
-            found = known.pop(name, None)
-            if found is not None:
-                self._store(known)
-        return found is not None
+        """Delete a client's token. Return False if there is no client of that name."""
+        with lock_directory(self._file.parent):
+            entries = self._load_entries()
+            entry = entries.pop(name, None)
+            if entry is not None:
+                self._write_entries(entries)
+        return entry is not None
 
-    def all(self) -> list[Client]:
-        """Everybody who is let in, by name."""
-        return [_client(name, each) for name, each in sorted(self._load().items())]
+    def list_clients(self) -> list[GatewayClient]:
+        """Return all clients that have a token, sorted by name."""
+        return [_parse_client(name, each) for name, each in sorted(self._load_entries().items())]
 
     def are_in_use(self) -> bool:
-        """Whether a token was ever made here.
+        """Return True if a token was ever created here.
 
-        Neither revoking the last token nor deleting the file lets clients in without a token again.
+        Neither revoking the last token nor deleting the file lets clients connect without a token again.
         """
         self._were_in_use = self._were_in_use or self._file_exists() or self._is_recorded()
         return self._were_in_use
@@ -111,88 +112,96 @@ class Tokens:
             self._file.lstat()
         except FileNotFoundError:
             return False
-        except OSError:  # it is there, whatever keeps us from it
+        except OSError:  # it exists but cannot be examined
             return True
         return True
 
     def _is_recorded(self) -> bool:
         try:
-            return self._record is not None and self._record.knows(self._file)
+            return self._record is not None and self._record.has_entry(self._file)
         except ConfigError as error:
             log.error("%s; until it can be read, every client needs a token", error)
             return True
 
-    def find(self, token: str) -> Client | None:
-        """Whose token this is. A token that was revoked a moment ago is nobody's."""
-        return self._by_hash().get(_hashed(token))
+    def find(self, token: str) -> GatewayClient | None:
+        """Return the client of a token; None if the token is unknown or was revoked."""
+        return self._clients_by_hash().get(_hash_token(token))
 
-    def _by_hash(self) -> dict[str, Client]:
+    def _clients_by_hash(self) -> dict[str, GatewayClient]:
         signature: tuple[int, int] | None = None
         with contextlib.suppress(OSError):
             found = self._file.stat()
             signature = (found.st_mtime_ns, found.st_ino)
-        if self._read is None or self._read.signature != signature:
-            self._read = self._read_again(signature)
-        return self._read.clients
+        if self._cache is None or self._cache.signature != signature:
+            self._cache = self._reload(signature)
+        return self._cache.clients
 
-    def _read_again(self, signature: tuple[int, int] | None) -> _Snapshot:
+    def _reload(self, signature: tuple[int, int] | None) -> _TokensSnapshot:
         """Read the file. Tokens added by another program are ignored; removed ones are removed."""
         last_step = 0 if self._record is None else self._record.last_step()
-        content = self._content()
-        fingerprint = ABSENT if content is None else fingerprint_of(content)
-        clients = {each["hash"]: _client(name, each) for name, each in self._parse(content).items()}
-        before = self._read
+        content = self._read_content()
+        fingerprint = ABSENT if content is None else fingerprint_bytes(content)
+        clients = {
+            each["hash"]: _parse_client(name, each) for name, each in self._parse_entries(content).items()
+        }
+        before = self._cache
         if (
             before is None
             or self._record is None
             or self._record.is_own_change(self._file, before.fingerprint, fingerprint, since=before.last_step)
         ):
-            return _Snapshot(signature, fingerprint, last_step, clients)
-        log.error("%s was changed, and not by Toolfold: new tokens in it are not accepted", self._file)
+            return _TokensSnapshot(signature, fingerprint, last_step, clients)
+        log.error("%s was changed by another program: tokens that it added are not accepted", self._file)
         kept = {each: client for each, client in clients.items() if before.clients.get(each) == client}
         return replace(before, signature=signature, clients=kept)
 
-    def _load(self) -> dict[str, Json]:
-        return self._parse(self._content())
+    def _load_entries(self) -> dict[str, Json]:
+        return self._parse_entries(self._read_content())
 
-    def _content(self) -> bytes | None:
-        """Return the content of the file; None where there is none."""
+    def _read_content(self) -> bytes | None:
+        """Return the content of the file; None if there is no file."""
         try:
             with self._file.open("rb") as stream:
                 content = stream.read(MAX_FILE_BYTES + 1)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self._unreadable(error) from None
+            raise self._unreadable_error(error) from None
         if len(content) > MAX_FILE_BYTES:
-            raise self._unreadable(f"it has more than {MAX_FILE_BYTES:,} bytes")
+            raise self._unreadable_error(f"it has more than {MAX_FILE_BYTES:,} bytes")
         return content
 
-    def _parse(self, content: bytes | None) -> dict[str, Json]:
+    def _parse_entries(self, content: bytes | None) -> dict[str, Json]:
         if content is None:
             return {}
         try:
             known = read_json(content.decode("utf-8"))
             for name, each in known.items():
-                _client(name, each), each["hash"].encode()
+                _parse_client(name, each), each["hash"].encode()
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise self._unreadable(error) from None
+            raise self._unreadable_error(error) from None
         return dict(known)
 
-    def _unreadable(self, why: object) -> ConfigError:
-        problem = f"the tokens of the gateway cannot be read: {why}"
-        return ConfigError(problem, file=str(self._file), hint="repair it, or delete it and make new ones")
+    def _unreadable_error(self, why: object) -> ConfigError:
+        problem = f"the file with the gateway's tokens cannot be read: {why}"
+        return ConfigError(
+            problem,
+            file=str(self._file),
+            hint="repair the file, or delete it and create new tokens with `toolfold token add NAME`",
+        )
 
-    def _store(self, known: dict[str, Json]) -> None:
-        content = (json.dumps(known, indent=1, sort_keys=True) + "\n").encode()
+    def _write_entries(self, entries: dict[str, Json]) -> None:
+        content = (json.dumps(entries, indent=1, sort_keys=True) + "\n").encode()
         write_settings(self._file, content, self._record, mode=0o600)
 
 
-def _client(name: str, said: Json) -> Client:
-    toolsets = said["toolsets"]
-    return Client(name, None if toolsets is None else tuple(map(str, toolsets)), float(said["created"]))
+def _parse_client(name: str, entry: Json) -> GatewayClient:
+    toolsets = entry["toolsets"]
+    return GatewayClient(
+        name, None if toolsets is None else tuple(map(str, toolsets)), float(entry["created"])
+    )
 
 
-def _hashed(token: str) -> str:
-    """One round is enough: nobody guesses 256 random bits."""
+def _hash_token(token: str) -> str:
+    """Return the hash of a token. One round is enough for 256 random bits."""
     return "sha256:" + hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

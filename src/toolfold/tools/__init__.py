@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from toolfold.environments.resident import Resident
+from toolfold.environments.environment_thread import EnvironmentThread
 from toolfold.files import Workspace
 
 
@@ -17,7 +17,7 @@ class Services:
     """What the runtime lends the built-in tools."""
 
     workspace: Workspace
-    terminal: Resident | None = None
+    terminal: EnvironmentThread | None = None
     """Where commands run; without it there are no tools that run any."""
     longest_command: float = 1_800.0
     """How many seconds a command in the foreground may take, whatever a model asks for."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolfold.authoring import build_tool
-from toolfold.environments import Completed, Environment, Notice, Process, Size
-from toolfold.environments.output import readable, whole_characters
-from toolfold.environments.resident import Resident
+from toolfold.environments import BackgroundProcess, CommandResult, Environment, ProcessNotice, TerminalSize
+from toolfold.environments.environment_thread import EnvironmentThread
+from toolfold.environments.output import decode_text, trim_partial_character
 from toolfold.errors import CallError, InvalidArguments
 from toolfold.model import CallContext, Effect, Json, Meaning, PreToolCall, Source, Tool
 from toolfold.tools import Services
@@ -166,7 +166,7 @@ def tools(services: Services) -> list[Tool]:
     ]
 
 
-def located(terminal: Resident) -> PreToolCall:
+def located(terminal: EnvironmentThread) -> PreToolCall:
     """A hook that writes into each call what is to be judged of it.
 
     A task may have gone anywhere since its first command, and `rm -r *` is not the same everywhere. What is
@@ -180,7 +180,7 @@ def located(terminal: Resident) -> PreToolCall:
             return others if found is None else {**others, "context": found}
         if tool.source != SOURCE or tool.name != "terminal":
             return None
-        here = terminal.environment.folder(_task(args, context))
+        here = terminal.environment.working_directory(_task(args, context))
         wanted = args.get("workdir") or ""
         return {**args, "workdir": posixpath.normpath(posixpath.join(here, wanted))} if here else None
 
@@ -191,24 +191,24 @@ def located(terminal: Resident) -> PreToolCall:
 class Terminal:
     """The handler of `terminal`."""
 
-    place: Resident
+    place: EnvironmentThread
     longest: float
 
     async def run(self, args: Json, context: CallContext) -> Json:
         if args.get("background"):
-            return await self.place.use(lambda environment: self._start(environment, args, context))
-        return await self.place.use(lambda environment: self._run(environment, args, context))
+            return await self.place.run(lambda environment: self._start(environment, args, context))
+        return await self.place.run(lambda environment: self._run(environment, args, context))
 
     async def _run(self, environment: Environment, args: Json, context: CallContext) -> Json:
-        limit = min(args.get("timeout") or environment.bounds.seconds, self.longest)
+        limit = min(args.get("timeout") or environment.limits.timeout_s, self.longest)
         pty = bool(args.get("pty"))
         done = await environment.run(
             args["command"],
             task=_task(args, context),
-            folder=args.get("workdir") or "",
-            seconds=limit,
-            pty=Size() if pty else None,
-            outputs=_outputs(context),
+            directory=args.get("workdir") or "",
+            timeout_s=limit,
+            pty=TerminalSize() if pty else None,
+            output_dir=_outputs(context),
         )
         return _told(done, limit, pty=pty) | await _news(environment, context)
 
@@ -216,11 +216,11 @@ class Terminal:
         process = await environment.start_process(
             args["command"],
             task=_task(args, context),
-            folder=args.get("workdir") or "",
-            pty=Size() if args.get("pty") else None,
-            watched=args.get("watch") or (),
+            directory=args.get("workdir") or "",
+            pty=TerminalSize() if args.get("pty") else None,
+            watch_words=args.get("watch") or (),
         )
-        note = "" if environment.backend.lasting else " It ends with this runtime."
+        note = "" if environment.backend.is_persistent else " It ends with this runtime."
         return {
             "process": process.name,
             "state": process.state,
@@ -232,7 +232,7 @@ class Terminal:
 class ProcessTool:
     """The handler of `process`."""
 
-    place: Resident
+    place: EnvironmentThread
 
     async def act(self, args: Json, context: CallContext) -> Json:
         action = args["action"]
@@ -251,10 +251,10 @@ class ProcessTool:
         async def work(environment: Environment) -> Json:
             return await actions[action](environment, args) | await _news(environment, context)
 
-        return await self.place.use(work)
+        return await self.place.run(work)
 
     async def _list(self, environment: Environment, _: Json) -> Json:
-        return {"processes": [_described(each) for each in await environment.processes.all()]}
+        return {"processes": [_described(each) for each in await environment.processes.list_all()]}
 
     async def _poll(self, environment: Environment, args: Json) -> Json:
         return await _seen(environment, await environment.processes.get(args["process"]))
@@ -266,14 +266,14 @@ class ProcessTool:
     async def _log(self, environment: Environment, args: Json) -> Json:
         process = await environment.processes.get(args["process"])
         offset = args.get("offset", 0)
-        first = max(offset if offset >= 0 else process.bytes + offset, process.dropped)
-        data = await environment.processes.log(process.name, first, args.get("limit", LOGGED_BYTES))
-        data = whole_characters(data) or data
+        first = max(offset if offset >= 0 else process.written_bytes + offset, process.dropped_bytes)
+        data = await environment.processes.read_log(process.name, first, args.get("limit", LOGGED_BYTES))
+        data = trim_partial_character(data) or data
         return {
             "output": _plain(data),
             "offset": first,
             "next_offset": first + len(data),
-            "bytes": process.bytes,
+            "bytes": process.written_bytes,
         }
 
     async def _write(self, environment: Environment, args: Json) -> Json:
@@ -291,23 +291,23 @@ class ProcessTool:
 
     async def _signal(self, environment: Environment, args: Json) -> Json:
         name = args.get("signal", "INT")
-        await environment.processes.signal(args["process"], name)
+        await environment.processes.send_signal(args["process"], name)
         return {"sent": name}
 
     async def _kill(self, environment: Environment, args: Json) -> Json:
         return _described(await environment.processes.kill(args["process"]))
 
 
-async def _input_context(terminal: Resident, args: Json) -> Json | None:
+async def _input_context(terminal: EnvironmentThread, args: Json) -> Json | None:
     """What a write to a process must be judged with; None where there is no such process."""
     with contextlib.suppress(CallError):  # which the call itself will say
-        log = await terminal.use(lambda place: place.processes.input_log(str(args.get("process"))))
+        log = await terminal.run(lambda place: place.processes.get_input_log(str(args.get("process"))))
         return {
             "command": log.command,
-            "workdir": log.folder,
+            "workdir": log.directory,
             "pty": log.pty,
             "before": [list(entry) for entry in log.entries],
-            "unknown": log.unknown,
+            "unknown": log.incomplete_reason,
             "revision": log.revision,
             "closes": bool(args.get("close")),
         }
@@ -324,54 +324,54 @@ def _outputs(context: CallContext) -> Path | None:
     return context.readable[0] if context.readable else None
 
 
-def _told(done: Completed, limit: float, *, pty: bool) -> Json:
+def _told(done: CommandResult, limit: float, *, pty: bool) -> Json:
     output = _CONTROLS.sub("", done.output).replace("\r\n", "\n") if pty else done.output
-    answer: Json = {"output": output, "exit_code": done.code, "workdir": done.folder}
+    answer: Json = {"output": output, "exit_code": done.exit_code, "workdir": done.directory}
     if done.timed_out:
-        how = "but something of it may still run" if done.left else "with all that it started"
+        how = "but something of it may still run" if done.may_still_run else "with all that it started"
         answer["note"] = (
             f"It was ended after {limit:g} s, {how}. Give it more time, or run it in the background."
         )
-    if done.stored:
-        answer |= {"bytes": done.bytes, "stored": str(done.stored)}
-    if done.lost:
-        answer["lost_bytes"] = done.lost
+    if done.output_file:
+        answer |= {"bytes": done.total_bytes, "stored": str(done.output_file)}
+    if done.lost_bytes:
+        answer["lost_bytes"] = done.lost_bytes
     return answer
 
 
-async def _seen(environment: Environment, process: Process) -> Json:
-    first = max(0, process.bytes - POLLED_BYTES)
-    data = await environment.processes.log(process.name, first, POLLED_BYTES)
+async def _seen(environment: Environment, process: BackgroundProcess) -> Json:
+    first = max(0, process.written_bytes - POLLED_BYTES)
+    data = await environment.processes.read_log(process.name, first, POLLED_BYTES)
     return {**_described(process), "output": _plain(data)}
 
 
-def _described(process: Process) -> Json:
+def _described(process: BackgroundProcess) -> Json:
     answer: Json = {
         "process": process.name,
         "command": process.command[:500],
         "state": process.state,
-        "bytes": process.bytes,
+        "bytes": process.written_bytes,
     }
-    if process.code is not None:
-        answer["exit_code"] = process.code
+    if process.exit_code is not None:
+        answer["exit_code"] = process.exit_code
     if process.state == "lost":
         answer["note"] = "It is gone, and nobody noted how: the place was restarted, or it was killed."
     return answer
 
 
 def _plain(data: bytes) -> str:
-    return _CONTROLS.sub("", readable(data)).replace("\r\n", "\n")
+    return _CONTROLS.sub("", decode_text(data)).replace("\r\n", "\n")
 
 
 async def _news(environment: Environment, context: CallContext) -> Json:
     """What happened to this session's processes, told once, beside the answer to whatever is asked next."""
     with contextlib.suppress(CallError):
-        if notices := await environment.processes.notices(f"{context.session_id}/"):
+        if notices := await environment.processes.take_notices(f"{context.session_id}/"):
             return {"notices": [_noticed(each) for each in notices]}
     return {}
 
 
-def _noticed(notice: Notice) -> Json:
+def _noticed(notice: ProcessNotice) -> Json:
     process = notice.process
     if notice.lines:
         return {"process": process.name, "lines": list(notice.lines)}

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from toolfold.config.settings import Tools
+from toolfold.config.settings import ToolsSettings
 from toolfold.errors import BridgeMisuse, CallError, InvalidArguments, error_message, nearest, shorten
 from toolfold.model import BRIDGE_CALL, BRIDGE_DESCRIBE, BRIDGE_NAMES, BRIDGE_SEARCH, Json, Tool, freeze
 from toolfold.retrieval.search import Hit, Mode, Retriever
@@ -48,7 +48,7 @@ class _Found:
 class Answers:
     """Answers out of a turn, whichever turn it is given."""
 
-    def __init__(self, retriever: Retriever, settings: Tools) -> None:
+    def __init__(self, retriever: Retriever, settings: ToolsSettings) -> None:
         self._retriever = retriever
         reranker = settings.tool_search.reranker
         best: Mode = reranker.mode if reranker.enabled else "hybrid"

@@ -16,7 +16,7 @@ from toolfold.model import BRIDGE_CALL, ToolCall
 from toolfold.naming import is_reserved
 from toolfold.retrieval.text import COMMON, words
 from toolfold.turn.bridge import unwrap
-from toolfold.turn.forms import CLOSING, OPENING
+from toolfold.turn.notes import CLOSING, OPENING
 
 MOST_SAID = 4
 MOST_USED = 8

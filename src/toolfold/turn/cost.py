@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-from toolfold.config.settings import Tools
+from toolfold.config.settings import ToolsSettings
 from toolfold.model import Tool
 from toolfold.turn.answers import LONGEST_DESCRIPTION, plain
 from toolfold.turn.pricing import Bill, ModelCall, Prices, Segment, bill
@@ -89,7 +89,7 @@ _AROUND_A_SIGNATURE = 4
 
 
 def sizes_of(
-    tools: Iterable[Tool], counter: TokenCounter, settings: Tools, *, bridge: Iterable[Tool]
+    tools: Iterable[Tool], counter: TokenCounter, settings: ToolsSettings, *, bridge: Iterable[Tool]
 ) -> ToolSizes:
     """Tools, counted in every form, and shown as the settings say."""
     tools, slimmer = list(tools), Slimmer()

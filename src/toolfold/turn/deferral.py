@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from toolfold.config.settings import Tools
+from toolfold.config.settings import ToolsSettings
 from toolfold.model import Tool
 from toolfold.turn.assembly import Turn
 from toolfold.turn.grant import Grant
@@ -57,7 +57,7 @@ class Parts:
 class Deferral:
     """Sorts grants by the lists of the configuration."""
 
-    def __init__(self, settings: Tools) -> None:
+    def __init__(self, settings: ToolsSettings) -> None:
         self._always = frozenset(settings.tool_search.always_load)
         self._defer = frozenset(settings.tool_search.defer)
         self._pinned = frozenset(settings.pinned)

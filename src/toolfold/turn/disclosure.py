@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from toolfold.config.settings import Tools
+from toolfold.config.settings import ToolsSettings
 from toolfold.model import BRIDGE_NAMES, BRIDGE_SEARCH, Tool
 from toolfold.turn.answers import source_of
 from toolfold.turn.assembly import Turn, showable
@@ -44,7 +44,7 @@ class Disclosure:
 
     def __init__(
         self,
-        settings: Tools,
+        settings: ToolsSettings,
         bridge: Bridge,
         *,
         deferral: Deferral | None = None,
@@ -157,7 +157,7 @@ class Disclosure:
 class _ShownBridge:
     """The bridge tools as a model is shown them, with the listing where one is wanted."""
 
-    def __init__(self, settings: Tools, bridge: Bridge) -> None:
+    def __init__(self, settings: ToolsSettings, bridge: Bridge) -> None:
         self._listing = settings.tool_search.listing
         self._room = settings.tool_search.listing_max_tokens
         self._bridge = bridge

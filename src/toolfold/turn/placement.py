@@ -17,22 +17,12 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from toolfold.model import BRIDGE_NAMES, BRIDGE_SEARCH, Definition, Json, Tool, ToolResult
+from toolfold.providers import DEFAULT_MEDIA_KINDS, Dialect, DialectName, Message
+from toolfold.providers.anthropic_messages import MAX_TOOLS, find_references
 from toolfold.turn.answers import LONGEST_DESCRIPTION, plain
 from toolfold.turn.assembly import Turn, definitions
 from toolfold.turn.cost import Placement, best_placement
-from toolfold.turn.forms import (
-    ANTHROPIC_BETA,
-    CLOSING,
-    MOST_TOOLS,
-    OPENING,
-    SEEN,
-    Form,
-    Message,
-    answers,
-    referred_to,
-    tools_array,
-)
-from toolfold.turn.notes import History, Note, Notes
+from toolfold.turn.notes import CLOSING, OPENING, History, Note, Notes
 from toolfold.turn.pricing import Prices, prices_for
 from toolfold.turn.signature import LONGEST as LONGEST_SIGNATURE
 from toolfold.turn.signature import signature
@@ -49,7 +39,6 @@ MOST_GONE = 1_000
 
 # What a model may read as the end of our note or as somebody else's turn: tags and marks of any family.
 _LIKE_A_MARK = re.compile(r"[<＜](?![\s\d=])[\u0300-\u036f]*|\[(?=/?INST\])", re.IGNORECASE)
-_USUAL_MODELS: Mapping[Form, str] = {"anthropic": "claude", "responses": "gpt"}
 
 
 class Placements:
@@ -58,11 +47,11 @@ class Placements:
     def __init__(self) -> None:
         self._best: dict[Prices, Placement] = {}
 
-    def settle(self, choice: PlacementChoice, model: str, form: Form) -> Placement:
+    def settle(self, choice: PlacementChoice, model: str, dialect: Dialect) -> Placement:
         """The placement that is meant, for a model or else for those that speak this form."""
         if choice != "auto":
             return choice
-        prices = replace(prices_for(model or _USUAL_MODELS.get(form, "")), name="")
+        prices = replace(prices_for(model or dialect.default_model), name="")
         if prices not in self._best:
             self._best[prices] = best_placement(prices)
         return self._best[prices]
@@ -124,7 +113,7 @@ class Request:
     tools: list[Json]
     messages: list[Json]
     turn: Turn
-    form: Form
+    form: DialectName
     placement: Placement
     tail: str = ""
     reset: bool = False
@@ -132,36 +121,38 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     deferred: Mapping[str, Definition] | None = None
 
+    dialect: Dialect = field(repr=False, kw_only=True)
+
     @classmethod
-    def of(cls, placed: Placed, turn: Turn, form: Form, *, cache: bool = False) -> Request:
-        """Written in a provider's form; with `cache`, Anthropic is told where the constant tools end."""
+    def of(cls, placed: Placed, turn: Turn, dialect: Dialect, *, cache: bool = False) -> Request:
+        """Render a request. With `cache`, dialects that need one get a mark after the constant tools."""
         is_native = placed.deferred is not None
-        late = placed.deferred if is_native and form == "anthropic" else None
+        listed = placed.deferred if is_native and dialect.lists_deferred_tools else None
         return cls(
-            tools_array(
+            dialect.render_tools(
                 placed.definitions,
-                form,
-                deferred=list((late or {}).values()),
+                deferred=list((listed or {}).values()),
                 native=is_native,
-                breakpoint_after=placed.constant if cache else 0,
+                cache_after=placed.constant if cache else 0,
             ),
             placed.messages,
             turn,
-            form,
+            dialect.name,
             placed.placement,
             placed.tail,
             placed.reset,
             placed.why,
-            {"anthropic-beta": ANTHROPIC_BETA} if late else {},
+            dialect.native_headers if listed else {},
             placed.deferred,
+            dialect=dialect,
         )
 
-    def answer(self, *results: ToolResult, takes: Collection[str] = SEEN) -> list[Json]:
-        """What to add to the history for the calls of one reply; `takes` says what the model can see or hear.
+    def answer(self, *results: ToolResult, takes: Collection[str] = DEFAULT_MEDIA_KINDS) -> list[Json]:
+        """Return the messages to append to the history for the calls of one reply.
 
-        In the Anthropic form these are the content blocks of one user message.
+        `takes` lists the kinds of media that the model accepts.
         """
-        return answers(results, self.form, deferred=self.deferred, takes=takes)
+        return self.dialect.render_results(results, deferred=self.deferred, media_kinds=takes)
 
 
 class Placing:
@@ -176,6 +167,22 @@ class Placing:
         self._deferred: dict[str, tuple[Tool, Definition]] = {}
         self._last: Placement | None = None
 
+    def export_state(self) -> Json:
+        """Return what makes the next request start like the last one, as JSON data."""
+        with self._lock:
+            return {
+                "notes": self._notes.export_state(),
+                "array": self._array.export_state(),
+                "placement": self._last,
+            }
+
+    def restore_state(self, state: Json) -> None:
+        """Continue a session whose state was exported by another process."""
+        with self._lock:
+            self._notes.restore_state(state["notes"])
+            self._array.restore_state(state["array"])
+            self._last = state["placement"]
+
     def read(self, messages: Sequence[Message]) -> History:
         """The caller's history. What was chosen for its newest message before is `recalled` with it."""
         with self._lock:
@@ -189,7 +196,7 @@ class Placing:
         fixed: Sequence[Tool],
         chosen: Sequence[Tool],
         placement: Placement,
-        form: Form = "openai",
+        dialect: Dialect,
         native: bool = False,
     ) -> Placed:
         """The `fixed` tools, and the ones `chosen` for the newest message in their place.
@@ -202,28 +209,28 @@ class Placing:
         with self._lock:
             history = self._notes.again(history)
             if native:
-                return self._natively(turn, history, fixed, chosen, form)
+                return self._natively(turn, history, fixed, chosen, dialect)
             if placement == "tail":
-                placed = self._at_the_tail(turn, history, fixed, chosen, form)
+                placed = self._at_the_tail(turn, history, fixed, chosen, dialect)
             elif placement == "append":
-                placed = self._appended(turn, history, fixed, chosen, form)
+                placed = self._appended(turn, history, fixed, chosen, dialect)
             else:
-                placed = self._replaced(history, fixed, chosen, form)
+                placed = self._replaced(history, fixed, chosen, dialect)
             self._last = placement
         return placed
 
     def _replaced(
-        self, history: History, fixed: Sequence[Tool], chosen: Sequence[Tool], form: Form
+        self, history: History, fixed: Sequence[Tool], chosen: Sequence[Tool], dialect: Dialect
     ) -> Placed:
         self._array.clear()
         tools = [*fixed, *sorted(chosen, key=lambda tool: tool.name)]
-        messages = self._notes.write(history, Note(chosen=_names(chosen)), form)
+        messages = self._notes.write(history, Note(chosen=_names(chosen)), dialect)
         return Placed(
             tools, self._wording.array(tools), messages, "replace", _tail(history), constant=len(fixed)
         )
 
     def _appended(
-        self, turn: Turn, history: History, fixed: Sequence[Tool], chosen: Sequence[Tool], form: Form
+        self, turn: Turn, history: History, fixed: Sequence[Tool], chosen: Sequence[Tool], dialect: Dialect
     ) -> Placed:
         why = self._array.outdated(turn, fixed) or self._switched("append")
         wanted = {tool.name for tool in chosen}
@@ -231,33 +238,33 @@ class Placing:
         if not why and len(grown) > self._most and grown != wanted:
             why = f"more than {self._most} chosen tools"
         self._array.grow(turn, [*fixed, *chosen], anew=why, constant=len(fixed))
-        messages = self._notes.write(history, Note(chosen=_names(chosen)), form)
+        messages = self._notes.write(history, Note(chosen=_names(chosen)), dialect)
         return self._placed("append", messages, why, _tail(history))
 
     def _at_the_tail(
-        self, turn: Turn, history: History, fixed: Sequence[Tool], chosen: Sequence[Tool], form: Form
+        self, turn: Turn, history: History, fixed: Sequence[Tool], chosen: Sequence[Tool], dialect: Dialect
     ) -> Placed:
         why = self._settled(turn, fixed)
         note = _told(turn, chosen, history.told(), self._wording)
-        messages = self._notes.write(history, note, form)
+        messages = self._notes.write(history, note, dialect)
         return self._placed("tail", messages, why, _tail(history, note))
 
     def _natively(
-        self, turn: Turn, history: History, fixed: Sequence[Tool], chosen: Sequence[Tool], form: Form
+        self, turn: Turn, history: History, fixed: Sequence[Tool], chosen: Sequence[Tool], dialect: Dialect
     ) -> Placed:
         """The array is constant as at the tail, and the provider itself loads what it does not hold."""
-        if form == "responses":  # what is found or given there can be called by its name at once
+        if dialect.accepts_tools_in_input:  # tools that are found or added can be called by name at once
             fixed = [tool for tool in fixed if tool.name not in BRIDGE_NAMES or tool.name == BRIDGE_SEARCH]
         why = self._settled(turn, fixed)
         note = (
             self._given(turn, chosen, history)
-            if form == "responses"
+            if dialect.accepts_tools_in_input
             else _told(turn, chosen, history.told(), self._wording)
         )
-        messages = self._notes.write(history, note, form)
+        messages = self._notes.write(history, note, dialect)
         placed = self._placed("tail", messages, why, _tail(history, note))
         late: Mapping[str, Definition] = _Offered(turn, self._wording)
-        if form == "anthropic":
+        if dialect.lists_deferred_tools:
             late = self._all_deferred(turn, placed.tools, history)
         return replace(placed, deferred=late)
 
@@ -293,12 +300,12 @@ class Placing:
     def _all_deferred(self, turn: Turn, shown: Sequence[Tool], history: History) -> Mapping[str, Definition]:
         """Every other tool, and of those that are gone the ones that answers in the history refer to."""
         standing = {tool.name for tool in shown}
-        wanted = referred_to(history.messages) | {name for name in self._deferred if turn.may_show(name)}
+        wanted = find_references(history.messages) | {name for name in self._deferred if turn.may_show(name)}
         for tool in turn.offered:
             held = self._deferred.get(tool.name)
             if tool.name in standing or (held and held[0] is tool):
                 continue
-            if held or len(wanted) + len(standing) < MOST_TOOLS:
+            if held or len(wanted) + len(standing) < MAX_TOOLS:
                 self._deferred[tool.name] = tool, self._wording.definition(turn, tool)
                 wanted.add(tool.name)
         self._forget(wanted)
@@ -320,8 +327,19 @@ class _Array:
 
     def __init__(self, wording: Wording) -> None:
         self._wording = wording
-        self._held: dict[str, tuple[Tool, Definition]] = {}
+        self._held: dict[str, tuple[Tool | None, Definition]] = {}
+        """Name → the tool, None until a turn has shown that a restored one still exists, and its text."""
         self.constant = 0
+
+    def export_state(self) -> Json:
+        """Return the array as JSON data."""
+        written = [definition for _, definition in self._held.values()]
+        return {"constant": self.constant, "definitions": written}
+
+    def restore_state(self, state: Json) -> None:
+        """Continue with an exported array; its definitions are sent again as they were."""
+        self.constant = state["constant"]
+        self._held = {each["function"]["name"]: (None, each) for each in state["definitions"]}
 
     @property
     def names(self) -> set[str]:
@@ -329,7 +347,7 @@ class _Array:
 
     @property
     def tools(self) -> list[Tool]:
-        return [tool for tool, _ in self._held.values()]
+        return [tool for tool, _ in self._held.values() if tool is not None]
 
     @property
     def definitions(self) -> list[Definition]:
@@ -341,7 +359,7 @@ class _Array:
     def outdated(self, turn: Turn, fixed: Sequence[Tool]) -> str:
         """Why the array can no longer be sent as it is. That a tool cannot work just now is no reason."""
         bridge = {tool.name: tool for tool in fixed if tool.name in BRIDGE_NAMES}
-        for name, (tool, written) in self._held.items():
+        for name, (tool, written) in list(self._held.items()):
             now = turn.snapshot.get(name) if turn.may_show(name) else None
             if name in BRIDGE_NAMES:
                 now = bridge.get(name, tool)
@@ -349,6 +367,7 @@ class _Array:
                 return f"{name} is gone"
             if now is not tool and self._wording.definition(turn, now) != written:
                 return f"{name} changed"
+            self._held[name] = now, written
         return ""
 
     def grow(self, turn: Turn, tools: Sequence[Tool], *, anew: str, constant: int) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from toolfold.events import Usage
 from toolfold.turn.tokens import CLAUDE, CLAUDE_47, DEEPSEEK, GEMINI, LLAMA_4
 
 PRICES_AS_OF = "November 2026"
@@ -201,12 +202,29 @@ _FAMILIES = {
 
 
 def prices_for(model: str, table: Sequence[Prices] = PRICES) -> Prices:
-    """The prices of a model, or of the nearest of its family; a model nobody knows has no cache."""
+    """Return the prices of a model or of its family; an unknown model gets a price without a cache."""
+    return find_prices(model, table) or Prices(name=model or "unknown", input=1.0, output=3.0)
+
+
+def find_prices(model: str, table: Sequence[Prices] = PRICES) -> Prices | None:
+    """Return the prices of a model or of the nearest of its family, or None if it is unknown."""
     name = model.lower()
     named = {prices.name: prices for prices in table}
     exact = next((prices for prices in table if prices.name.lower() in name), None)
     family = next((kin for part, kin in _FAMILIES.items() if part in name and kin in named), None)
-    return exact or (named[family] if family else Prices(name=model or "unknown", input=1.0, output=3.0))
+    return exact or (named[family] if family else None)
+
+
+def cost_of_call(usage: Usage, prices: Prices | None) -> float | None:
+    """Return the dollars of one model call, or None if the model's price is unknown."""
+    if prices is None:
+        return None
+    fresh = usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens
+    read_price = min(prices.cached_read, prices.input)
+    write_price = max(prices.cache_write, prices.input)
+    dollars = fresh * prices.input + usage.output_tokens * prices.output
+    dollars += usage.cached_tokens * read_price + usage.cache_write_tokens * write_price
+    return dollars / 1_000_000
 
 
 def read_prices(table: Any) -> tuple[Prices, ...]:

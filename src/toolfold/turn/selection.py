@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from toolfold.config.settings import Tools
+from toolfold.config.settings import ToolsSettings
 from toolfold.model import Tool
 from toolfold.retrieval.search import Hit, Mode, Retriever, SearchResult
 from toolfold.turn.assembly import Turn
@@ -76,7 +76,7 @@ class Selector:
 
     def __init__(
         self,
-        settings: Tools,
+        settings: ToolsSettings,
         retriever: Retriever,
         *,
         deferral: Deferral | None = None,

@@ -6,7 +6,7 @@ the few whose words follow a grammar of their own have a reader in the modules b
 
 from __future__ import annotations
 
-from shellverdict.shell.inner.follow import inner, runs_others
-from shellverdict.shell.inner.nouns import Inner
+from shellverdict.shell.inner.inner_command import InnerCommand
+from shellverdict.shell.inner.lookup import can_run_commands, find_inner_commands
 
-__all__ = ["Inner", "inner", "runs_others"]
+__all__ = ["InnerCommand", "can_run_commands", "find_inner_commands"]

@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from shellverdict.shell.inner.gitsettings import git_setting
-from shellverdict.shell.inner.nouns import Inner, as_typed
+from shellverdict.shell.inner.git_settings import read_git_setting
+from shellverdict.shell.inner.inner_command import InnerCommand, to_literal
 from shellverdict.shell.words import GAP, Word
 
-__all__ = ["INSTALLED", "from_assignments"]
+__all__ = ["INSTALLED_PREFIXES", "commands_from_variables"]
 
-_COMMANDS = frozenset(
+_COMMAND_VARIABLES = frozenset(
     [
         "PAGER",
         "MANPAGER",
@@ -68,8 +68,8 @@ _COMMANDS = frozenset(
         "GEM_EDITOR",
     ]
 )
-_PIPED = frozenset({"LESSOPEN", "LESSCLOSE"})
-_FILES: Mapping[str, str] = MappingProxyType(
+_PIPE_VARIABLES = frozenset({"LESSOPEN", "LESSCLOSE"})
+_CODE_FILE_VARIABLES: Mapping[str, str] = MappingProxyType(
     {
         "BASH_ENV": "sh",
         "ENV": "sh",
@@ -86,9 +86,11 @@ _FILES: Mapping[str, str] = MappingProxyType(
         "GIT_TEMPLATE_DIR": "",
     }
 )
-_LIBRARIES = frozenset({"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_INSERT_LIBRARIES"})
-INSTALLED = ("/usr/", "/opt/", "/lib", "/bin/", "/sbin/", "/nix/", "/snap/")
-_LANGUAGE_OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
+_LIBRARY_VARIABLES = frozenset(
+    {"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_INSERT_LIBRARIES"}
+)
+INSTALLED_PREFIXES = ("/usr/", "/opt/", "/lib", "/bin/", "/sbin/", "/nix/", "/snap/")
+_OPTION_VARIABLES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
     {
         "NODE_OPTIONS": ("node", ("-r", "--require", "--import", "--loader", "--experimental-loader")),
         "RUBYOPT": ("ruby", ("-r",)),
@@ -96,7 +98,7 @@ _LANGUAGE_OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "_JAVA_OPTIONS": ("binary", ("-javaagent:", "-agentpath:")),
     }
 )
-_CODE: Mapping[str, str] = MappingProxyType(
+_CODE_VARIABLES: Mapping[str, str] = MappingProxyType(
     {"PS4": "sh", "PERL5DB": "perl", "VIMINIT": "vim", "EXINIT": "vim", "GVIMINIT": "vim", "PS0": "sh"}
 )
 _PERL_CODE = re.compile(r"(?:^|\s)-[a-zA-Z]*[eE]\s*(.*)", re.DOTALL)
@@ -104,60 +106,64 @@ _GIT_KEY = re.compile(r"GIT_CONFIG_KEY_\d+")
 _GIT_PARAMETER = re.compile(r"'([^']*(?:'='[^']*)?)'")
 
 
-def from_assignments(assigned: Mapping[str, Word], program: str = "") -> Iterator[Inner]:
+def commands_from_variables(env_assignments: Mapping[str, Word], program: str = "") -> Iterator[InnerCommand]:
     """What these variables make a program run; most of them any program."""
-    yield from _git_settings(assigned)
-    for name, value in assigned.items():
-        if name in _LIBRARIES and (_is_installed(value) or (name.endswith("PATH") and _is_own(program))):
+    yield from _read_git_variables(env_assignments)
+    for name, value in env_assignments.items():
+        if name in _LIBRARY_VARIABLES and (
+            _is_installed(value) or (name.endswith("PATH") and _is_project_program(program))
+        ):
             continue
         if value:
-            yield from _of(name, value)
+            yield from _read_variable(name, value)
 
 
-def _git_settings(assigned: Mapping[str, Word]) -> Iterator[Inner]:
+def _read_git_variables(env_assignments: Mapping[str, Word]) -> Iterator[InnerCommand]:
     """Settings for git that come in pairs of variables, or all in one."""
-    for name, key in assigned.items():
+    for name, key in env_assignments.items():
         if _GIT_KEY.fullmatch(name):
-            yield from git_setting(key, assigned.get(name.replace("KEY", "VALUE"), Word("")))
+            yield from read_git_setting(key, env_assignments.get(name.replace("KEY", "VALUE"), Word("")))
         elif name == "GIT_CONFIG_PARAMETERS":
             for setting in _GIT_PARAMETER.findall(key):
-                yield from git_setting(*setting.replace("'='", "=").partition("=")[::2])
+                yield from read_git_setting(*setting.replace("'='", "=").partition("=")[::2])
 
 
-def _is_own(program: str) -> bool:
+def _is_project_program(program: str) -> bool:
     """Whether a program lies in the project: that it has libraries beside it is no surprise."""
-    return "/" in program and not program.startswith(INSTALLED)
+    return "/" in program and not program.startswith(INSTALLED_PREFIXES)
 
 
 def _is_installed(value: str) -> bool:
-    return all(part.startswith(INSTALLED) or not part.strip(GAP) for part in value.replace(":", " ").split())
+    return all(
+        part.startswith(INSTALLED_PREFIXES) or not part.strip(GAP) for part in value.replace(":", " ").split()
+    )
 
 
-def _of(name: str, value: Word) -> Iterator[Inner]:
-    if name in _COMMANDS:
-        yield Inner(code=as_typed(value), through=name, more_operands=True)
-    elif name in _PIPED:
-        yield Inner(code=as_typed(value.lstrip("|-")), through=name, more_operands=True)
-    elif language := _FILES.get(name):
-        yield Inner(source="file", file=value, language=language, through=name)
-    elif name in _CODE:
-        yield from _code(name, value)
-    elif name in _LANGUAGE_OPTIONS:
-        yield from _loaded(name, value)
+def _read_variable(name: str, value: Word) -> Iterator[InnerCommand]:
+    if name in _COMMAND_VARIABLES:
+        yield InnerCommand(code=to_literal(value), wrapper=name, has_unknown_operands=True)
+    elif name in _PIPE_VARIABLES:
+        yield InnerCommand(code=to_literal(value.lstrip("|-")), wrapper=name, has_unknown_operands=True)
+    elif language := _CODE_FILE_VARIABLES.get(name):
+        yield InnerCommand(source="file", file=value, language=language, wrapper=name)
+    elif name in _CODE_VARIABLES:
+        yield from _read_code_variable(name, value)
+    elif name in _OPTION_VARIABLES:
+        yield from _read_option_variable(name, value)
     elif name == "PERL5OPT" and (found := _PERL_CODE.search(value)):
-        yield Inner(code=as_typed(found[1]), language="perl", through=name)
+        yield InnerCommand(code=to_literal(found[1]), language="perl", wrapper=name)
 
 
-def _code(name: str, value: Word) -> Iterator[Inner]:
+def _read_code_variable(name: str, value: Word) -> Iterator[InnerCommand]:
     """A prompt is code only where it has a substitution in it."""
-    if _CODE[name] != "sh":
-        yield Inner(code=as_typed(value), language=_CODE[name], through=name)
+    if _CODE_VARIABLES[name] != "sh":
+        yield InnerCommand(code=to_literal(value), language=_CODE_VARIABLES[name], wrapper=name)
     elif "$(" in value or "`" in value:
-        yield Inner(code=Word(f'echo "{as_typed(value)}"'), through=name)
+        yield InnerCommand(code=Word(f'echo "{to_literal(value)}"'), wrapper=name)
 
 
-def _loaded(name: str, value: Word) -> Iterator[Inner]:
-    language, options = _LANGUAGE_OPTIONS[name]
+def _read_option_variable(name: str, value: Word) -> Iterator[InnerCommand]:
+    language, options = _OPTION_VARIABLES[name]
     words = value.split()
     for place, word in enumerate(words):
         for option in options:
@@ -168,5 +174,5 @@ def _loaded(name: str, value: Word) -> Iterator[Inner]:
             else:
                 continue
             if file:
-                yield Inner(source="file", file=Word(file), language=language, through=name)
+                yield InnerCommand(source="file", file=Word(file), language=language, wrapper=name)
             break

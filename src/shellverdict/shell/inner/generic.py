@@ -6,180 +6,209 @@ import re
 from collections.abc import Iterator, Sequence
 from urllib.parse import unquote
 
-from shellverdict.shell.inner.environment import INSTALLED, from_assignments
-from shellverdict.shell.inner.nouns import UNKNOWN, Inner, as_typed, joined
-from shellverdict.shell.inner.options import Reading, Spec, read, spec
-from shellverdict.shell.inner.programs import Program
-from shellverdict.shell.runs import STANDARD_INPUT, Run
+from shellverdict.shell.inner.environment import INSTALLED_PREFIXES, commands_from_variables
+from shellverdict.shell.inner.inner_command import UNKNOWN_WORD, InnerCommand, join_words, to_literal
+from shellverdict.shell.inner.option_spec import OptionSpec, ParsedOptions, parse_options, parse_spec
+from shellverdict.shell.inner.programs import ProgramSpec
+from shellverdict.shell.runs import STDIN_PATHS, ProgramRun
 from shellverdict.shell.words import Word
 
-__all__ = ["assignments", "command", "follow", "from_options", "helper", "script", "standard_input"]
+__all__ = [
+    "code_from_stdin",
+    "command_from_words",
+    "read_code_options",
+    "read_helper_program",
+    "read_table_program",
+    "script_from_operands",
+    "split_assignments",
+]
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
-def follow(run: Run, program: Program, name: str) -> Iterator[Inner]:
+def read_table_program(run: ProgramRun, program: ProgramSpec, name: str) -> Iterator[InnerCommand]:
     """Everything `run` runs, where `program` describes it."""
-    yield from _follow(run, run.argv[1:], program, name)
+    yield from _read_with_spec(run, run.argv[1:], program, name)
 
 
-def _follow(run: Run, words: Sequence[Word], program: Program, name: str) -> Iterator[Inner]:
-    given = spec(program.options, program.single)
-    reading = read(words, given, stop=not program.mixed)
-    through = name if program.through is None else program.through
-    if program.sub:
-        yield from from_options(reading, given, through)
-        for place, word in enumerate(reading.operands[: 3 if reading.doubtful else 1]):
-            if below := program.sub.get(word):
-                yield from _follow(run, reading.operands[place + 1 :], below, through)
+def _read_with_spec(
+    run: ProgramRun, words: Sequence[Word], program: ProgramSpec, name: str
+) -> Iterator[InnerCommand]:
+    spec = parse_spec(program.options, program.single_dash)
+    reading = parse_options(words, spec, stop_at_operand=not program.permuted)
+    wrapper = name if program.wrapper is None else program.wrapper
+    if program.subcommands:
+        yield from read_code_options(reading, spec, wrapper)
+        for place, word in enumerate(reading.operands[: 3 if reading.has_doubtful_operand else 1]):
+            if below := program.subcommands.get(word):
+                yield from _read_with_spec(run, reading.operands[place + 1 :], below, wrapper)
                 return
         return
-    if reading.quits:
+    if reading.runs_nothing:
         return
-    codes = tuple(from_options(reading, given, through))
+    codes = tuple(read_code_options(reading, spec, wrapper))
     yield from codes
-    yield from _from_operands(run, program, reading, given, through, bool(codes))
+    yield from _read_operands(run, program, reading, spec, wrapper, bool(codes))
 
 
-def from_options(reading: Reading, given: Spec, through: str) -> Iterator[Inner]:
+def read_code_options(reading: ParsedOptions, spec: OptionSpec, wrapper: str) -> Iterator[InnerCommand]:
     """The code and the files of code that options name."""
     for option in reading.options:
-        sign = given.signs.get(option.name, "")
+        sign = spec.signs.get(option.name, "")
         if option.value is None or sign not in (">", "@"):
             continue
-        language = given.languages[option.name]
+        language = spec.languages[option.name]
         if sign == "@":
-            yield from _file(option.value, language, through)
+            yield from _code_from_file(option.value, language, wrapper)
         elif language == "program":
-            yield from helper(option.value, through)
+            yield from read_helper_program(option.value, wrapper)
         else:
-            yield Inner(code=as_typed(option.value), language=language, through=through)
+            yield InnerCommand(code=to_literal(option.value), language=language, wrapper=wrapper)
 
 
-def helper(value: Word, through: str) -> Iterator[Inner]:
+def read_helper_program(value: Word, wrapper: str) -> Iterator[InnerCommand]:
     """A program that does a part of the work; one that was not installed is code nobody has read."""
-    yield Inner(code=as_typed(value), through=through, more_operands=True)
+    yield InnerCommand(code=to_literal(value), wrapper=wrapper, has_unknown_operands=True)
     program = value.split(" ")[0]
-    if "/" in program and not program.startswith(INSTALLED):
-        yield Inner(source="file", file=Word(program), language="binary", through=through)
+    if "/" in program and not program.startswith(INSTALLED_PREFIXES):
+        yield InnerCommand(source="file", file=Word(program), language="binary", wrapper=wrapper)
 
 
-def _file(file: Word, language: str, through: str, arguments: tuple[Word, ...] = ()) -> Iterator[Inner]:
-    if file in STANDARD_INPUT:
-        yield Inner(source="stdin", language=language, through=through, arguments=arguments)
+def _code_from_file(
+    file: Word, language: str, wrapper: str, arguments: tuple[Word, ...] = ()
+) -> Iterator[InnerCommand]:
+    if file in STDIN_PATHS:
+        yield InnerCommand(source="stdin", language=language, wrapper=wrapper, arguments=arguments)
     elif file.startswith("data:"):
-        yield from data_url(file, language, through)
+        yield from read_data_url(file, language, wrapper)
     else:
-        yield Inner(source="file", file=file, language=language, through=through, arguments=arguments)
+        yield InnerCommand(source="file", file=file, language=language, wrapper=wrapper, arguments=arguments)
 
 
-def data_url(address: Word, language: str, through: str) -> Iterator[Inner]:
+def read_data_url(address: Word, language: str, wrapper: str) -> Iterator[InnerCommand]:
     """Code that stands in an address itself."""
     head, _, content = address.partition(",")
     if head.endswith(";base64"):
-        yield Inner(source="file", file=Word(head), language="binary", through=through)
+        yield InnerCommand(source="file", file=Word(head), language="binary", wrapper=wrapper)
     else:
-        yield Inner(code=as_typed(unquote(content)), language=language, through=through)
+        yield InnerCommand(code=to_literal(unquote(content)), language=language, wrapper=wrapper)
 
 
-def _from_operands(
-    run: Run, program: Program, reading: Reading, given: Spec, through: str, coded: bool
-) -> Iterator[Inner]:
-    if any(given.signs.get(option.name) == ":" for option in reading.options):
-        yield from command(run, reading.operands, through)
+def _read_operands(
+    run: ProgramRun,
+    program: ProgramSpec,
+    reading: ParsedOptions,
+    spec: OptionSpec,
+    wrapper: str,
+    has_code: bool,
+) -> Iterator[InnerCommand]:
+    if any(spec.signs.get(option.name) == ":" for option in reading.options):
+        yield from command_from_words(run, reading.operands, wrapper)
         return
-    if given.signs.get(reading.missing) == ">" and run.more_operands:
-        yield Inner(source="stdin", language=given.languages[reading.missing], through=through)
+    if spec.signs.get(reading.missing_value_option) == ">" and run.has_unknown_operands:
+        yield InnerCommand(
+            source="stdin", language=spec.languages[reading.missing_value_option], wrapper=wrapper
+        )
         return
     operands = reading.operands
     if program.assignments:
         while operands[:1] == (Word("-"),):  # env's short way to say -i
             operands = operands[1:]
-        assigned, operands = assignments(operands)
-        yield from from_assignments(assigned, operands[0] if operands else Word(""))
+        assigned, operands = split_assignments(operands)
+        yield from commands_from_variables(assigned, operands[0] if operands else Word(""))
     language = program.language
-    match program.then:
-        case "argv" if entry := _named_program(reading, given):
-            yield from command(run, (entry, *operands[program.skip :]), through)
-        case "argv" if not coded or operands[program.skip :]:
-            yield from _command_or_shell(run, program, _behind(operands, program), through)
-            if reading.doubtful and operands[program.skip + 1 :]:
-                yield from command(run, operands[program.skip + 1 :], through)
+    match program.operands:
+        case "argv" if entry_point := _entry_program(reading, spec):
+            yield from command_from_words(run, (entry_point, *operands[program.skip :]), wrapper)
+        case "argv" if not has_code or operands[program.skip :]:
+            yield from _read_command_or_shell(run, program, _operands_after_skip(operands, program), wrapper)
+            if reading.has_doubtful_operand and operands[program.skip + 1 :]:
+                yield from command_from_words(run, operands[program.skip + 1 :], wrapper)
         case "code" if operands[program.skip :]:
-            yield Inner(code=joined(_unmarked(operands[program.skip :])), language=language, through=through)
-        case "text" if not coded and operands:
-            yield Inner(
-                code=as_typed(operands[0]), language=language, through=through, arguments=operands[1:]
+            yield InnerCommand(
+                code=join_words(_strip_double_dash(operands[program.skip :])),
+                language=language,
+                wrapper=wrapper,
+            )
+        case "text" if not has_code and operands:
+            yield InnerCommand(
+                code=to_literal(operands[0]), language=language, wrapper=wrapper, arguments=operands[1:]
             )
         case "texts":
             for word in operands[program.skip :]:
-                yield Inner(code=as_typed(word), language=language, through=through)
-            if program.stdin and not coded and not operands[program.skip :]:
-                yield from standard_input(run, language, through)
-        case "script" if not coded:
-            yield from script(run, operands, language, through)
+                yield InnerCommand(code=to_literal(word), language=language, wrapper=wrapper)
+            if program.reads_stdin and not has_code and not operands[program.skip :]:
+                yield from code_from_stdin(run, language, wrapper)
+        case "script" if not has_code:
+            yield from script_from_operands(run, operands, language, wrapper)
         case "files":
             for word in operands[program.skip :]:
-                yield from _file(word, language, through)
-            if program.stdin and not coded and not operands[program.skip :]:
-                yield from standard_input(run, language, through)
-        case "" if program.stdin and not coded:
-            yield from standard_input(run, language, through)
+                yield from _code_from_file(word, language, wrapper)
+            if program.reads_stdin and not has_code and not operands[program.skip :]:
+                yield from code_from_stdin(run, language, wrapper)
+        case "" if program.reads_stdin and not has_code:
+            yield from code_from_stdin(run, language, wrapper)
 
 
-def _named_program(reading: Reading, given: Spec) -> Word | None:
+def _entry_program(reading: ParsedOptions, spec: OptionSpec) -> Word | None:
     """A program that an option names, such as a container's entry point."""
-    named = [option.value for option in reading.options if given.signs.get(option.name) == "%"]
+    named = [option.value for option in reading.options if spec.signs.get(option.name) == "%"]
     return named[-1] if named else None
 
 
-def _command_or_shell(run: Run, program: Program, words: Sequence[Word], through: str) -> Iterator[Inner]:
+def _read_command_or_shell(
+    run: ProgramRun, program: ProgramSpec, words: Sequence[Word], wrapper: str
+) -> Iterator[InnerCommand]:
     """The command; where there is none, some programs start a shell, which reads standard input."""
-    if words or run.more_operands or not program.stdin:
-        yield from command(run, words, through)
+    if words or run.has_unknown_operands or not program.reads_stdin:
+        yield from command_from_words(run, words, wrapper)
     else:
-        yield from standard_input(run, "sh", through)
+        yield from code_from_stdin(run, "sh", wrapper)
 
 
-def _behind(operands: tuple[Word, ...], program: Program) -> tuple[Word, ...]:
-    if program.dashes and "--" in operands:
+def _operands_after_skip(operands: tuple[Word, ...], program: ProgramSpec) -> tuple[Word, ...]:
+    if program.options_until_dashes and "--" in operands:
         return operands[operands.index(Word("--")) :]
-    if program.dashes:
-        return read(operands[program.skip :], spec(program.options, program.single)).operands
+    if program.options_until_dashes:
+        return parse_options(
+            operands[program.skip :], parse_spec(program.options, program.single_dash)
+        ).operands
     return operands[program.skip :]
 
 
-def _unmarked(words: Sequence[Word]) -> Sequence[Word]:
+def _strip_double_dash(words: Sequence[Word]) -> Sequence[Word]:
     return words[1:] if words[:1] == (Word("--"),) else words
 
 
-def command(run: Run, words: Sequence[Word], through: str) -> Iterator[Inner]:
+def command_from_words(run: ProgramRun, words: Sequence[Word], wrapper: str) -> Iterator[InnerCommand]:
     """A command that stands in the words; one that is still to be added is unknown."""
-    words = tuple(_unmarked(words))
+    words = tuple(_strip_double_dash(words))
     if words:
-        yield Inner(argv=words, through=through, more_operands=run.more_operands)
-    elif run.more_operands:
-        yield Inner(argv=(UNKNOWN,), through=through, more_operands=True)
+        yield InnerCommand(argv=words, wrapper=wrapper, has_unknown_operands=run.has_unknown_operands)
+    elif run.has_unknown_operands:
+        yield InnerCommand(argv=(UNKNOWN_WORD,), wrapper=wrapper, has_unknown_operands=True)
 
 
-def script(run: Run, operands: Sequence[Word], language: str, through: str) -> Iterator[Inner]:
+def script_from_operands(
+    run: ProgramRun, operands: Sequence[Word], language: str, wrapper: str
+) -> Iterator[InnerCommand]:
     """A file of code and its arguments, or code from standard input."""
     if operands:
-        yield from _file(operands[0], language, through, tuple(operands[1:]))
-    elif run.more_operands:
-        yield Inner(source="file", file=UNKNOWN, language=language, through=through)
+        yield from _code_from_file(operands[0], language, wrapper, tuple(operands[1:]))
+    elif run.has_unknown_operands:
+        yield InnerCommand(source="file", file=UNKNOWN_WORD, language=language, wrapper=wrapper)
     else:
-        yield from standard_input(run, language, through)
+        yield from code_from_stdin(run, language, wrapper)
 
 
-def standard_input(
-    run: Run, language: str, through: str = "", arguments: tuple[Word, ...] = ()
-) -> Iterator[Inner]:
+def code_from_stdin(
+    run: ProgramRun, language: str, wrapper: str = "", arguments: tuple[Word, ...] = ()
+) -> Iterator[InnerCommand]:
     if run.stdin is not None:
-        yield Inner(source="stdin", language=language, through=through, arguments=arguments)
+        yield InnerCommand(source="stdin", language=language, wrapper=wrapper, arguments=arguments)
 
 
-def assignments(words: tuple[Word, ...]) -> tuple[dict[str, Word], tuple[Word, ...]]:
+def split_assignments(words: tuple[Word, ...]) -> tuple[dict[str, Word], tuple[Word, ...]]:
     """`NAME=value` words at the beginning, and the words behind them."""
     found: dict[str, Word] = {}
     for place, word in enumerate(words):

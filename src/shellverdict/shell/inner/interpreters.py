@@ -7,23 +7,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from shellverdict.shell.inner.generic import follow, script, standard_input
-from shellverdict.shell.inner.nouns import Inner, Reader, as_typed, joined
-from shellverdict.shell.inner.options import read, spec
-from shellverdict.shell.inner.programs import programs
-from shellverdict.shell.runs import Run
-from shellverdict.shell.words import Mark, Word
+from shellverdict.shell.inner.generic import code_from_stdin, read_table_program, script_from_operands
+from shellverdict.shell.inner.inner_command import InnerCommand, InnerCommandReader, join_words, to_literal
+from shellverdict.shell.inner.option_spec import parse_options, parse_spec
+from shellverdict.shell.inner.programs import load_programs
+from shellverdict.shell.runs import ProgramRun
+from shellverdict.shell.words import Taint, Word
 
 __all__ = ["READERS"]
 
 _PYTHON_FLAGS_WITH_VALUE = frozenset("WXQ")
 _PYTHON_LONG_WITH_VALUE = frozenset({"--check-hash-based-pycs"})
-_RUNS_A_SCRIPT = frozenset(
+_SCRIPT_RUNNING_MODULES = frozenset(
     {"pdb", "cProfile", "profile", "trace", "runpy", "ipdb", "debugpy", "coverage", "viztracer"}
 )
 
 
-def _python(run: Run) -> Iterator[Inner]:
+def _read_python(run: ProgramRun) -> Iterator[InnerCommand]:
     """-c and -m end the options: everything behind their value belongs to the code."""
     words, at = run.argv[1:], 0
     while at < len(words):
@@ -38,10 +38,10 @@ def _python(run: Run) -> Iterator[Inner]:
                 attached = word[place:] if letter in "cmWXQ" else ""
                 value = Word(attached) if attached else (words[at] if at < len(words) else None)
                 if letter == "c":
-                    yield from _python_code(run, value, words[at + (not attached) :])
+                    yield from _read_python_code(run, value, words[at + (not attached) :])
                     return
                 if letter == "m":
-                    yield from _python_module(run, value, words[at + (not attached) :])
+                    yield from _read_python_module(run, value, words[at + (not attached) :])
                     return
                 if letter in _PYTHON_FLAGS_WITH_VALUE:
                     at += not attached
@@ -52,140 +52,148 @@ def _python(run: Run) -> Iterator[Inner]:
             at -= 1
             break
     if words[at:] and words[at].rpartition("/")[2] == "manage.py":
-        yield from _django_shell(words[at + 1 :])
-    yield from script(run, words[at:], "python", "")
+        yield from _read_django_shell(words[at + 1 :])
+    yield from script_from_operands(run, words[at:], "python", "")
 
 
-def _python_code(run: Run, code: Word | None, arguments: tuple[Word, ...]) -> Iterator[Inner]:
+def _read_python_code(
+    run: ProgramRun, code: Word | None, arguments: tuple[Word, ...]
+) -> Iterator[InnerCommand]:
     if code is not None:
-        yield Inner(code=_with_arguments(as_typed(code), arguments), language="python", arguments=arguments)
-    elif run.more_operands:
-        yield Inner(source="stdin", language="python")
+        yield InnerCommand(
+            code=_insert_arguments(to_literal(code), arguments), language="python", arguments=arguments
+        )
+    elif run.has_unknown_operands:
+        yield InnerCommand(source="stdin", language="python")
 
 
 _ARGUMENT = re.compile(r"\b(?:sys\.)?argv\[(\d{1,3})\]")
 
 
-def _with_arguments(code: Word, arguments: tuple[Word, ...]) -> Word:
+def _insert_arguments(code: Word, arguments: tuple[Word, ...]) -> Word:
     """The code with the arguments in the place of `sys.argv[1]`, as far as they are known."""
 
     def literal(found: re.Match[str]) -> str:
         place = int(found[1]) - 1
-        known = 0 <= place < len(arguments) and arguments[place].known
+        known = 0 <= place < len(arguments) and arguments[place].is_known
         return repr(str(arguments[place])) if known else found[0]
 
     return Word(_ARGUMENT.sub(literal, code)) if arguments else code
 
 
-def _python_module(run: Run, module: Word | None, words: tuple[Word, ...]) -> Iterator[Inner]:
+def _read_python_module(
+    run: ProgramRun, module: Word | None, words: tuple[Word, ...]
+) -> Iterator[InnerCommand]:
     if module in ("code", "asyncio", "pdb", "ipdb"):
-        yield from standard_input(run, "python")
+        yield from code_from_stdin(run, "python")
     if module in ("pdb", "ipdb"):
-        for command in read(words, spec("-c= --command=")).values("-c", "--command"):
-            yield Inner(code=as_typed(command.lstrip("! ")), language="python")
+        for command in parse_options(words, parse_spec("-c= --command=")).values("-c", "--command"):
+            yield InnerCommand(code=to_literal(command.lstrip("! ")), language="python")
     if module == "timeit":
         for word in words:
             if word[:1] != "-":
-                yield Inner(code=as_typed(word), language="python")
-    elif module in _RUNS_A_SCRIPT:
+                yield InnerCommand(code=to_literal(word), language="python")
+    elif module in _SCRIPT_RUNNING_MODULES:
         operands = tuple(word for word in words if word[:1] != "-" and word != "run")
-        yield from script(run, operands, "python", "")
+        yield from script_from_operands(run, operands, "python", "")
     elif module in ("IPython", "ipython"):
-        yield from _ipython(run)
+        yield from _read_ipython(run)
 
 
-def _ipython(run: Run) -> Iterator[Inner]:
-    reading = read(run.argv[1:], spec("-c>python -i -m= --profile= --colors= --pylab?"))
+def _read_ipython(run: ProgramRun) -> Iterator[InnerCommand]:
+    reading = parse_options(run.argv[1:], parse_spec("-c>python -i -m= --profile= --colors= --pylab?"))
     codes = reading.values("-c")
     for code in codes:
-        yield Inner(code=as_typed(code), language="python")
-    if not codes and not reading.quits and not reading.values("-m"):
-        yield from script(run, reading.operands, "python", "")
+        yield InnerCommand(code=to_literal(code), language="python")
+    if not codes and not reading.runs_nothing and not reading.values("-m"):
+        yield from script_from_operands(run, reading.operands, "python", "")
 
 
-def _django(run: Run) -> Iterator[Inner]:
-    yield from _django_shell(run.argv[1:])
+def _read_django(run: ProgramRun) -> Iterator[InnerCommand]:
+    yield from _read_django_shell(run.argv[1:])
 
 
-def _django_shell(words: tuple[Word, ...]) -> Iterator[Inner]:
+def _read_django_shell(words: tuple[Word, ...]) -> Iterator[InnerCommand]:
     if words[:1] == (Word("shell"),):
-        for code in read(words[1:], spec("-c>python --command>python -i= --interface=")).values(
-            "-c", "--command"
-        ):
-            yield Inner(code=as_typed(code), language="python")
+        for code in parse_options(
+            words[1:], parse_spec("-c>python --command>python -i= --interface=")
+        ).values("-c", "--command"):
+            yield InnerCommand(code=to_literal(code), language="python")
 
 
-_VIM = spec(
+_VIM = parse_spec(
     "-c>vim --cmd>vim -S@vim -u@vim -U@vim -i= -t= -T= -w= -W= -r? -o? -O? -p? -V? --servername= "
     "--remote-send>vim --remote-expr>vim --startuptime= -e -E -h! -v -y -n -N -R -m -M -b -d -D -Z -es"
 )
 
 
-def _vim(run: Run) -> Iterator[Inner]:
+def _read_vim(run: ProgramRun) -> Iterator[InnerCommand]:
     words = run.argv[1:]
     commands = run.name.startswith("ex") or any(
         w[:1] == "-" and w[:2] != "--" and "e" in w[:4].lower() for w in words
     )
-    reading = read([w for w in words if w[:1] != "+"], _VIM, stop=False)
-    if reading.quits:
+    reading = parse_options([w for w in words if w[:1] != "+"], _VIM, stop_at_operand=False)
+    if reading.runs_nothing:
         return
     for option in reading.options:
         if option.value is not None and option.name in ("-c", "--cmd", "--remote-send", "--remote-expr"):
-            yield Inner(code=as_typed(option.value), language="vim")
+            yield InnerCommand(code=to_literal(option.value), language="vim")
         elif option.value is not None and option.name in ("-S", "-u", "-U"):
-            yield Inner(source="file", file=option.value, language="vim")
+            yield InnerCommand(source="file", file=option.value, language="vim")
     for word in words:
         if word[:1] == "+" and len(word) > 1:
-            yield Inner(code=as_typed(word[1:]), language="vim")
+            yield InnerCommand(code=to_literal(word[1:]), language="vim")
     typed = [*reading.values("-c", "--cmd"), *(Word(word[1:]) for word in words if word[:1] == "+")]
-    yield from _saved(typed, reading.operands)
+    yield from _read_saved_files(typed, reading.operands)
     if commands:
-        yield from standard_input(run, "vim")
+        yield from code_from_stdin(run, "vim")
 
 
-_SAVES = re.compile(
+_SAVE_COMMAND = re.compile(
     r"(?:^|\|)[\s:]*(?:sil\w*!?\s+)?(?:wq?a?l?l?|xa?l?l?|x(?:it)?|up(?:date)?|wn|exit?)!?\s*(?:$|\|)"
 )
-_EMPTIES = re.compile(r"(?:^|\|)[\s:]*(?:sil\w*!?\s+)?(?:%|1,\$|g/\^?\.?\*?/)\s*d(?:elete)?\b")
+_DELETE_ALL_COMMAND = re.compile(r"(?:^|\|)[\s:]*(?:sil\w*!?\s+)?(?:%|1,\$|g/\^?\.?\*?/)\s*d(?:elete)?\b")
 
 
-def _saved(commands: Sequence[Word], files: Sequence[Word]) -> Iterator[Inner]:
+def _read_saved_files(commands: Sequence[Word], files: Sequence[Word]) -> Iterator[InnerCommand]:
     """An editor that is told to save has changed its files in place, as `sed -i` would, or emptied them."""
-    if not any(_SAVES.search(command[:4096]) for command in commands):
+    if not any(_SAVE_COMMAND.search(command[:4096]) for command in commands):
         return
-    empties = any(_EMPTIES.search(command[:4096]) for command in commands)
+    empties = any(_DELETE_ALL_COMMAND.search(command[:4096]) for command in commands)
     program = ("truncate", "-s", "0", "--") if empties else ("sed", "-i", "-e", "s/a/b/", "--")
     for file in files[:16]:
-        yield Inner(argv=(*(Word(word) for word in program), file), through="vim")
+        yield InnerCommand(argv=(*(Word(word) for word in program), file), wrapper="vim")
 
 
-_SQLITE_OPENS = frozenset({":memory:", ""})
+_SQLITE_TEMPORARY = frozenset({":memory:", ""})
 
 
-def _sqlite(run: Run) -> Iterator[Inner]:
+def _read_sqlite(run: ProgramRun) -> Iterator[InnerCommand]:
     """Statements from a file of the project, for a database of the project, are as good as a script of it."""
     name = "sqlite3"
-    reading = read(run.argv[1:], spec(programs()[name].options, single=True), stop=False)
+    reading = parse_options(
+        run.argv[1:], parse_spec(load_programs()[name].options, single_dash=True), stop_at_operand=False
+    )
     database = reading.operands[0] if reading.operands else Word("")
-    near = database in _SQLITE_OPENS or (database.known and not database.startswith(("/", "..", "~")))
+    near = database in _SQLITE_TEMPORARY or (database.is_known and not database.startswith(("/", "..", "~")))
     fed = run.stdin
-    if near and fed is not None and fed.text is None and fed.marks == {Mark.UNREAD}:
+    if near and fed is not None and fed.text is None and fed.taints == {Taint.UNREAD}:
         run = replace(run, stdin=None)
-    yield from follow(run, programs()[name], name)
+    yield from read_table_program(run, load_programs()[name], name)
 
 
-def _tar(run: Run) -> Iterator[Inner]:
-    yield from follow(run, programs()["tar"], "tar")
+def _read_tar(run: ProgramRun) -> Iterator[InnerCommand]:
+    yield from read_table_program(run, load_programs()["tar"], "tar")
     for place, word in enumerate(run.argv):
         if word.startswith("--checkpoint-action"):
             _, equals, value = word.partition("=")
             value = value if equals else str(run.argv[place + 1]) if place + 1 < len(run.argv) else ""
             if value.startswith("exec"):
-                yield Inner(code=as_typed(value.partition("=")[2]), through="tar")
-    yield from _old_style(run.argv[1:])
+                yield InnerCommand(code=to_literal(value.partition("=")[2]), wrapper="tar")
+    yield from _read_tar_old_style(run.argv[1:])
 
 
-def _old_style(words: Sequence[Word]) -> Iterator[Inner]:
+def _read_tar_old_style(words: Sequence[Word]) -> Iterator[InnerCommand]:
     """`tar xIf program file`: letters without a dash take their values in order."""
     if not words or words[0][:1] == "-":
         return
@@ -194,40 +202,40 @@ def _old_style(words: Sequence[Word]) -> Iterator[Inner]:
         if letter in "fCTXbgKLNVFI":
             value = next(values, None)
             if value is not None and letter in "IF":
-                yield Inner(code=as_typed(value), through="tar")
+                yield InnerCommand(code=to_literal(value), wrapper="tar")
 
 
-def _awk(run: Run) -> Iterator[Inner]:
+def _read_awk(run: ProgramRun) -> Iterator[InnerCommand]:
     """What -v assigns stands at the beginning of the program, as if it were written there."""
-    program = programs()["awk"]
-    given = read(run.argv[1:], spec(program.options)).values("-v", "--assign")
-    values = "".join(_awk_assignment(word) for word in given)
-    for one in follow(run, program, "awk"):
+    program = load_programs()["awk"]
+    given = parse_options(run.argv[1:], parse_spec(program.options)).values("-v", "--assign")
+    values = "".join(_format_awk_assignment(word) for word in given)
+    for one in read_table_program(run, program, "awk"):
         yield one if one.code is None else replace(one, code=Word(values + one.code))
 
 
-def _awk_assignment(word: str) -> str:
+def _format_awk_assignment(word: str) -> str:
     name, _, value = word.partition("=")
     text = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'BEGIN {{ {name} = "{text}" }}\n'
 
 
-def _php_artisan(run: Run) -> Iterator[Inner]:
+def _read_php(run: ProgramRun) -> Iterator[InnerCommand]:
     if run.argv[1:3] == (Word("artisan"), Word("tinker")):
-        for code in read(run.argv[3:], spec("--execute>php")).values("--execute"):
-            yield Inner(code=as_typed(code), language="php")
-        yield from standard_input(run, "php")
+        for code in parse_options(run.argv[3:], parse_spec("--execute>php")).values("--execute"):
+            yield InnerCommand(code=to_literal(code), language="php")
+        yield from code_from_stdin(run, "php")
     else:
-        yield from follow(run, programs()["php"], "php")
+        yield from read_table_program(run, load_programs()["php"], "php")
 
 
-def _git_shell(run: Run) -> Iterator[Inner]:
+def _read_git_shell(run: ProgramRun) -> Iterator[InnerCommand]:
     words = run.argv[1:]
     if words[:1] == (Word("-c"),):
-        yield Inner(code=joined(words[1:]))
+        yield InnerCommand(code=join_words(words[1:]))
 
 
-READERS: Mapping[str, Reader] = MappingProxyType(
+READERS: Mapping[str, InnerCommandReader] = MappingProxyType(
     {
         **dict.fromkeys(
             [
@@ -241,18 +249,18 @@ READERS: Mapping[str, Reader] = MappingProxyType(
                 "graalpy",
                 "jython",
             ],
-            _python,
+            _read_python,
         ),
-        "ipython": _ipython,
-        "django-admin": _django,
-        "manage.py": _django,
+        "ipython": _read_ipython,
+        "django-admin": _read_django,
+        "manage.py": _read_django,
         **dict.fromkeys(
-            ["vi", "vim", "ex", "view", "nvim", "gvim", "rvim", "vimdiff", "rview", "exim", "vimx"], _vim
+            ["vi", "vim", "ex", "view", "nvim", "gvim", "rvim", "vimdiff", "rview", "exim", "vimx"], _read_vim
         ),
-        "tar": _tar,
-        "awk": _awk,
-        "sqlite3": _sqlite,
-        "php": _php_artisan,
-        "git-shell": _git_shell,
+        "tar": _read_tar,
+        "awk": _read_awk,
+        "sqlite3": _read_sqlite,
+        "php": _read_php,
+        "git-shell": _read_git_shell,
     }
 )

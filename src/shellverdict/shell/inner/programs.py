@@ -15,13 +15,13 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Literal
 
-__all__ = ["Program", "programs"]
+__all__ = ["ProgramSpec", "load_programs"]
 
-Operands = Literal["", "argv", "code", "script", "text", "texts", "files"]
+OperandKind = Literal["", "argv", "code", "script", "text", "texts", "files"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class ProgramSpec:
     """How one program names what it runs.
 
     `then` says what stands behind the options and `skip` further operands: `argv` a command; `code` words
@@ -31,27 +31,29 @@ class Program:
     """
 
     options: str = ""
-    then: Operands = ""
+    operands: OperandKind = ""
     language: str = "sh"
     skip: int = 0
     assignments: bool = False  # NAME=value may stand before the command
-    single: bool = False  # long options begin with one dash
-    mixed: bool = False  # options may stand behind operands
-    stdin: bool = False  # where no code and no command was given, standard input is code
-    dashes: bool = False  # options may follow the skipped operands, up to `--`
-    through: str | None = None  # the name it is seen through; its own where nothing is said
-    sub: Mapping[str, Program] = field(default_factory=lambda: MappingProxyType({}))
+    single_dash: bool = False  # long options begin with one dash
+    permuted: bool = False  # options may stand behind operands
+    reads_stdin: bool = False  # where no code and no command was given, standard input is code
+    options_until_dashes: bool = False  # options may follow the skipped operands, up to `--`
+    wrapper: str | None = None  # the name it is seen through; its own where nothing is said
+    subcommands: Mapping[str, ProgramSpec] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @cache
-def programs() -> Mapping[str, Program]:
+def load_programs() -> Mapping[str, ProgramSpec]:
     """Every program of the table, by name."""
     tables = tomllib.loads(files(__package__).joinpath("programs.toml").read_text("utf-8"))
-    return MappingProxyType({name: _program(tables, table) for name, table in tables.items()})
+    return MappingProxyType({name: _build_program(tables, table) for name, table in tables.items()})
 
 
-def _program(tables: Mapping[str, Any], table: Mapping[str, Any]) -> Program:
-    if "same" in table:
-        return _program(tables, tables[table["same"]])
-    sub = {name: _program(tables, below) for name, below in table.get("sub", {}).items()}
-    return Program(**{**table, "sub": MappingProxyType(sub)})
+def _build_program(tables: Mapping[str, Any], table: Mapping[str, Any]) -> ProgramSpec:
+    if "same_as" in table:
+        return _build_program(tables, tables[table["same_as"]])
+    subcommands = {
+        name: _build_program(tables, below) for name, below in table.get("subcommands", {}).items()
+    }
+    return ProgramSpec(**{**table, "subcommands": MappingProxyType(subcommands)})

@@ -9,21 +9,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from shellverdict.shell.inner.environment import from_assignments
-from shellverdict.shell.inner.generic import assignments, script, standard_input
-from shellverdict.shell.inner.nouns import UNKNOWN, Inner, Reader, as_typed, joined
-from shellverdict.shell.inner.options import read, spec
-from shellverdict.shell.runs import STANDARD_INPUT, Run
+from shellverdict.shell.inner.environment import commands_from_variables
+from shellverdict.shell.inner.generic import code_from_stdin, script_from_operands, split_assignments
+from shellverdict.shell.inner.inner_command import (
+    UNKNOWN_WORD,
+    InnerCommand,
+    InnerCommandReader,
+    join_words,
+    to_literal,
+)
+from shellverdict.shell.inner.option_spec import parse_options, parse_spec
+from shellverdict.shell.runs import STDIN_PATHS, ProgramRun
 from shellverdict.shell.words import Word
 
 __all__ = ["READERS"]
 
-_LONG_WITH_FILE = frozenset({"--rcfile", "--init-file"})
-_LONG_WITH_VALUE = frozenset({"--emulate"})
+_FILE_OPTIONS = frozenset({"--rcfile", "--init-file"})
+_LONG_VALUE_OPTIONS = frozenset({"--emulate"})
 
 
 @dataclass(slots=True)
-class _Shell:
+class _ShellOptions:
     """The options of a Bourne-like shell: clusters, `+` as well as `-`, and -c as a flag, not as a value."""
 
     flags: set[str] = field(default_factory=set)
@@ -31,7 +37,7 @@ class _Shell:
     operands: tuple[Word, ...] = ()
 
     @classmethod
-    def of(cls, words: tuple[Word, ...]) -> _Shell:
+    def parse(cls, words: tuple[Word, ...]) -> _ShellOptions:
         self, at = cls(), 0
         while at < len(words):
             word = words[at]
@@ -41,7 +47,7 @@ class _Shell:
                 break
             if word in ("--", "-"):
                 break
-            if name in _LONG_WITH_FILE and at <= len(words):
+            if name in _FILE_OPTIONS and at <= len(words):
                 value = (
                     Word(word.partition("=")[2]) if "=" in word else (words[at] if at < len(words) else None)
                 )
@@ -49,7 +55,7 @@ class _Shell:
                 self.files += [value] if value else []
             elif name.startswith("--"):
                 self.flags.add(name)
-                at += name in _LONG_WITH_VALUE and "=" not in word
+                at += name in _LONG_VALUE_OPTIONS and "=" not in word
             elif len(word) > 1 and word[0] in "-+":
                 self.flags |= set(word[1:]) if word[0] == "-" else set()
                 at += sum(letter in "oO" for letter in word[1:9])
@@ -60,128 +66,132 @@ class _Shell:
         return self
 
 
-def _shell(run: Run) -> Iterator[Inner]:
-    shell = _Shell.of(run.argv[1:])
+def _read_shell(run: ProgramRun) -> Iterator[InnerCommand]:
+    shell = _ShellOptions.parse(run.argv[1:])
     if shell.flags & {"--version", "--help", "n", "D", "--dump-strings", "--dump-po-strings"}:
         return
     for file in shell.files:
-        yield Inner(source="file", file=file)
+        yield InnerCommand(source="file", file=file)
     if "c" in shell.flags:
-        yield from _given(run, shell)
+        yield from _read_inline_code(run, shell)
     elif "s" in shell.flags:
-        yield from standard_input(run, "sh", arguments=shell.operands)
+        yield from code_from_stdin(run, "sh", arguments=shell.operands)
     else:
-        yield from script(run, shell.operands, "sh", "")
+        yield from script_from_operands(run, shell.operands, "sh", "")
 
 
-def _given(run: Run, shell: _Shell) -> Iterator[Inner]:
+def _read_inline_code(run: ProgramRun, shell: _ShellOptions) -> Iterator[InnerCommand]:
     if shell.operands:
-        yield Inner(
-            code=as_typed(shell.operands[0]), arguments=shell.operands[1:], more_operands=run.more_operands
+        yield InnerCommand(
+            code=to_literal(shell.operands[0]),
+            arguments=shell.operands[1:],
+            has_unknown_operands=run.has_unknown_operands,
         )
-    elif run.more_operands:
-        yield Inner(source="stdin")
+    elif run.has_unknown_operands:
+        yield InnerCommand(source="stdin")
 
 
-_COMPGEN = spec("-W= -C>sh -F= -P= -S= -X= -A= -G= -o=")
+_COMPGEN = parse_spec("-W= -C>sh -F= -P= -S= -X= -A= -G= -o=")
 
 
-def _compgen(run: Run) -> Iterator[Inner]:
+def _read_compgen(run: ProgramRun) -> Iterator[InnerCommand]:
     """Completion: the words of -W are expanded, -C is a command, -F a function."""
-    reading = read(run.argv[1:], _COMPGEN, stop=False)
+    reading = parse_options(run.argv[1:], _COMPGEN, stop_at_operand=False)
     for words in reading.values("-W"):
         if "$" in words or "`" in words:
-            yield Inner(code=Word(f"echo {as_typed(words)}"), through=run.name)
+            yield InnerCommand(code=Word(f"echo {to_literal(words)}"), wrapper=run.name)
     for code in reading.values("-C"):
-        yield Inner(code=as_typed(code), through=run.name, more_operands=True)
+        yield InnerCommand(code=to_literal(code), wrapper=run.name, has_unknown_operands=True)
     for function in reading.values("-F"):
-        yield Inner(argv=(function,), through=run.name)
+        yield InnerCommand(argv=(function,), wrapper=run.name)
 
 
-def _history(run: Run) -> Iterator[Inner]:
+def _read_history(run: ProgramRun) -> Iterator[InnerCommand]:
     """A line that is put into the history is there to be run by `fc` or `!`."""
     if run.argv[1:2] == (Word("-s"),):
-        yield Inner(code=joined(run.argv[2:]), through="history")
+        yield InnerCommand(code=join_words(run.argv[2:]), wrapper="history")
 
 
-_FC = spec("-e= -l! -n -r -s -L! -R! -W! -A! -I! -p! -P!")
+_FC = parse_spec("-e= -l! -n -r -s -L! -R! -W! -A! -I! -p! -P!")
 
 
-def _fc(run: Run) -> Iterator[Inner]:
+def _read_fc(run: ProgramRun) -> Iterator[InnerCommand]:
     """`fc` runs a line of the history, which is not known here."""
-    if not read(run.argv[1:], _FC).quits:
-        yield Inner(argv=(UNKNOWN,), through="fc")
+    if not parse_options(run.argv[1:], _FC).runs_nothing:
+        yield InnerCommand(argv=(UNKNOWN_WORD,), wrapper="fc")
 
 
-_NU = spec("-c>sh --commands>sh -e>sh --execute>sh -h! -v! --config= --env-config= --log-level= -t= -I=")
-_OUTSIDE = re.compile(r"(^|[\s|;({])\^(?=[\w./~])")
+_NU = parse_spec(
+    "-c>sh --commands>sh -e>sh --execute>sh -h! -v! --config= --env-config= --log-level= -t= -I="
+)
+_EXTERNAL_CARET = re.compile(r"(^|[\s|;({])\^(?=[\w./~])")
 
 
-def _nu(run: Run) -> Iterator[Inner]:
+def _read_nu(run: ProgramRun) -> Iterator[InnerCommand]:
     """Nushell's own words are much like any shell's; a caret only says that a program is meant."""
-    reading = read(run.argv[1:], _NU)
-    if reading.quits:
+    reading = parse_options(run.argv[1:], _NU)
+    if reading.runs_nothing:
         return
     codes = reading.values("-c", "--commands", "-e", "--execute")
     for code in codes:
-        yield Inner(code=as_typed(_OUTSIDE.sub(r"\1", code)), arguments=reading.operands)
+        yield InnerCommand(code=to_literal(_EXTERNAL_CARET.sub(r"\1", code)), arguments=reading.operands)
     if not codes:
-        yield from script(run, reading.operands, "sh", "")
+        yield from script_from_operands(run, reading.operands, "sh", "")
 
 
-_FISH = spec(
+_FISH = parse_spec(
     "-c>fish --command>fish -C>fish --init-command>fish -n! --no-execute! -v! -h! -d= --debug= -o= "
     "--debug-output= -f= --features= --profile= --profile-startup= -p= -i -l -N -P --interactive --login "
     "--no-config --private"
 )
 
 
-def _fish(run: Run) -> Iterator[Inner]:
-    reading = read(run.argv[1:], _FISH)
-    if reading.quits:
+def _read_fish(run: ProgramRun) -> Iterator[InnerCommand]:
+    reading = parse_options(run.argv[1:], _FISH)
+    if reading.runs_nothing:
         return
     codes = reading.values("-c", "--command", "-C", "--init-command")
     for code in codes:
-        yield Inner(code=as_typed(code), language="fish", arguments=reading.operands)
+        yield InnerCommand(code=to_literal(code), language="fish", arguments=reading.operands)
     if not reading.values("-c", "--command"):
-        yield from script(run, reading.operands, "fish", "")
+        yield from script_from_operands(run, reading.operands, "fish", "")
 
 
-def _eval(run: Run) -> Iterator[Inner]:
+def _read_eval(run: ProgramRun) -> Iterator[InnerCommand]:
     words = run.argv[1:]
     words = words[1:] if words[:1] == (Word("--"),) else words
     if words:
-        yield Inner(code=joined(words))
-    elif run.more_operands:
-        yield Inner(source="stdin")
+        yield InnerCommand(code=join_words(words))
+    elif run.has_unknown_operands:
+        yield InnerCommand(source="stdin")
 
 
-def _source(run: Run) -> Iterator[Inner]:
+def _read_source(run: ProgramRun) -> Iterator[InnerCommand]:
     words = run.argv[1:]
     if words[:1] == (Word("-p"),):
         words = words[2:]
     words = words[1:] if words[:1] == (Word("--"),) else words
-    if words and words[0] in STANDARD_INPUT:
-        yield from standard_input(run, "sh", arguments=words[1:])
+    if words and words[0] in STDIN_PATHS:
+        yield from code_from_stdin(run, "sh", arguments=words[1:])
     elif words:
-        yield Inner(source="file", file=words[0], arguments=words[1:])
+        yield InnerCommand(source="file", file=words[0], arguments=words[1:])
 
 
-def _trap(run: Run) -> Iterator[Inner]:
+def _read_trap(run: ProgramRun) -> Iterator[InnerCommand]:
     words = run.argv[1:]
     words = words[1:] if words[:1] == (Word("--"),) else words
     if len(words) > 1 and words[0] not in ("-", "") and words[0][0] != "-":
-        yield Inner(code=as_typed(words[0]), through="trap")
+        yield InnerCommand(code=to_literal(words[0]), wrapper="trap")
 
 
-def _export(run: Run) -> Iterator[Inner]:
+def _read_export(run: ProgramRun) -> Iterator[InnerCommand]:
     """`export PAGER=…` works on every program that comes later."""
     for word in run.argv[1:]:
-        assigned, _ = assignments((word,))
-        yield from from_assignments(assigned)
+        assigned, _ = split_assignments((word,))
+        yield from commands_from_variables(assigned)
 
 
-def _callback(run: Run) -> Iterator[Inner]:
+def _read_callback(run: ProgramRun) -> Iterator[InnerCommand]:
     """`mapfile -C code`, `bind -x '"key": code'`."""
     wanted = "-x" if run.name == "bind" else "-C"
     words = run.argv[1:]
@@ -189,10 +199,10 @@ def _callback(run: Run) -> Iterator[Inner]:
         if word == wanted:
             code = words[place + 1]
             code = Word(code.partition(":")[2]) if wanted == "-x" else code
-            yield Inner(code=as_typed(code), through=run.name, more_operands=True)
+            yield InnerCommand(code=to_literal(code), wrapper=run.name, has_unknown_operands=True)
 
 
-def _powershell(run: Run) -> Iterator[Inner]:
+def _read_powershell(run: ProgramRun) -> Iterator[InnerCommand]:
     """PowerShell's options are read without regard to case, and shortened at will."""
     words = run.argv[1:]
     at = 0
@@ -203,25 +213,31 @@ def _powershell(run: Run) -> Iterator[Inner]:
         if not key:
             at -= 1
             break
-        if _means(key, "-command", 2) or _means(key, "-commandwithargs", 9) or key == "-cwa":
-            yield from _typed_or_piped(run, words[at:])
+        if (
+            _is_abbreviation_of(key, "-command", 2)
+            or _is_abbreviation_of(key, "-commandwithargs", 9)
+            or key == "-cwa"
+        ):
+            yield from _code_from_words_or_stdin(run, words[at:])
             return
-        if _means(key, "-encodedcommand", 2) or key == "-ec":
-            yield from _encoded(words[at : at + 1])
+        if _is_abbreviation_of(key, "-encodedcommand", 2) or key == "-ec":
+            yield from _read_encoded_command(words[at : at + 1])
             return
-        if _means(key, "-file", 2):
-            yield from script(run, words[at:], "powershell", "")
+        if _is_abbreviation_of(key, "-file", 2):
+            yield from script_from_operands(run, words[at:], "powershell", "")
             return
-        if _means(key, "-version", 2) or _means(key, "-help", 2) or key == "-?":
+        if _is_abbreviation_of(key, "-version", 2) or _is_abbreviation_of(key, "-help", 2) or key == "-?":
             return
-        at += any(_means(key, long, least) for long, least in _POWERSHELL_VALUES)
+        at += any(
+            _is_abbreviation_of(key, long, min_length) for long, min_length in _POWERSHELL_VALUE_OPTIONS
+        )
     if run.name.lower().startswith("pwsh") or not words[at:]:
-        yield from script(run, words[at:], "powershell", "")
+        yield from script_from_operands(run, words[at:], "powershell", "")
     else:
-        yield from _typed_or_piped(run, words[at:])
+        yield from _code_from_words_or_stdin(run, words[at:])
 
 
-_POWERSHELL_VALUES = (
+_POWERSHELL_VALUE_OPTIONS = (
     ("-executionpolicy", 3),
     ("-ep", 3),
     ("-windowstyle", 2),
@@ -234,40 +250,40 @@ _POWERSHELL_VALUES = (
 )
 
 
-def _means(given: str, full: str, least: int) -> bool:
-    return len(given) >= least and full.startswith(given)
+def _is_abbreviation_of(name: str, full: str, min_length: int) -> bool:
+    return len(name) >= min_length and full.startswith(name)
 
 
-def _typed_or_piped(run: Run, words: tuple[Word, ...]) -> Iterator[Inner]:
+def _code_from_words_or_stdin(run: ProgramRun, words: tuple[Word, ...]) -> Iterator[InnerCommand]:
     if words[:1] == (Word("-"),) or not words:
-        yield from standard_input(run, "powershell")
+        yield from code_from_stdin(run, "powershell")
     else:
-        yield Inner(code=joined(words), language="powershell")
+        yield InnerCommand(code=join_words(words), language="powershell")
 
 
-def _encoded(words: tuple[Word, ...]) -> Iterator[Inner]:
+def _read_encoded_command(words: tuple[Word, ...]) -> Iterator[InnerCommand]:
     for word in words:
-        yield Inner(code=_utf16(word), language="powershell", through="encoded")
+        yield InnerCommand(code=_decode_utf16(word), language="powershell", wrapper="encoded")
 
 
-def _utf16(word: Word) -> Word:
+def _decode_utf16(word: Word) -> Word:
     try:
         text = base64.b64decode(word + "=" * (-len(word) % 4), validate=True).decode("utf-16-le")
     except (binascii.Error, ValueError):
-        return UNKNOWN
+        return UNKNOWN_WORD
     return Word(text)
 
 
-def _cmd(run: Run) -> Iterator[Inner]:
+def _read_cmd(run: ProgramRun) -> Iterator[InnerCommand]:
     words = run.argv[1:]
     for place, word in enumerate(words):
         if word.lower() in ("/c", "/k", "/r"):
-            yield Inner(code=joined(words[place + 1 :]), language="cmd")
+            yield InnerCommand(code=join_words(words[place + 1 :]), language="cmd")
             return
-    yield from standard_input(run, "cmd")
+    yield from code_from_stdin(run, "cmd")
 
 
-READERS: Mapping[str, Reader] = MappingProxyType(
+READERS: Mapping[str, InnerCommandReader] = MappingProxyType(
     {
         **dict.fromkeys(
             [
@@ -297,22 +313,22 @@ READERS: Mapping[str, Reader] = MappingProxyType(
                 "nash",
                 "osh",
             ],
-            _shell,
+            _read_shell,
         ),
-        "fish": _fish,
-        "nu": _nu,
-        "eval": _eval,
-        "source": _source,
-        ".": _source,
-        "trap": _trap,
-        **dict.fromkeys(["export", "declare", "typeset", "readonly", "local", "setenv"], _export),
-        **dict.fromkeys(["mapfile", "readarray", "bind"], _callback),
-        **dict.fromkeys(["complete", "compgen"], _compgen),
-        "history": _history,
-        "fc": _fc,
-        "pwsh": _powershell,
-        "powershell": _powershell,
-        "pwsh-preview": _powershell,
-        "cmd": _cmd,
+        "fish": _read_fish,
+        "nu": _read_nu,
+        "eval": _read_eval,
+        "source": _read_source,
+        ".": _read_source,
+        "trap": _read_trap,
+        **dict.fromkeys(["export", "declare", "typeset", "readonly", "local", "setenv"], _read_export),
+        **dict.fromkeys(["mapfile", "readarray", "bind"], _read_callback),
+        **dict.fromkeys(["complete", "compgen"], _read_compgen),
+        "history": _read_history,
+        "fc": _read_fc,
+        "pwsh": _read_powershell,
+        "powershell": _read_powershell,
+        "pwsh-preview": _read_powershell,
+        "cmd": _read_cmd,
     }
 )

@@ -6,7 +6,7 @@ run, no file is read and no output grows beyond a bound.
 
 from __future__ import annotations
 
-from shellverdict.shell.outputs.programs import output
-from shellverdict.shell.outputs.setup import prints_shell_setup
+from shellverdict.shell.outputs.programs import predict_output
+from shellverdict.shell.outputs.shell_setup import is_shell_setup_command
 
-__all__ = ["output", "prints_shell_setup"]
+__all__ = ["is_shell_setup_command", "predict_output"]

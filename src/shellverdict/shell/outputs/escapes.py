@@ -4,37 +4,41 @@ from __future__ import annotations
 
 import re
 
-from shellverdict.shell.grammar import ANSI_NAMED
-from shellverdict.shell.outputs.bounds import whole
-from shellverdict.shell.words import GAP, LONGEST
+from shellverdict.shell.grammar import ANSI_C_ESCAPES
+from shellverdict.shell.outputs.text_conversion import rejoin_bytes
+from shellverdict.shell.words import GAP, MAX_TEXT_CHARS
 
-__all__ = ["formatted", "hides", "unescaped"]
+__all__ = ["expand_echo_escapes", "format_printf", "has_numeric_escapes"]
 
-_NUMBERS = r"x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})"
+_NUMERIC_ESCAPES = r"x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})"
 # echo knows octal numbers only behind a zero, a format takes three digits, %b both. A format has no \\c.
-_ECHO = re.compile(rf"\\(?:{_NUMBERS}|0([0-7]{{0,3}})|(c)|(.))", re.DOTALL)
-_FORMAT = re.compile(rf"\\(?:{_NUMBERS}|([0-7]{{1,3}})|(\Z.)|(.))", re.DOTALL)
-_ARGUMENT = re.compile(rf"\\(?:{_NUMBERS}|(0[0-7]{{0,3}}|[1-7][0-7]{{0,2}})|(c)|(.))", re.DOTALL)
-_HIDING = re.compile(r"\\(?:x[0-9A-Fa-f]|u[0-9A-Fa-f]|U[0-9A-Fa-f]|0?[1-7][0-7]{2})")
-_FIELD = re.compile(r"%(%|[-+ #0']*(\*|\d+)?(?:\.(\*|\d+)?)?(?:hh|h|ll|l|j|z|t|L)?([a-zA-Z])|\([^)]*\)T)")
+_ECHO_ESCAPE = re.compile(rf"\\(?:{_NUMERIC_ESCAPES}|0([0-7]{{0,3}})|(c)|(.))", re.DOTALL)
+_FORMAT_ESCAPE = re.compile(rf"\\(?:{_NUMERIC_ESCAPES}|([0-7]{{1,3}})|(\Z.)|(.))", re.DOTALL)
+_ARGUMENT_ESCAPE = re.compile(
+    rf"\\(?:{_NUMERIC_ESCAPES}|(0[0-7]{{0,3}}|[1-7][0-7]{{0,2}})|(c)|(.))", re.DOTALL
+)
+_READABLE_AS_NUMBER = re.compile(r"\\(?:x[0-9A-Fa-f]|u[0-9A-Fa-f]|U[0-9A-Fa-f]|0?[1-7][0-7]{2})")
+_FORMAT_FIELD = re.compile(
+    r"%(%|[-+ #0']*(\*|\d+)?(?:\.(\*|\d+)?)?(?:hh|h|ll|l|j|z|t|L)?([a-zA-Z])|\([^)]*\)T)"
+)
 
 
-def hides(text: str) -> bool:
+def has_numeric_escapes(text: str) -> bool:
     """Whether several characters are written as numbers, which a person cannot read."""
-    return len(_HIDING.findall(text[:LONGEST])) > 1
+    return len(_READABLE_AS_NUMBER.findall(text[:MAX_TEXT_CHARS])) > 1
 
 
-def unescaped(text: str) -> tuple[str, bool]:
+def expand_echo_escapes(text: str) -> tuple[str, bool]:
     """The text with its escapes written out as `echo -e` does, and whether \\c ended it."""
-    return _written(text, _ECHO)
+    return _expand_escapes(text, _ECHO_ESCAPE)
 
 
-def _written(text: str, escape: re.Pattern[str]) -> tuple[str, bool]:
+def _expand_escapes(text: str, escape: re.Pattern[str]) -> tuple[str, bool]:
     end = next((found.start() for found in escape.finditer(text) if found[5]), None)
-    return escape.sub(_one, text if end is None else text[:end]), end is not None
+    return escape.sub(_decode_escape, text if end is None else text[:end]), end is not None
 
 
-def _one(found: re.Match[str]) -> str:
+def _decode_escape(found: re.Match[str]) -> str:
     byte, short, long, octal, _, other = found.groups()
     if byte or octal is not None:
         number = int(byte, 16) if byte else int(octal or "0", 8)
@@ -42,72 +46,72 @@ def _one(found: re.Match[str]) -> str:
     if short or long:
         number = int(short or long, 16)
         return chr(number) if number < 0x110000 and not 0xD800 <= number < 0xE000 else GAP
-    return ANSI_NAMED.get(other, "\\" + other if other not in "\\\"'?/" else other)
+    return ANSI_C_ESCAPES.get(other, "\\" + other if other not in "\\\"'?/" else other)
 
 
-def formatted(template: str, arguments: list[str]) -> str:
+def format_printf(template: str, arguments: list[str]) -> str:
     """`printf`: the format is used again until no argument is left."""
     parts: list[str] = []
     size, rest = 0, list(reversed(arguments))
     while True:
         before = len(rest)
-        text, stopped = _once(template, rest)
+        text, stopped = _format_once(template, rest)
         parts.append(text)
         size += len(text)
-        if stopped or not rest or len(rest) == before or size > LONGEST:
-            return whole("".join(parts))
+        if stopped or not rest or len(rest) == before or size > MAX_TEXT_CHARS:
+            return rejoin_bytes("".join(parts))
 
 
-def _once(template: str, rest: list[str]) -> tuple[str, bool]:
+def _format_once(template: str, rest: list[str]) -> tuple[str, bool]:
     parts: list[str] = []
     at = 0
-    for found in _FIELD.finditer(template):
-        parts.append(_written(template[at : found.start()], _FORMAT)[0])
+    for found in _FORMAT_FIELD.finditer(template):
+        parts.append(_expand_escapes(template[at : found.start()], _FORMAT_ESCAPE)[0])
         at = found.end()
-        text, stopped = _field(found, rest)
+        text, stopped = _format_field(found, rest)
         parts.append(text)
         if stopped:
             return "".join(parts), True
-    return "".join([*parts, _written(template[at:], _FORMAT)[0]]), False
+    return "".join([*parts, _expand_escapes(template[at:], _FORMAT_ESCAPE)[0]]), False
 
 
-def _field(found: re.Match[str], rest: list[str]) -> tuple[str, bool]:
-    whole, width, precision, letter = found[1], found[2], found[3], found[4]
-    if whole == "%":
+def _format_field(found: re.Match[str], rest: list[str]) -> tuple[str, bool]:
+    field, width, precision, letter = found[1], found[2], found[3], found[4]
+    if field == "%":
         return "%", False
     if letter is None:
         return GAP, False
-    width = _number(rest) if width == "*" else width
-    precision = _number(rest) if precision == "*" else precision
+    width = _take_number(rest) if width == "*" else width
+    precision = _take_number(rest) if precision == "*" else precision
     value = rest.pop() if rest else ""
     stopped = False
     if letter == "b":
-        value, stopped = _written(value, _ARGUMENT)
+        value, stopped = _expand_escapes(value, _ARGUMENT_ESCAPE)
     elif letter == "c":
         value = value[:1] or "\0"
     elif letter == "q":
-        value = _quoted(value)
+        value = _shell_quote(value)
     elif letter != "s":
-        value = _numeric(value, letter)
+        value = _format_number(value, letter)
     if precision is not None and letter in "sb":
         value = value[: int(precision[:6] or 0)]
-    return _padded(value, whole, int(width[:6]) if width else 0, letter), stopped
+    return _pad_field(value, field, int(width[:6]) if width else 0, letter), stopped
 
 
-def _padded(value: str, field: str, width: int, letter: str) -> str:
-    if width <= len(value) or GAP in value or width > LONGEST:
+def _pad_field(value: str, field: str, width: int, letter: str) -> str:
+    if width <= len(value) or GAP in value or width > MAX_TEXT_CHARS:
         return value
     if "-" in field.partition(".")[0]:
         return value.ljust(width)
     return value.zfill(width) if field[0] == "0" and letter not in "sbcq" else value.rjust(width)
 
 
-def _number(rest: list[str]) -> str:
+def _take_number(rest: list[str]) -> str:
     value = rest.pop() if rest else "0"
     return value if value.isascii() and value.isdigit() and len(value) < 7 else "0"
 
 
-def _quoted(value: str) -> str:
+def _shell_quote(value: str) -> str:
     if not value:
         return "''"
     return "".join(c if c.isalnum() or c in "_./-" or c == GAP else "\\" + c for c in value)
@@ -116,12 +120,12 @@ def _quoted(value: str) -> str:
 _NOTATION = {"d": "d", "i": "d", "u": "d", "x": "x", "X": "X", "o": "o"}
 
 
-def _numeric(value: str, letter: str) -> str:
+def _format_number(value: str, letter: str) -> str:
     """A number as the field writes it; what is none, or too long for one, is a gap."""
     if GAP in value or len(value) > 20 or letter not in _NOTATION:
         return GAP
     try:
-        number = _parsed(value)
+        number = _parse_number(value)
     except (ValueError, IndexError):
         return GAP
     if letter not in "di":
@@ -129,7 +133,7 @@ def _numeric(value: str, letter: str) -> str:
     return format(number, _NOTATION[letter])
 
 
-def _parsed(value: str) -> int:
+def _parse_number(value: str) -> int:
     if value[:1] in ("'", '"'):
         return ord(value[1])
     octal = value.lstrip("-").startswith("0") and "x" not in value.lower()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from shellverdict.shell.outputs.bounds import as_bytes, whole
-from shellverdict.shell.words import GAP, LONGEST, Word
+from shellverdict.shell.outputs.text_conversion import encode_text, rejoin_bytes
+from shellverdict.shell.words import GAP, MAX_TEXT_CHARS, Word
 
-__all__ = ["cut", "head", "reversed_lines", "sed", "tail", "translated"]
+__all__ = ["cut_fields", "reverse_lines", "substitute_text", "take_head", "take_tail", "translate_characters"]
 
-_CLASSES = {
+_CHARACTER_CLASSES = {
     "alnum": "0-9A-Za-z",
     "alpha": "A-Za-z",
     "digit": "0-9",
@@ -26,18 +26,18 @@ _CLASSES = {
 }
 
 
-def reversed_lines(text: str) -> str:
+def reverse_lines(text: str) -> str:
     return "\n".join(line[::-1] for line in text.split("\n"))
 
 
-def lines_of(text: str) -> list[str]:
+def split_lines(text: str) -> list[str]:
     """The lines with their ends; the last may have none."""
     return [line + "\n" for line in text.split("\n")[:-1]] + (
         [last] if (last := text.rpartition("\n")[2]) else []
     )
 
 
-def _amount(words: Sequence[Word], letters: str) -> tuple[str, str]:
+def _parse_amount(words: Sequence[Word], letters: str) -> tuple[str, str]:
     """The unit (n or c) and the amount as written, `10` lines where nothing is said."""
     unit, amount = "n", "10"
     rest = iter(words)
@@ -56,43 +56,43 @@ def _amount(words: Sequence[Word], letters: str) -> tuple[str, str]:
     return unit, amount
 
 
-def _bytes_of(text: str) -> list[str] | None:
+def _split_bytes(text: str) -> list[str] | None:
     """One piece for each byte; None where nobody knows how many there are."""
-    data = as_bytes(text)
+    data = encode_text(text)
     return None if data is None else [bytes([byte]).decode("utf-8", "surrogateescape") for byte in data]
 
 
 _AMOUNT = re.compile(r"([-+]?)(\d{1,9})([kKMG]?)B?")
 
 
-def head(text: str, words: Sequence[Word]) -> str | None:
-    if not (asked := _asked(text, words)):
+def take_head(text: str, words: Sequence[Word]) -> str | None:
+    if not (selection := _select_amount(text, words)):
         return None
-    pieces, sign, count = asked
+    pieces, sign, count = selection
     kept = pieces[: len(pieces) - count] if sign == "-" and count <= len(pieces) else pieces[:count]
-    return whole("".join(kept))
+    return rejoin_bytes("".join(kept))
 
 
-def tail(text: str, words: Sequence[Word]) -> str | None:
-    if not (asked := _asked(text, words)):
+def take_tail(text: str, words: Sequence[Word]) -> str | None:
+    if not (selection := _select_amount(text, words)):
         return None
-    pieces, sign, count = asked
+    pieces, sign, count = selection
     if sign == "+":
-        return whole("".join(pieces[max(count - 1, 0) :]))
-    return whole("".join(pieces[-count:] if count else ()))
+        return rejoin_bytes("".join(pieces[max(count - 1, 0) :]))
+    return rejoin_bytes("".join(pieces[-count:] if count else ()))
 
 
-def _asked(text: str, words: Sequence[Word]) -> tuple[list[str], str, int] | None:
+def _select_amount(text: str, words: Sequence[Word]) -> tuple[list[str], str, int] | None:
     """The text in lines or bytes, and how many of them are wanted, with the sign in front of the number."""
-    unit, amount = _amount(words, "nc")
+    unit, amount = _parse_amount(words, "nc")
     found = _AMOUNT.fullmatch(amount)
-    pieces = lines_of(text) if unit == "n" else _bytes_of(text)
+    pieces = split_lines(text) if unit == "n" else _split_bytes(text)
     if found is None or pieces is None:
         return None
     return pieces, found[1], int(found[2]) * (1024 if found[3] else 1)
 
 
-def translated(text: str, words: Sequence[Word]) -> str | None:
+def translate_characters(text: str, words: Sequence[Word]) -> str | None:
     """`tr`, with ranges, classes, -d, -s and -c; None where its words are not known."""
     flags = {
         letter
@@ -102,16 +102,16 @@ def translated(text: str, words: Sequence[Word]) -> str | None:
     }
     flags |= {{"--delete": "d", "--squeeze-repeats": "s", "--complement": "c"}.get(w, "") for w in words}
     sets = [word for word in words if word[:1] != "-" or word == "-"]
-    if not sets or any(not word.known for word in sets):
+    if not sets or any(not word.is_known for word in sets):
         return None
-    first = _expanded(sets[0])
+    first = _expand_set(sets[0])
     complement = bool(flags & {"c", "C"})
     if "d" in flags:
         gone = set(first)
         return "".join(c for c in text if c == GAP or (c in gone) == complement)
     if len(sets) == 1:
-        return _squeezed(text, set(first)) if "s" in flags and not complement else None
-    second = _expanded(sets[1]) or first[-1:]
+        return _squeeze_repeats(text, set(first)) if "s" in flags and not complement else None
+    second = _expand_set(sets[1]) or first[-1:]
     if not second:
         return text
     if complement:
@@ -119,23 +119,23 @@ def translated(text: str, words: Sequence[Word]) -> str | None:
         return "".join(c if c in kept or c == GAP else second[-1] for c in text)
     second += second[-1] * (len(first) - len(second))
     result = text.translate({ord(a): b for a, b in reversed(list(zip(first, second, strict=False)))})
-    return _squeezed(result, set(second)) if "s" in flags else result
+    return _squeeze_repeats(result, set(second)) if "s" in flags else result
 
 
-def _squeezed(text: str, letters: set[str]) -> str:
+def _squeeze_repeats(text: str, letters: set[str]) -> str:
     return "".join(c for i, c in enumerate(text) if not (i and c in letters and text[i - 1] == c))
 
 
 _SET_PART = re.compile(r"\[:(\w+):\]|\\([0-7]{1,3})|\\(.)|(.)", re.DOTALL)
 
 
-def _expanded(given: str) -> str:
+def _expand_set(given: str) -> str:
     """A set of `tr` written out; the brackets of [a-z] stand for themselves and do no harm on both sides."""
     atoms: list[str | None] = []
     for found in _SET_PART.finditer(given[:1024]):
         name, octal, escaped, plain = found.groups()
         if name:
-            atoms += _ranges(list(_CLASSES.get(name, "")))
+            atoms += _expand_ranges(list(_CHARACTER_CLASSES.get(name, "")))
         elif octal:
             atoms.append(chr(int(octal, 8) & 0xFF))
         elif escaped:
@@ -146,10 +146,10 @@ def _expanded(given: str) -> str:
             )
         else:
             atoms.append(plain)
-    return "".join(atom for atom in _ranges(atoms) if atom)
+    return "".join(atom for atom in _expand_ranges(atoms) if atom)
 
 
-def _ranges(atoms: list[str | None]) -> list[str | None]:
+def _expand_ranges(atoms: list[str | None]) -> list[str | None]:
     out: list[str | None] = []
     at = 0
     while at < len(atoms):
@@ -163,7 +163,7 @@ def _ranges(atoms: list[str | None]) -> list[str | None]:
     return out
 
 
-def cut(text: str, words: Sequence[Word]) -> str | None:
+def cut_fields(text: str, words: Sequence[Word]) -> str | None:
     """`cut -d x -f 1,3-4` and `cut -c 2-`."""
     options: dict[str, str] = {}
     rest = iter(words)
@@ -174,24 +174,24 @@ def cut(text: str, words: Sequence[Word]) -> str | None:
             options[word[2]] = word.partition("=")[2]
         elif word[:1] == "-" and len(word) > 1:
             return None
-    asked = options.get("f") or options.get("c") or options.get("b")
-    wanted = _fields(asked or "")
+    selection = options.get("f") or options.get("c") or options.get("b")
+    wanted = _parse_field_list(selection or "")
     if wanted is None or GAP in text:
         return None
     delimiter = options.get("d", "\t") if "f" in options else ""
     if not delimiter:
-        text = "".join(_bytes_of(text) or ())
-    return whole("".join([_cut_line(line, delimiter, wanted) for line in lines_of(text)]))
+        text = "".join(_split_bytes(text) or ())
+    return rejoin_bytes("".join([_cut_line(line, delimiter, wanted) for line in split_lines(text)]))
 
 
-def _fields(asked: str) -> list[tuple[int, int]] | None:
+def _parse_field_list(selection: str) -> list[tuple[int, int]] | None:
     found: list[tuple[int, int]] = []
-    for part in asked.split(",")[:256]:
+    for part in selection.split(",")[:256]:
         begin, dash, end = part.partition("-")
         if not (begin or end) or not (begin + end).isdigit() or len(begin + end) > 12:
             return None
         low = int(begin or 1)
-        found.append((low, int(end) if end else (LONGEST if dash else low)))
+        found.append((low, int(end) if end else (MAX_TEXT_CHARS if dash else low)))
     return found
 
 
@@ -204,17 +204,19 @@ def _cut_line(line: str, delimiter: str, wanted: list[tuple[int, int]]) -> str:
     return delimiter.join(chosen) + end
 
 
-_SUBSTITUTE = re.compile(r"s([/|#,:@!_~%])((?:(?!\1)[^\\\n]|\\.)*)\1((?:(?!\1)[^\\\n]|\\.)*)\1([gI]*)")
-_PLAIN = re.compile(r"[\w\s,:;@=\"'<>!~#%&-]*")
+_SUBSTITUTE_COMMAND = re.compile(
+    r"s([/|#,:@!_~%])((?:(?!\1)[^\\\n]|\\.)*)\1((?:(?!\1)[^\\\n]|\\.)*)\1([gI]*)"
+)
+_PLAIN_PATTERN = re.compile(r"[\w\s,:;@=\"'<>!~#%&-]*")
 
 
-def sed(text: str, script: str) -> str | None:
+def substitute_text(text: str, script: str) -> str | None:
     """One plain `s/this/that/`; anything more is left alone."""
-    found = _SUBSTITUTE.fullmatch(script.strip())
-    if not found or not _PLAIN.fullmatch(found[2]) or re.search(r"[&\\\n]", found[3]) or not found[2]:
+    found = _SUBSTITUTE_COMMAND.fullmatch(script.strip())
+    if not found or not _PLAIN_PATTERN.fullmatch(found[2]) or re.search(r"[&\\\n]", found[3]) or not found[2]:
         return None
     count = -1 if "g" in found[4] else 1
-    if text.count(found[2]) * len(found[3]) > LONGEST:
+    if text.count(found[2]) * len(found[3]) > MAX_TEXT_CHARS:
         return None
-    result = "".join(line.replace(found[2], found[3], count) for line in lines_of(text))
-    return result if len(result) <= LONGEST else None
+    result = "".join(line.replace(found[2], found[3], count) for line in split_lines(text))
+    return result if len(result) <= MAX_TEXT_CHARS else None

@@ -5,33 +5,40 @@ from __future__ import annotations
 import fnmatch
 import itertools
 
-from shellverdict.shell.runs import Run
+from shellverdict.shell.runs import ProgramRun
 from shellverdict.shell.words import GAP, STAR, Word
 
-__all__ = ["listed_folders", "may_list_settings"]
+__all__ = ["can_list_settings", "find_listed_directories"]
 
-MAX_FOLDERS = 16
-_SETTINGS = ("config.yaml", "toolfold.yaml", "toolfold.lock", "trust.json", "tokens.json", "record.json")
-_SEARCHES = frozenset({"grep", "egrep", "fgrep", "ggrep", "rg", "ag", "ack", "ugrep"})
-_FINDS = frozenset({"find", "gfind", "bfs"})
-_NAMING = frozenset({"-l", "-L", "--files-with-matches", "--files-without-match", "--files"})
+MAX_DIRECTORIES = 16
+_SETTINGS_FILES = (
+    "config.yaml",
+    "toolfold.yaml",
+    "toolfold.lock",
+    "trust.json",
+    "tokens.json",
+    "record.json",
+)
+_SEARCH_PROGRAMS = frozenset({"grep", "egrep", "fgrep", "ggrep", "rg", "ag", "ack", "ugrep"})
+_FIND_PROGRAMS = frozenset({"find", "gfind", "bfs"})
+_FILE_NAME_OPTIONS = frozenset({"-l", "-L", "--files-with-matches", "--files-without-match", "--files"})
 
 
-def listed_folders(run: Run) -> tuple[Word, ...]:
+def find_listed_directories(run: ProgramRun) -> tuple[Word, ...]:
     """Return the folders whose files the run prints, where it names any; empty where it lists nothing."""
     words = run.argv[1:]
-    if run.name in _FINDS:
-        named = _before_options(words) if may_list_settings(words) else []
-    elif run.name in _SEARCHES:
-        named = [word for word in words if word[:1] != "-"] if _names_files(words) else []
+    if run.name in _FIND_PROGRAMS:
+        named = _starting_points(words) if can_list_settings(words) else []
+    elif run.name in _SEARCH_PROGRAMS:
+        named = [word for word in words if word[:1] != "-"] if _is_listing_names(words) else []
     elif run.name in ("fd", "fdfind", "locate", "plocate", "ls"):
         named = [word for word in words if word[:1] != "-"]
     else:
         return ()
-    return tuple(word for word in named if word[:1] in ("/", "~"))[:MAX_FOLDERS]
+    return tuple(word for word in named if word[:1] in ("/", "~"))[:MAX_DIRECTORIES]
 
 
-def may_list_settings(words: tuple[Word, ...]) -> bool:
+def can_list_settings(words: tuple[Word, ...]) -> bool:
     """Whether the names that `find` looks for may be those of settings files. Without a name, all are."""
     patterns = [
         pattern.replace(STAR, "*").casefold()
@@ -40,10 +47,12 @@ def may_list_settings(words: tuple[Word, ...]) -> bool:
     ]
     if not patterns or any(GAP in pattern for pattern in patterns):
         return True
-    return any(fnmatch.fnmatchcase(name, each.rpartition("/")[2]) for each in patterns for name in _SETTINGS)
+    return any(
+        fnmatch.fnmatchcase(name, each.rpartition("/")[2]) for each in patterns for name in _SETTINGS_FILES
+    )
 
 
-def _before_options(words: tuple[Word, ...]) -> list[Word]:
+def _starting_points(words: tuple[Word, ...]) -> list[Word]:
     found: list[Word] = []
     for word in words:
         if word in ("-H", "-L", "-P"):
@@ -54,9 +63,9 @@ def _before_options(words: tuple[Word, ...]) -> list[Word]:
     return found
 
 
-def _names_files(words: tuple[Word, ...]) -> bool:
+def _is_listing_names(words: tuple[Word, ...]) -> bool:
     """Whether it prints the names of files: by an option of its own, or by one among joined letters."""
     joined = (word[1:] for word in words if word[:1] == "-" and word[:2] != "--")
-    return any(word in _NAMING for word in words) or any(
+    return any(word in _FILE_NAME_OPTIONS for word in words) or any(
         "l" in letters or "L" in letters for letters in joined
     )

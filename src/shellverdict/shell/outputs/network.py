@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from shellverdict.shell.runs import Run
+from shellverdict.shell.runs import ProgramRun
 
-__all__ = ["fetches"]
+__all__ = ["has_network_output"]
 
-_ALWAYS = frozenset(
+_NETWORK_PROGRAMS = frozenset(
     [
         "curl",
         "wget",
@@ -66,7 +66,7 @@ _ALWAYS = frozenset(
         "bitsadmin",
     ]
 )
-_SUBCOMMANDS: Mapping[str, tuple[frozenset[str], ...]] = MappingProxyType(
+_NETWORK_SUBCOMMANDS: Mapping[str, tuple[frozenset[str], ...]] = MappingProxyType(
     {
         "aws": (
             frozenset({"s3", "s3api", "ssm", "secretsmanager"}),
@@ -87,11 +87,11 @@ _SUBCOMMANDS: Mapping[str, tuple[frozenset[str], ...]] = MappingProxyType(
 )
 
 
-def fetches(run: Run) -> bool:
+def has_network_output(run: ProgramRun) -> bool:
     """Whether what this run prints comes from somewhere else."""
-    if run.name in _ALWAYS:
+    if run.name in _NETWORK_PROGRAMS:
         return not any(word in ("--version", "--help", "-V") for word in run.argv[1:])
-    levels = _SUBCOMMANDS.get(run.name)
+    levels = _NETWORK_SUBCOMMANDS.get(run.name)
     if levels is None:
         return False
     operands = [word for word in run.argv[1:] if word[:1] != "-"]

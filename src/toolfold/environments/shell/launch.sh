@@ -1,5 +1,5 @@
-# Starts a background process that stays when we go.
-# $1 our folder · $2 its name · $3 what there is to know of it · $4 the program `setsid`, or nothing
+# Starts a background process that outlives the client.
+# $1 state directory · $2 name of the process · $3 its description · $4 path of `setsid`, or empty
 # then the program and its arguments
 folder=$1/processes/$2
 umask 077
@@ -7,8 +7,8 @@ mkdir "$folder" && mkfifo "$folder/in" && : >"$folder/log" && printf '%s\n' "$3"
 mv "$folder/about.new" "$folder/about" || exit 1
 supervisor=$1/shell/supervisor setsid=$4
 shift 4
-# We lead a session, so that `setsid` starts another process for the new one and does not keep us waiting.
-# With `&` alone a shell would make it deaf to Ctrl-C.
+# This script leads a session, so `setsid` forks and returns at once.
+# With `&` alone the shell would make the process ignore SIGINT.
 [ -z "$setsid" ] || exec "$setsid" sh "$supervisor" "$folder" "$@" </dev/null >/dev/null 2>&1
 set -m
 sh "$supervisor" "$folder" "$@" </dev/null >/dev/null 2>&1 &

@@ -1,7 +1,7 @@
-# Names what belongs to a run by a limit that the system notes for every process and never applies: how much of
-# its memory may be resident. A process that clears its environment still has it.
-# $1 the run, as in TOOLFOLD_RUN; all of a client's where it ends with the client. Sets, in kilobytes and far above
-# what any program would take for little, __toolfold_soft, empty for any, and __toolfold_hard.
+# Marks the processes of a run by a resource limit that Linux stores but does not enforce: RLIMIT_RSS, the resident
+# set size. A process that clears its environment still has it.
+# $1 run identifier, as in TOOLFOLD_RUN; only the client part for all runs of a client. Sets __toolfold_hard and
+# __toolfold_soft (empty for any), in kilobytes, far above what a program would treat as a real limit.
 __toolfold_limits() {
   __toolfold_hard=${1%%.*} __toolfold_soft=${1#*.}
   __toolfold_hard=${__toolfold_hard%????} __toolfold_soft=${__toolfold_soft%.}

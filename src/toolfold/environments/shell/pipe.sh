@@ -1,9 +1,9 @@
-# Makes a pipe of bytes out of a terminal in raw mode, for one program, and says how the program fares.
-# $1 what marks our own words · $2 our folder · $3 how many seconds we wait, once the program has ended, to be let go
+# Carries the streams of one program over a terminal in raw mode, and reports its exit.
+# $1 mark of the control frames · $2 state directory · $3 seconds to wait for `q` after the program has ended
 # then the program and its arguments
-# Takes from the terminal: `d` and a number, with so many bytes after it, for the program's input; `e` at the
-# end of that; `a` where a part of the output has arrived; `q` to go.
-# Should we be killed, the guard removes our folder: it knows us by the number in its name.
+# Requests on the terminal: `d` and a count, followed by that many bytes of input; `e` for the end of the input;
+# `a` to acknowledge a batch of output; `q` to exit.
+# If this script is killed, the guard removes its directory, which is named after its PID.
 mark=$1 pipes=$2/pipes.$$ patience=$((20 + $3))
 shift 3
 trap : HUP INT QUIT TERM
@@ -11,10 +11,10 @@ trap : HUP INT QUIT TERM
 exec 3<&0 4<>"$pipes/arrived" 5>&1 6<>"$pipes/pieces" </dev/null
 setsid=$(command -v setsid)
 
-# What we say between the parts of the output may fall within what is said in it, and is told from it by its sign.
+# Flow control frames may occur inside the exit frame, so they have a different delimiter.
 say() { printf '\035%s %s\035' "$mark" "$1" >&5; }
 
-# Never waits for the program, since what it takes may also be what the program waits for.
+# Never waits for the program, which may itself be waiting for a later request.
 take() {
   trap '' HUP INT QUIT TERM
   number=0
@@ -43,17 +43,17 @@ deliver() {
   done
 }
 
-# How the program ended is said within its output, after all that it wrote: whoever hears it need not wait for more.
+# The exit frame follows all output of the program, so the reader knows that the output is complete.
 run() {
   trap : HUP INT QUIT TERM
   $setsid "$@" 2>"$pipes/errors" 3<&- 4>&- 5>&- 6>&-
   code=$?
   printf '\036%s x %s %s\036' "$mark" "$code" "$(tail -c 1000 "$pipes/errors" | tr '\036\n' '  ')"
-  echo end >&6  # nobody reads what else is delivered
+  echo end >&6  # the rest of the input is not read any more
 }
 
-# A part of the output is a few pieces of it. Not more than four parts are on their way: what reads terminals
-# there drops a client that does not keep up. One that has gone is not waited for.
+# Sends output in batches of a few chunks, at most four of them unacknowledged: the terminal server disconnects
+# clients that fall behind. Stops waiting when the client is gone.
 send() {
   trap '' HUP INT QUIT TERM
   parts=0
@@ -75,5 +75,5 @@ while kill -0 "$taker" 2>/dev/null && [ "$naps" -lt "$patience" ]; do
   if [ "$naps" -lt 20 ]; then sleep 0.03; else sleep 1; fi 2>/dev/null
   naps=$((naps + 1))
 done
-kill -KILL "$taker" 2>/dev/null  # whoever could let us go is gone
+kill -KILL "$taker" 2>/dev/null  # the client is gone
 rm -rf "$pipes"

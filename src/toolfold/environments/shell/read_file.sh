@@ -1,4 +1,4 @@
-# Sends a file. $1 the path · $2 the first byte, from 1 · $3 how many bytes at most
-[ ! -d "$1" ] || { echo "$1 is a folder"; exit 1; }
+# Prints a file. $1 path · $2 first byte, counted from 1 · $3 maximum number of bytes
+[ ! -d "$1" ] || { echo "$1 is a directory"; exit 1; }
 exec <"$1" || exit 1
 if [ "$2" = 1 ]; then head -c "$3"; else tail -c "+$2" | head -c "$3"; fi

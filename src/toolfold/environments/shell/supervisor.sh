@@ -1,4 +1,4 @@
-# Notes where a background process is and how it ended. $1 its folder · then the program and its arguments
+# Runs a background process and stores its PID and exit code. $1 its directory · then the program and its arguments
 folder=$1
 shift
 trap : HUP INT TERM

@@ -1,5 +1,5 @@
-# Gives a terminal to one program, and says how it ended.
-# $1 what marks our own words · then the program and its arguments
+# Runs one program on the terminal and reports its exit code.
+# $1 mark of the control frames · then the program and its arguments
 mark=$1
 shift
 trap : HUP INT QUIT TERM

@@ -1,1 +1,1 @@
-"""Tools from MCP servers: connections, their supervision, and trust in what they bring."""
+"""Tools from MCP servers: connections, supervision, and the trust policy for their tools."""

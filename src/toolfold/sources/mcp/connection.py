@@ -1,7 +1,7 @@
-"""One live connection to a server: opened, asked, and known to be gone the moment it is.
+"""One open connection to an MCP server: start it, send requests, and report when it ends.
 
-Over the official client, which speaks every revision of the protocol; around it stand the limits that it
-does not have. Everything here runs in one loop. A connection is never mended: its supervisor opens another.
+Wraps the SDK's client, which supports every protocol revision, and adds the limits that it lacks. Everything
+runs in one event loop. A connection is never repaired: its supervisor opens a new one.
 """
 
 from __future__ import annotations
@@ -18,110 +18,110 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-from toolfold.config.servers import McpServer
+from toolfold.config.servers import McpServerSettings
 from toolfold.errors import error_message, shorten
 from toolfold.model import Json
-from toolfold.sources.mcp import child as children
-from toolfold.sources.mcp.courier import Courier
+from toolfold.sources.mcp import server_process
+from toolfold.sources.mcp.call_relay import CallRelay
+from toolfold.sources.mcp.error_mapping import (
+    CHECK_URL_ADVICE,
+    UNKNOWN_EFFECT_ADVICE,
+    as_start_failure,
+    describe_error,
+    log_advice,
+    map_error,
+    redact_error_result,
+    unwrap_group,
+)
 from toolfold.sources.mcp.faults import (
-    Garbled,
-    Lost,
-    NoAnswer,
+    ConnectionLost,
+    InvalidResponse,
     NotStarted,
-    Rejected,
+    RequestRejected,
+    ResponseTimeout,
     ServerFailed,
 )
 from toolfold.sources.mcp.list_results import MAX_PROBLEMS, list_problems
-from toolfold.sources.mcp.news import Followed, News
-from toolfold.sources.mcp.offers import MOST_TOOLS, Listing, read_offers
+from toolfold.sources.mcp.notifications import NotificationSubscription, ResourceSubscriptions
 from toolfold.sources.mcp.sdk_hooks import repair_list_results, stamp_client_capabilities
-from toolfold.sources.mcp.told import (
-    ADDRESS,
-    UNKNOWN,
-    at_start,
-    first_cause,
-    in_words,
-    logs,
-    told,
-    without_secrets,
-)
-from toolfold.sources.mcp.wire import Wire
+from toolfold.sources.mcp.stdio_transport import StdioTransport
+from toolfold.sources.mcp.tool_listing import MAX_LISTED_TOOLS, Listing, parse_tools
 
-MOST_PAGES = 100
-LARGEST_LISTING = 30_000_000  # characters of JSON
-CLOSE_SECONDS = 8.0
-SETTLE_SECONDS = 1.0
-END_SECONDS = 2.0
-"""How long a process may take to end that has closed its output, until it is told without how it ended."""
-PROBE_SECONDS = 3.0
-"""How long a server may think about a question from a newer protocol before it is taken for an older one."""
+MAX_TOOL_PAGES = 100
+MAX_LISTING_CHARS = 30_000_000  # characters of JSON
+CLOSE_TIMEOUT_S = 8.0
+SETTLE_TIMEOUT_S = 1.0
+EXIT_TIMEOUT_S = 2.0
+"""Time that a process which has closed its output has to exit before it is reported without an exit code."""
+PROBE_TIMEOUT_S = 3.0
+"""Time to wait for the response to a method of a newer revision before the server counts as an older one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wiring:
-    """What a connection is given by its surroundings."""
+class ConnectionDeps:
+    """Settings and callbacks that a connection needs."""
 
-    settings: McpServer
-    """The server's, with everything looked up."""
+    settings: McpServerSettings
+    """Settings of the server, with all references resolved."""
     environment: Mapping[str, str]
-    """The variables of the child, decided."""
-    log: children.ServerLog
+    """All environment variables of the server's process."""
+    log: server_process.ServerLog
     auth: Any = None
     elicit: Any = None
     sample: Any = None
     on_change: Callable[[str], None]
-    """Told that a list of the server's is not what it was: `tools`, `resources` or `prompts`."""
+    """Called with `tools`, `resources` or `prompts` when the server reports that this list has changed."""
     on_update: Callable[[str], None]
-    """Told the address of a resource that is not what it was."""
-    is_asking: Callable[[], bool] = bool
-    """Whether a person is being asked for the server just now."""
+    """Called with the URI of a resource that has changed."""
+    is_awaiting_user: Callable[[], bool] = bool
+    """Returns True while a person is being asked on behalf of the server."""
     on_log: Any = None
     legacy: bool = False
-    """Known to speak an older revision, so that it is not asked for the newest."""
+    """True if the server is known to speak an older revision; the newest one is then not tried."""
 
 
-class Connection:
-    """Open one with `connect`."""
+class ServerConnection:
+    """Connection to one server. Call `open` before anything else."""
 
-    def __init__(self, server: str, wiring: Wiring) -> None:
-        self.server, self.settings, self._wiring = server, wiring.settings, wiring
+    def __init__(self, server: str, deps: ConnectionDeps) -> None:
+        self.server, self.settings, self._deps = server, deps.settings, deps
         self._client: Any = None
-        self._child: children.Child | None = None
+        self._process: server_process.ServerProcess | None = None
         loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = loop.create_future()
-        self._was_ready = self._is_polite = self._is_cut = False
-        self._leave = asyncio.Event()
+        self._was_ready = self._closes_gracefully = self._is_task_cancelled = False
+        self._close_requested = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._heard = time.monotonic()
-        self._waiting = 0
-        self._over = asyncio.Event()
-        self._news: News | None = None
-        self._followed: Followed | None = None
-        self._is_listed = False
+        self._last_received = time.monotonic()
+        self._pending_count = 0
+        self._disconnected = asyncio.Event()
+        self._list_subscription: NotificationSubscription | None = None
+        self._resource_subscriptions: ResourceSubscriptions | None = None
+        self._has_listed_tools = False
 
     @property
-    def alive(self) -> bool:
-        return self._client is not None and not self._over.is_set()
+    def is_alive(self) -> bool:
+        return self._client is not None and not self._disconnected.is_set()
 
     @property
-    def gone(self) -> asyncio.Task[None]:
-        """Done when the connection is."""
-        assert self._task is not None  # noqa: S101 - it is opened before it is handed out
+    def run_task(self) -> asyncio.Task[None]:
+        """Task that is done when the connection has ended."""
+        assert self._task is not None  # noqa: S101 - set by `open`
         return self._task
 
     @property
     def idle_seconds(self) -> float:
-        """Since the server was last heard."""
-        return time.monotonic() - self._heard
+        """Seconds since the last message from the server."""
+        return time.monotonic() - self._last_received
 
     @property
     def is_busy(self) -> bool:
-        """Whether an answer is waited for. Many a server does one thing at a time and hears nothing else."""
-        return self._waiting > 0
+        """True while a response is pending. Many servers handle only one request at a time."""
+        return self._pending_count > 0
 
     @property
     def is_legacy(self) -> bool:
-        """Whether it speaks a revision from before the newest."""
+        """True if the server speaks a revision older than the newest."""
         return not self._is_modern
 
     @property
@@ -129,192 +129,211 @@ class Connection:
         return str(self._client.protocol_version) if self._client else ""
 
     async def open(self, seconds: float) -> None:
-        """Start it and shake hands. Raises NotStarted, NeedsLogin or Lost, and leaves nothing behind."""
-        self._task = asyncio.create_task(self._live(), name=f"mcp {self.server}")
-        self._task.add_done_callback(_looked_at)
+        """Start or reach the server and initialize the session.
+
+        Raises NotStarted, NeedsLogin or ConnectionLost, and cleans up before it does.
+        """
+        self._task = asyncio.create_task(self._run(), name=f"mcp {self.server}")
+        self._task.add_done_callback(_retrieve_exception)
         try:
             await asyncio.wait({self._task, self._ready}, timeout=seconds, return_when="FIRST_COMPLETED")
             if self._ready.done() and not self._ready.cancelled():
                 self._ready.result()
                 return
             if self._task.done():
-                raise await self._why(self._task.exception(), NotStarted)
-            advice = f"Look at `toolfold mcp logs {self.server}`, or raise its connect_timeout_seconds."
-            problem = f"did not get ready within {seconds:g} s.{self._last_words}"
+                raise await self._to_fault(self._task.exception(), NotStarted)
+            advice = f"Check `toolfold mcp logs {self.server}`, or raise its connect_timeout_seconds."
+            problem = f"was not ready within {seconds:g} s.{self._log_tail}"
             raise NotStarted(self.server, problem, advice=advice)
         except BaseException:
             await self.close()
             raise
 
-    async def close(self, *, at_once: bool = False) -> None:
-        """End it. Never raises, and takes a bounded time; less where it is known not to answer."""
-        self._is_polite = self._is_polite and not at_once
-        self._leave.set()
+    async def close(self, *, force: bool = False) -> None:
+        """Close the connection in a bounded time. Never raises.
+
+        With `force` the server is not given time to exit by itself.
+        """
+        self._closes_gracefully = self._closes_gracefully and not force
+        self._close_requested.set()
         if self._task is None:
             return
-        is_polite = self._client is not None and self._is_polite
-        _, pending = await asyncio.wait({self._task}, timeout=CLOSE_SECONDS if is_polite else 0.05)
+        is_graceful = self._client is not None and self._closes_gracefully
+        _, pending = await asyncio.wait({self._task}, timeout=CLOSE_TIMEOUT_S if is_graceful else 0.05)
         if pending:
-            if not self._is_cut:  # once: a second time would cut short how it lets go of its sockets
-                self._is_cut = True
+            if not self._is_task_cancelled:  # a second cancellation would interrupt closing the sockets
+                self._is_task_cancelled = True
                 self._task.cancel()
-            await asyncio.wait({self._task}, timeout=CLOSE_SECONDS)
-        if self._child is not None:
-            await self._child.close(0.0)
+            await asyncio.wait({self._task}, timeout=CLOSE_TIMEOUT_S)
+        if self._process is not None:
+            await self._process.close(0.0)
 
-    async def listed(self, seconds: float) -> Listing:
-        """All its tools, page by page, and what else it offers."""
+    async def list_tools(self, seconds: float) -> Listing:
+        """Fetch all tools, page by page, and find out what else the server has."""
         from mcp_types import Implementation
 
-        async with self._within(seconds, "to list its tools"):
+        async with self._limit_startup(seconds, "to list its tools"):
             tools: list[Json] = []
             problems: list[str] = []
             capabilities = self._client.server_capabilities
-            if capabilities.tools is not None or self._is_silent_about(capabilities):
-                await self._let_listen()
-                self._is_listed = True
-                tools, problems = await self._pages()
+            if capabilities.tools is not None or self._declares_nothing(capabilities):
+                await self._wait_for_list_subscription()
+                self._has_listed_tools = True
+                tools, problems = await self._fetch_tool_pages()
             has_resources, has_prompts = await asyncio.gather(
-                self._has_any(capabilities.resources, "resources/list", "resources/templates/list"),
-                self._has_any(capabilities.prompts, "prompts/list"),
+                self._has_entries(capabilities.resources, "resources/list", "resources/templates/list"),
+                self._has_entries(capabilities.prompts, "prompts/list"),
             )
-        offers, odd = read_offers(tools)
-        for problem in odd[:MAX_PROBLEMS]:
-            self._wiring.log.note(f"({problem})")
+        parsed, invalid = parse_tools(tools)
+        for problem in invalid[:MAX_PROBLEMS]:
+            self._deps.log.note(f"({problem})")
         info: Implementation | None = self._client.server_info
         return Listing(
-            offers=offers,
+            tools=parsed,
             instructions=shorten(self._client.instructions or "", 20_000),
             has_resources=has_resources,
             has_prompts=has_prompts,
             protocol=self.protocol,
             version=shorten(f"{info.name} {info.version}", 200) if info else "",
-            problems=(*problems, *odd)[:MAX_PROBLEMS],
+            problems=(*problems, *invalid)[:MAX_PROBLEMS],
         )
 
-    async def _has_any(self, capability: Any, *methods: str) -> bool:
-        """Whether one of the lists has an entry. A server that does not say in time may have some."""
+    async def _has_entries(self, capability: Any, *methods: str) -> bool:
+        """Return True if one of the lists has an entry, or if the server does not answer in time."""
         from mcp import MCPError
 
         if capability is None:
             return False
         for method in methods:
             try:
-                async with asyncio.timeout(PROBE_SECONDS):
-                    page = await self._asking(method, {}, None)
+                async with asyncio.timeout(PROBE_TIMEOUT_S):
+                    page = await self._dispatch_request(method, {}, None)
             except TimeoutError:
                 return True
-            except MCPError:  # many a server does not know all of these methods
+            except MCPError:  # many servers do not know all of these methods
                 continue
             except Exception as error:
-                self._wiring.log.note(f"({method} failed: {shorten(error_message(error), 200)})")
+                self._deps.log.note(f"({method} failed: {shorten(error_message(error), 200)})")
                 continue
             entries = page.model_dump(include={"resources", "resource_templates", "prompts"})
             if any(entries.values()) or page.next_cursor is not None:
                 return True
         return False
 
-    def _is_silent_about(self, capabilities: Any) -> bool:
+    def _declares_nothing(self, capabilities: Any) -> bool:
         return not any((capabilities.tools, capabilities.resources, capabilities.prompts))
 
-    async def _let_listen(self) -> None:
-        """Be told of changes before anything is listed, where that is soon done: no change is missed then."""
-        if self._news is not None:
+    async def _wait_for_list_subscription(self) -> None:
+        """Wait briefly until changes are subscribed to, so that none is missed after the tools are listed."""
+        if self._list_subscription is not None:
             with contextlib.suppress(Exception):
-                async with asyncio.timeout(SETTLE_SECONDS):
-                    await self._news.settled()
+                async with asyncio.timeout(SETTLE_TIMEOUT_S):
+                    await self._list_subscription.wait_until_open()
 
-    async def _pages(self) -> tuple[list[Json], list[str]]:
+    async def _fetch_tool_pages(self) -> tuple[list[Json], list[str]]:
         tools: list[Json] = []
         problems: list[str] = []
         cursors: set[str] = set()
         cursor: str | None = None
-        left = LARGEST_LISTING
-        for _ in range(MOST_PAGES):
+        left = MAX_LISTING_CHARS
+        for _ in range(MAX_TOOL_PAGES):
             page = await self._client.list_tools(cursor=cursor, cache_mode="refresh")
             problems += list_problems(page)[: max(0, MAX_PROBLEMS - len(problems))]
             new = [each.model_dump(by_alias=True, exclude_none=True, mode="json") for each in page.tools]
             left -= len(json.dumps(new))
             if left < 0:
-                return tools, [*problems, f"its list of tools is larger than {LARGEST_LISTING:,} characters"]
+                return tools, [
+                    *problems,
+                    f"its list of tools exceeds {MAX_LISTING_CHARS:,} characters; the rest is ignored",
+                ]
             tools += new
             cursor = page.next_cursor
             if cursor is None:
                 return tools, problems
-            if cursor in cursors or len(tools) > MOST_TOOLS:
+            if cursor in cursors or len(tools) > MAX_LISTED_TOOLS:
                 break
             cursors.add(cursor)
-        return tools, [*problems, "its list of tools has no end; what came first is used"]
+        return tools, [*problems, "its list of tools never ends; only the first pages are used"]
 
-    async def call(self, tool: str, args: Json, courier: Courier | None = None) -> Any:
-        """Call a tool. Progress gives it more time, up to the longest a call may take."""
+    async def call_tool(self, tool: str, args: Json, relay: CallRelay | None = None) -> Any:
+        """Call a tool. Progress notifications extend the timeout, up to `max_call_seconds`."""
         settings = self.settings
-        patience = _Patience(settings.call_timeout_seconds, settings.max_call_seconds, self._wiring.is_asking)
+        deadline = _ResponseDeadline(
+            settings.call_timeout_seconds, settings.max_call_seconds, self._deps.is_awaiting_user
+        )
 
-        async def heard(done: float, total: float | None, message: str | None) -> None:
-            patience.heard()
-            if courier is not None and courier.progress is not None:
-                courier.tell(courier.progress(done, total, message))
+        async def on_progress(done: float, total: float | None, message: str | None) -> None:
+            deadline.restart()
+            if relay is not None and relay.progress is not None:
+                relay.send(relay.progress(done, total, message))
 
-        work = _for(courier, self._called(tool, args, heard, courier))
-        answer = await self._answer(work, patience, f"a call of {tool!r}")
-        return without_secrets(answer, self._wiring.log.redact)
+        work = _run_for_client(relay, self._send_call(tool, args, on_progress, relay))
+        answer = await self._await_response(work, deadline, f"a call of {tool!r}")
+        return redact_error_result(answer, self._deps.log.redact)
 
-    def _called(self, tool: str, args: Json, heard: Any, courier: Courier | None) -> Any:
-        if courier is None or not courier.resolves or not self._is_modern:
-            return self._client.call_tool(tool, args, progress_callback=heard)
+    def _send_call(self, tool: str, args: Json, on_progress: Any, relay: CallRelay | None) -> Any:
+        if relay is None or not relay.handles_input_requests or not self._is_modern:
+            return self._client.call_tool(tool, args, progress_callback=on_progress)
         return self._client.session.call_tool(
             tool,
             args,
-            progress_callback=heard,
-            input_responses=courier.responses,
-            request_state=courier.state,
+            progress_callback=on_progress,
+            input_responses=relay.input_responses,
+            request_state=relay.request_state,
             allow_input_required=True,
         )
 
-    async def ask(self, method: str, params: Json, seconds: float, courier: Courier | None = None) -> Any:
-        """One of the other things a server can be asked."""
-        work = _for(courier, self._asking(method, params, courier))
-        return await self._answer(work, _Patience(seconds, seconds), method)
+    async def send_request(
+        self, method: str, params: Json, seconds: float, relay: CallRelay | None = None
+    ) -> Any:
+        """Send any other request, such as `resources/read`."""
+        work = _run_for_client(relay, self._dispatch_request(method, params, relay))
+        return await self._await_response(work, _ResponseDeadline(seconds, seconds), method)
 
-    def _asking(self, method: str, params: Json, courier: Courier | None) -> Any:
+    def _dispatch_request(self, method: str, params: Json, relay: CallRelay | None) -> Any:
         client, session, cursor = self._client, self._client.session, params.get("cursor")
         inputs: Json = {}
-        if courier is not None and courier.resolves and self._is_modern:
-            client, inputs = session, {"input_responses": courier.responses, "request_state": courier.state}
+        if relay is not None and relay.handles_input_requests and self._is_modern:
+            client, inputs = (
+                session,
+                {"input_responses": relay.input_responses, "request_state": relay.request_state},
+            )
             inputs["allow_input_required"] = True
-        asks: Mapping[str, Callable[[], Any]] = {
+        senders: Mapping[str, Callable[[], Any]] = {
             "resources/list": lambda: self._client.list_resources(cursor=cursor, cache_mode="refresh"),
             "resources/templates/list": lambda: self._client.list_resource_templates(
                 cursor=cursor, cache_mode="refresh"
             ),
             "resources/read": lambda: client.read_resource(params["uri"], **inputs),
-            "resources/subscribe": lambda: self._follow(params["uri"], wanted=True),
-            "resources/unsubscribe": lambda: self._follow(params["uri"], wanted=False),
+            "resources/subscribe": lambda: self._set_subscription(params["uri"], subscribe=True),
+            "resources/unsubscribe": lambda: self._set_subscription(params["uri"], subscribe=False),
             "prompts/list": lambda: self._client.list_prompts(cursor=cursor, cache_mode="refresh"),
             "prompts/get": lambda: client.get_prompt(
                 params["name"], params.get("arguments") or None, **inputs
             ),
             "completion/complete": lambda: self._client.complete(**params),
         }
-        return asks[method]()
+        return senders[method]()
 
-    async def follow_again(self, uris: Iterable[str], seconds: float) -> None:
-        """Ask for news of resources that were followed before. What became of them meanwhile nobody knows."""
+    async def resubscribe(self, uris: Iterable[str], seconds: float) -> None:
+        """Subscribe again to resources of an earlier connection, and report each as updated.
+
+        Updates may have been missed in between.
+        """
         for uri in uris:
-            if not self.alive:
-                return  # the next one begins with all of them
+            if not self.is_alive:
+                return  # the next connection subscribes to all of them
             with contextlib.suppress(ServerFailed):
-                await self.ask("resources/subscribe", {"uri": uri}, seconds)
-                self._wiring.on_update(uri)
+                await self.send_request("resources/subscribe", {"uri": uri}, seconds)
+                self._deps.on_update(uri)
 
-    def _follow(self, uri: str, *, wanted: bool) -> Any:
-        if self._followed is not None:
-            return self._followed.change(uri, wanted=wanted)
-        return _subscribe(self._client.session, uri, wanted=wanted)
+    def _set_subscription(self, uri: str, *, subscribe: bool) -> Any:
+        if self._resource_subscriptions is not None:
+            return self._resource_subscriptions.set_subscribed(uri, subscribe=subscribe)
+        return _send_subscription(self._client.session, uri, subscribe=subscribe)
 
-    async def sign(self, seconds: float) -> None:
-        """A sign of life. Raises where there is none."""
+    async def check_alive(self, seconds: float) -> None:
+        """Ping the server. Raises ServerFailed if it does not respond."""
         session = self._client.session
         if self._is_modern:
             work = self._client.list_tools(cache_mode="bypass")
@@ -323,9 +342,9 @@ class Connection:
 
             work = session.send_request(PingRequest(), EmptyResult)
         try:
-            await self._answer(work, _Patience(seconds, seconds), "a keepalive")
-        except (Rejected, Garbled):
-            return  # it answered: that is all that was asked
+            await self._await_response(work, _ResponseDeadline(seconds, seconds), "a keepalive")
+        except (RequestRejected, InvalidResponse):
+            return  # an error response shows that it is alive
 
     @property
     def _is_modern(self) -> bool:
@@ -333,43 +352,43 @@ class Connection:
 
         return self.protocol in MODERN_PROTOCOL_VERSIONS
 
-    async def _live(self) -> None:
-        """From the first byte to the last, in one task, as the client's own scopes want it."""
+    async def _run(self) -> None:
+        """Hold the transport and the client open, in one task as the SDK's cancel scopes require."""
         try:
-            async with self._transport() as transport, self._client_over(transport) as client:
+            async with self._open_transport() as transport, self._open_client(transport) as client:
                 self._client = client
-                self._change_session()
+                self._patch_session()
                 if not self._ready.done():
                     self._ready.set_result(None)
-                    self._was_ready = self._is_polite = True
+                    self._was_ready = self._closes_gracefully = True
                 if self._is_modern:
-                    self._news = self._watch()
-                    self._followed = Followed(client.listen, self._wiring.on_update)
+                    self._list_subscription = self._subscribe_to_lists()
+                    self._resource_subscriptions = ResourceSubscriptions(client.listen, self._deps.on_update)
                 try:
-                    await self._until_left()
+                    await self._wait_until_closed()
                 finally:
-                    self._stop_listening()
+                    self._close_subscriptions()
         finally:
             self._client = None
 
-    def _stop_listening(self) -> None:
-        for each in (self._news, self._followed):
+    def _close_subscriptions(self) -> None:
+        for each in (self._list_subscription, self._resource_subscriptions):
             if each is not None:
-                each.end()
+                each.close()
 
-    def _change_session(self) -> None:
+    def _patch_session(self) -> None:
         session = self._client.session
-        repair_list_results(session, lambda: self.protocol, self._wiring.log.note)
+        repair_list_results(session, lambda: self.protocol, self._deps.log.note)
         if self._is_modern:
             stamp_client_capabilities(session, self._client_capabilities)
 
     def _client_capabilities(self) -> Json | None:
-        """What the client behind the current request can be asked; None where there is no such client."""
-        courier = _COURIER.get()
-        known = None if courier is None else courier.capabilities
-        return None if known is None else self._allowed(known)
+        """Return the capabilities of the client that made the current request, or None without a client."""
+        relay = _CALL_RELAY.get()
+        known = None if relay is None else relay.capabilities
+        return None if known is None else self._filter_capabilities(known)
 
-    def _allowed(self, capabilities: Json) -> Json:
+    def _filter_capabilities(self, capabilities: Json) -> Json:
         refused = {
             name
             for name, is_refused in (
@@ -380,203 +399,211 @@ class Connection:
         }
         return {name: each for name, each in capabilities.items() if name not in refused}
 
-    async def _until_left(self) -> None:
-        """Until somebody wants it closed, or the server is gone."""
-        leaving = asyncio.create_task(self._leave.wait())
-        ending = asyncio.create_task(self._over.wait())
+    async def _wait_until_closed(self) -> None:
+        """Wait until `close` is called or the server is gone."""
+        close_requested = asyncio.create_task(self._close_requested.wait())
+        disconnected = asyncio.create_task(self._disconnected.wait())
         try:
-            await asyncio.wait({leaving, ending}, return_when="FIRST_COMPLETED")
+            await asyncio.wait({close_requested, disconnected}, return_when="FIRST_COMPLETED")
         finally:
-            leaving.cancel()
-            ending.cancel()
+            close_requested.cancel()
+            disconnected.cancel()
 
-    def _watch(self) -> News:
-        """Listen for changes of the server's lists."""
-        wanted = ("tools_list_changed", "prompts_list_changed", "resources_list_changed")
+    def _subscribe_to_lists(self) -> NotificationSubscription:
+        """Subscribe to changes of the server's lists."""
+        lists = ("tools_list_changed", "prompts_list_changed", "resources_list_changed")
 
-        def heard(event: Any) -> None:
-            self._wiring.on_change(_what_changed(type(event).__name__))
+        def on_event(event: Any) -> None:
+            self._deps.on_change(_changed_list_kind(type(event).__name__))
 
-        def opened(_again: bool) -> None:
-            if self._is_listed:  # since then nobody told of a change
-                self._wiring.on_change("tools")
+        def on_open(_reopened: bool) -> None:
+            if self._has_listed_tools:  # changes since then were not reported
+                self._deps.on_change("tools")
 
-        return News(partial(self._client.listen, **dict.fromkeys(wanted, True)), heard, opened)
+        return NotificationSubscription(
+            partial(self._client.listen, **dict.fromkeys(lists, True)), on_event, on_open
+        )
 
     @asynccontextmanager
-    async def _transport(self) -> AsyncIterator[Any]:
-        if self.settings.way != "stdio":
-            from toolfold.sources.mcp.web import web_transport
+    async def _open_transport(self) -> AsyncIterator[Any]:
+        if self.settings.effective_transport != "stdio":
+            from toolfold.sources.mcp.http_transport import open_http_transport
 
-            opened = web_transport(self.settings, self._wiring, self._over, lambda: self._was_ready)
+            opened = open_http_transport(
+                self.settings, self._deps, self._disconnected, lambda: self._was_ready
+            )
             async with opened as transport:
                 yield transport
             return
-        self._child = await children.start(
+        self._process = await server_process.start_server(
             self.server,
             self.settings.command,
             self.settings.args,
-            environment=self._wiring.environment,
+            environment=self._deps.environment,
             cwd=self.settings.cwd,
-            log=self._wiring.log,
+            log=self._deps.log,
         )
         try:
-            limits = {"server/discover": PROBE_SECONDS}
-            yield Wire(self._child, self._wiring.log.note, self._over, limits=limits).transport()
+            limits = {"server/discover": PROBE_TIMEOUT_S}
+            yield StdioTransport(
+                self._process, self._deps.log.note, self._disconnected, limits=limits
+            ).open_streams()
         finally:
-            grace = children.GRACE_SECONDS if self._is_polite else 0.0
-            await asyncio.shield(self._child.close(grace))
+            grace = server_process.EXIT_GRACE_S if self._closes_gracefully else 0.0
+            await asyncio.shield(self._process.close(grace))
 
     @asynccontextmanager
-    async def _client_over(self, transport: Any) -> AsyncIterator[Any]:
+    async def _open_client(self, transport: Any) -> AsyncIterator[Any]:
         from mcp import Client
         from mcp_types import Implementation
 
         client = Client(
             transport,
-            mode="legacy" if self._wiring.legacy else "auto",
+            mode="legacy" if self._deps.legacy else "auto",
             client_info=Implementation(name="toolfold", version=version("toolfold")),
-            elicitation_callback=self._wiring.elicit,
-            sampling_callback=self._wiring.sample,
-            logging_callback=self._wiring.on_log,
-            message_handler=self._hear,
+            elicitation_callback=self._deps.elicit,
+            sampling_callback=self._deps.sample,
+            logging_callback=self._deps.on_log,
+            message_handler=self._handle_message,
         )
         async with client:
             yield client
 
-    async def _hear(self, message: Any) -> None:
-        self._heard = time.monotonic()
+    async def _handle_message(self, message: Any) -> None:
+        self._last_received = time.monotonic()
         name = type(message).__name__
         if name == "ResourceUpdatedNotification":
-            self._wiring.on_update(str(message.params.uri))
-        elif what := _what_changed(name):
-            self._wiring.on_change(what)
+            self._deps.on_update(str(message.params.uri))
+        elif what := _changed_list_kind(name):
+            self._deps.on_change(what)
 
-    async def _answer(self, work: Any, patience: _Patience, what: str) -> Any:
-        """The answer to a request, in time, or the fault that kept it away."""
+    async def _await_response(self, work: Any, deadline: _ResponseDeadline, what: str) -> Any:
+        """Return the response to a request, or raise the fault that prevented it."""
         task = asyncio.ensure_future(work)
-        task.add_done_callback(_looked_at)
-        self._waiting += 1
+        task.add_done_callback(_retrieve_exception)
+        self._pending_count += 1
         try:
-            await self._wait(task, patience)
+            await self._wait_for_task(task, deadline)
         except asyncio.CancelledError:
-            await self._give_up(task)
+            await self._cancel_task(task)
             raise
         finally:
-            self._waiting -= 1
+            self._pending_count -= 1
         if not task.done():
-            await self._give_up(task)
-            if self.gone.done():
-                raise await self._why(None, Lost)
-            problem = f"did not answer {what} within {patience.spent:.1f} s.{self._last_words}"
-            raise NoAnswer(self.server, problem, advice=UNKNOWN)
+            await self._cancel_task(task)
+            if self.run_task.done():
+                raise await self._to_fault(None, ConnectionLost)
+            problem = f"did not respond to {what} within {deadline.elapsed:.1f} s.{self._log_tail}"
+            raise ResponseTimeout(self.server, problem, advice=UNKNOWN_EFFECT_ADVICE)
         if task.cancelled():
-            raise await self._why(None, Lost)
+            raise await self._to_fault(None, ConnectionLost)
         if error := task.exception():
-            raise await self._why(error, Lost)
-        self._heard = time.monotonic()
+            raise await self._to_fault(error, ConnectionLost)
+        self._last_received = time.monotonic()
         return task.result()
 
-    async def _wait(self, task: asyncio.Future[Any], patience: _Patience) -> None:
-        """Until it is done, the connection is gone, or there is no patience left."""
-        while not task.done() and not patience.is_over:
-            waiting = {task, self.gone}
-            await asyncio.wait(waiting, timeout=patience.left, return_when="FIRST_COMPLETED")
-            if self.gone.done() and not task.done():
+    async def _wait_for_task(self, task: asyncio.Future[Any], deadline: _ResponseDeadline) -> None:
+        """Wait until the task is done, the connection has ended, or the deadline has expired."""
+        while not task.done() and not deadline.is_expired:
+            waiting = {task, self.run_task}
+            await asyncio.wait(waiting, timeout=deadline.remaining, return_when="FIRST_COMPLETED")
+            if self.run_task.done() and not task.done():
                 await asyncio.wait({task}, timeout=0.1)
                 return
 
-    async def _give_up(self, task: asyncio.Future[Any]) -> None:
-        """Stop waiting; the client tells the server so. It gets a moment for it, no more."""
+    async def _cancel_task(self, task: asyncio.Future[Any]) -> None:
+        """Cancel a request and allow the client a moment to send the cancellation to the server."""
         task.cancel()
-        await asyncio.wait({task}, timeout=SETTLE_SECONDS)
+        await asyncio.wait({task}, timeout=SETTLE_TIMEOUT_S)
 
     @asynccontextmanager
-    async def _within(self, seconds: float, what: str) -> AsyncIterator[None]:
+    async def _limit_startup(self, seconds: float, what: str) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError:
             raise NotStarted(
-                self.server, f"took longer than {seconds:g} s {what}.", advice=logs(self.server)
+                self.server, f"took longer than {seconds:g} s {what}.", advice=log_advice(self.server)
             ) from None
         except Exception as error:
-            raise await self._why(error, NotStarted) from None
+            raise await self._to_fault(error, NotStarted) from None
 
-    async def _why(self, error: BaseException | None, otherwise: type[ServerFailed]) -> ServerFailed:
-        """What went wrong, in our words and without a secret."""
-        fault = first_cause(await self._what_ended(error))
+    async def _to_fault(self, error: BaseException | None, otherwise: type[ServerFailed]) -> ServerFailed:
+        """Convert an error to a ServerFailed without secrets; `otherwise` is its default type."""
+        fault = unwrap_group(await self._find_cause(error))
         if isinstance(fault, ServerFailed):
             return fault
-        known = told(self.server, fault, self._over.is_set(), self._wiring.log.redact)
-        if isinstance(known, Garbled):
-            self._wiring.log.note(f"({known.problem})")
-        if known is not None:
-            return at_start(known) if otherwise is NotStarted else known
-        how = self._wiring.log.redact(await self._how_it_ended(fault))
-        if self._child is None and otherwise is NotStarted:
-            return NotStarted(self.server, f"could not be reached: {how}", advice=ADDRESS)
+        mapped = map_error(self.server, fault, self._disconnected.is_set(), self._deps.log.redact)
+        if isinstance(mapped, InvalidResponse):
+            self._deps.log.note(f"({mapped.problem})")
+        if mapped is not None:
+            return as_start_failure(mapped) if otherwise is NotStarted else mapped
+        reason = self._deps.log.redact(await self._describe_end(fault))
+        if self._process is None and otherwise is NotStarted:
+            return NotStarted(self.server, f"could not be reached: {reason}", advice=CHECK_URL_ADVICE)
         if otherwise is NotStarted:
-            return NotStarted(self.server, f"could not be started: {how}", advice=logs(self.server))
-        return Lost(self.server, f"was lost: {how}", advice=UNKNOWN)
+            return NotStarted(self.server, f"could not be started: {reason}", advice=log_advice(self.server))
+        return ConnectionLost(self.server, f"disconnected: {reason}", advice=UNKNOWN_EFFECT_ADVICE)
 
-    async def _what_ended(self, error: BaseException | None) -> BaseException | None:
-        """The cause, where the error says no more than that the connection is over."""
+    async def _find_cause(self, error: BaseException | None) -> BaseException | None:
+        """Return the exception that ended the connection if the error says no more than that it has ended."""
         task = self._task
-        if task is None or not self._over.is_set() or self._child is not None:
+        if task is None or not self._disconnected.is_set() or self._process is not None:
             return error
-        await asyncio.wait({task}, timeout=SETTLE_SECONDS)
+        await asyncio.wait({task}, timeout=SETTLE_TIMEOUT_S)
         ended = None if not task.done() or task.cancelled() else task.exception()
         return ended or error
 
-    async def _how_it_ended(self, fault: BaseException | None) -> str:
-        if self._child and self._over.is_set() and not isinstance(fault, RuntimeError):
-            return await self._child.ended(END_SECONDS)  # unless the SDK says more
-        return in_words(fault)
+    async def _describe_end(self, fault: BaseException | None) -> str:
+        if self._process and self._disconnected.is_set() and not isinstance(fault, RuntimeError):
+            return await self._process.describe_exit(EXIT_TIMEOUT_S)  # a RuntimeError of the SDK says more
+        return describe_error(fault)
 
     @property
-    def _last_words(self) -> str:
-        words = self._wiring.log.last_words()
-        return f" Its last words: {words}" if words and self._child else ""
+    def _log_tail(self) -> str:
+        tail = self._deps.log.tail()
+        return f" Last log lines: {tail}" if tail and self._process else ""
 
 
-_COURIER: ContextVar[Courier | None] = ContextVar("toolfold_courier", default=None)
+_CALL_RELAY: ContextVar[CallRelay | None] = ContextVar("toolfold_call_relay", default=None)
 
 
-async def _for(courier: Courier | None, work: Awaitable[Any]) -> Any:
-    """Do the work in the name of the client it is for."""
-    _COURIER.set(courier)
+async def _run_for_client(relay: CallRelay | None, work: Awaitable[Any]) -> Any:
+    """Await the work with the client's relay as context, which the session reads its capabilities from."""
+    _CALL_RELAY.set(relay)
     return await work
 
 
-class _Patience:
-    """How long an answer is waited for: anew with each sign of progress, but not for ever."""
+class _ResponseDeadline:
+    """Deadline for a response, restarted by each progress notification up to a maximum."""
 
-    def __init__(self, idle: float, longest: float, is_excused: Callable[[], bool] = bool) -> None:
-        self._idle, self._longest = min(idle, longest), longest
-        self._is_excused = is_excused
-        self._began = self._last = time.monotonic()
+    def __init__(
+        self, idle_seconds: float, max_seconds: float, is_suspended: Callable[[], bool] = bool
+    ) -> None:
+        self._idle_seconds, self._max_seconds = min(idle_seconds, max_seconds), max_seconds
+        self._is_suspended = is_suspended
+        self._started = self._restarted = time.monotonic()
 
-    def heard(self) -> None:
-        self._last = time.monotonic()
+    def restart(self) -> None:
+        self._restarted = time.monotonic()
 
     @property
-    def left(self) -> float:
-        until = min(self._last + self._idle, self._began + self._longest)
+    def remaining(self) -> float:
+        until = min(self._restarted + self._idle_seconds, self._started + self._max_seconds)
         return max(0.0, until - time.monotonic())
 
     @property
-    def is_over(self) -> bool:
-        if self.left <= 0 and self._is_excused():
-            self.heard()  # it waits for a person, as we do
-        return self.left <= 0
+    def is_expired(self) -> bool:
+        if self.remaining <= 0 and self._is_suspended():
+            self.restart()  # the server waits for a person
+        return self.remaining <= 0
 
     @property
-    def spent(self) -> float:
-        return time.monotonic() - self._began
+    def elapsed(self) -> float:
+        return time.monotonic() - self._started
 
 
-def _what_changed(notice: str) -> str:
+def _changed_list_kind(event_type: str) -> str:
     kinds = {
         "ToolList": "tools",
         "ToolsList": "tools",
@@ -585,11 +612,12 @@ def _what_changed(notice: str) -> str:
         "ResourcesList": "resources",
     }
     return next(
-        (kind for start, kind in kinds.items() if notice.startswith(start) and "Changed" in notice), ""
+        (kind for start, kind in kinds.items() if event_type.startswith(start) and "Changed" in event_type),
+        "",
     )
 
 
-def _subscribe(session: Any, uri: str, *, wanted: bool) -> Any:
+def _send_subscription(session: Any, uri: str, *, subscribe: bool) -> Any:
     from mcp_types import (
         EmptyResult,
         SubscribeRequest,
@@ -598,11 +626,11 @@ def _subscribe(session: Any, uri: str, *, wanted: bool) -> Any:
         UnsubscribeRequestParams,
     )
 
-    if wanted:
+    if subscribe:
         return session.send_request(SubscribeRequest(params=SubscribeRequestParams(uri=uri)), EmptyResult)
     return session.send_request(UnsubscribeRequest(params=UnsubscribeRequestParams(uri=uri)), EmptyResult)
 
 
-def _looked_at(task: asyncio.Future[Any]) -> None:
+def _retrieve_exception(task: asyncio.Future[Any]) -> None:
     if not task.cancelled():
         task.exception()

@@ -1,9 +1,8 @@
-"""What a server answered, as what a model reads, looks at and listens to.
+"""Conversion of protocol results to content for a model.
 
-Takes the answers of the protocol as plain data: text, structured values, images, sounds, embedded
-resources and links. What is no text stands in the text by a label, where it stood in the answer. Foreign
-words pass through `mark`, which may change how they are told. Knows no connection, bounds nothing for the
-model and keeps nothing on disk: both are done where every result passes.
+Takes results as plain data: text, structured values, images, audio, embedded resources and links. Media are
+replaced in the text by a label. All texts of the server pass through a marker function, which may change
+them. Knows no connection, does not shorten for the model and stores nothing: the dispatch line does both.
 """
 
 from __future__ import annotations
@@ -18,193 +17,203 @@ from typing import Any, Literal
 from toolfold.errors import shorten
 from toolfold.json_limits import find_excess
 from toolfold.model import Content, Json, Media, encodable, read_json
-from toolfold.sources.mcp.pictures import picture, sound
+from toolfold.sources.mcp.media_types import detect_audio_type, detect_image
 
 __all__ = [
-    "Mark",
-    "as_it_is",
-    "content_of",
-    "listed_prompts",
-    "listed_resources",
-    "marked",
+    "TextMarker",
+    "leave_unmarked",
+    "mark_texts",
     "prompt_content",
+    "prompt_list_content",
     "resource_content",
+    "resource_list_content",
+    "tool_result_content",
 ]
 
-Mark = Callable[[str], str]
-Kind = Literal["image", "audio", "file"]
+TextMarker = Callable[[str], str]
+MediaKind = Literal["image", "audio", "file"]
 
-DEEPEST = 64
-LARGEST_IMAGE = 3_750_000  # bytes: as text they are the five million that providers take
-MOST_PIXELS = 8_000  # on a side
-MOST_IMAGES = 20
-LONGEST_LABEL = 300
-_NO_JSON = object()
-_TEXTUAL = ("application/json", "application/xml", "application/yaml", "application/javascript")
+MAX_VALUE_DEPTH = 64
+MAX_IMAGE_BYTES = 3_750_000  # 5 MB in base64, the limit of providers
+MAX_IMAGE_SIDE_PIXELS = 8_000
+MAX_IMAGES = 20
+MAX_LABEL_CHARS = 300
+_NOT_JSON = object()
+_TEXT_TYPES = ("application/json", "application/xml", "application/yaml", "application/javascript")
 
 
-def as_it_is(text: str) -> str:
-    """The mark that changes nothing."""
+def leave_unmarked(text: str) -> str:
+    """Return the text unchanged."""
     return text
 
 
-def content_of(result: Any, server: str, *, mark: Mark = as_it_is) -> Content:
-    """The answer to a call of a tool."""
-    mark = functools.cache(mark)  # its words may be marked twice: for the model, and in the answer as it came
-    said = _plain(result)
-    is_error = said.get("isError") is True
-    reading = _Reading()
-    reading.blocks(said.get("content"))
-    value = reading.value(said.get("structuredContent"))
+def tool_result_content(result: Any, server: str, *, mark: TextMarker = leave_unmarked) -> Content:
+    """Convert the result of a tool call."""
+    mark = functools.cache(mark)  # texts may be marked twice: for the model and in the raw result
+    plain = _result_to_json(result)
+    is_error = plain.get("isError") is True
+    reader = _BlockReader()
+    reader.read_blocks(plain.get("content"))
+    value = reader.to_value(plain.get("structuredContent"))
     if is_error and not value:
-        value = f"MCP server {server!r} says that the call failed, and no more."
-    told = marked(value, mark)
-    raw = result if told == value else _marked_answer(result, said, mark)
-    return Content(value=told, blocks=tuple(reading.media), is_error=is_error, raw=raw)
+        value = f"MCP server {server!r} reported an error without details."
+    marked = mark_texts(value, mark)
+    raw = result if marked == value else _mark_result(result, plain, mark)
+    return Content(value=marked, blocks=tuple(reader.media), is_error=is_error, raw=raw)
 
 
-def _marked_answer(result: Any, said: Mapping[str, Any], mark: Mark) -> Any:
-    """A server's own answer, its words told as the mark tells them, for whoever takes it as it is."""
-    told = {**said, "content": [_marked_block(block, mark) for block in _listed(said.get("content", ()))]}
-    if "structuredContent" in said:
-        told["structuredContent"] = marked(said["structuredContent"], mark)
-    return told if isinstance(result, Mapping) else type(result).model_validate(told)
+def _mark_result(result: Any, plain: Mapping[str, Any], mark: TextMarker) -> Any:
+    """Return the server's result with its texts marked, for callers that need the protocol object."""
+    marked = {
+        **plain,
+        "content": [_mark_block(block, mark) for block in _as_sequence(plain.get("content", ()))],
+    }
+    if "structuredContent" in plain:
+        marked["structuredContent"] = mark_texts(plain["structuredContent"], mark)
+    return marked if isinstance(result, Mapping) else type(result).model_validate(marked)
 
 
-def _marked_block(block: Any, mark: Mark) -> Any:
+def _mark_block(block: Any, mark: TextMarker) -> Any:
     if not isinstance(block, Mapping):
         return block
     if block.get("type") == "text":
-        return {**block, "text": mark(_text(block.get("text")))}
+        return {**block, "text": mark(_text_or_empty(block.get("text")))}
     resource = block.get("resource")
     if isinstance(resource, Mapping) and isinstance(resource.get("text"), str):
         return {**block, "resource": {**resource, "text": mark(resource["text"])}}
     return block
 
 
-def resource_content(result: Any, *, mark: Mark = as_it_is) -> Content:
-    """The answer to `resources/read`. One text needs no heading: the model asked for it by its address."""
-    reading = _Reading()
-    contents = _maps(_plain(result).get("contents"))
+def resource_content(result: Any, *, mark: TextMarker = leave_unmarked) -> Content:
+    """Convert the result of `resources/read`. A single text gets no heading: the model knows its URI."""
+    reader = _BlockReader()
+    contents = _keep_mappings(_result_to_json(result).get("contents"))
     for each in contents:
-        reading.resource(each, heading=len(contents) > 1)
-    return Content(value=marked(reading.value(), mark), blocks=tuple(reading.media), raw=result)
+        reader.read_resource(each, heading=len(contents) > 1)
+    return Content(value=mark_texts(reader.to_value(), mark), blocks=tuple(reader.media), raw=result)
 
 
-def prompt_content(result: Any, *, mark: Mark = as_it_is) -> Content:
-    """The answer to `prompts/get`."""
-    said, media, counted = _plain(result), list[Media](), Counter[str]()
+def prompt_content(result: Any, *, mark: TextMarker = leave_unmarked) -> Content:
+    """Convert the result of `prompts/get`."""
+    plain, media, counts = _result_to_json(result), list[Media](), Counter[str]()
     messages: list[Json] = []
-    for message in _maps(said.get("messages")):
-        reading = _Reading(media, counted)
-        reading.blocks(_listed(message.get("content")))
-        messages.append({"role": _text(message.get("role")), "text": reading.value()})
-    value = _said({"description": said.get("description"), "messages": messages})
-    return Content(value=marked(value, mark), blocks=tuple(media), raw=result)
+    for message in _keep_mappings(plain.get("messages")):
+        reader = _BlockReader(media, counts)
+        reader.read_blocks(_as_sequence(message.get("content")))
+        messages.append({"role": _text_or_empty(message.get("role")), "text": reader.to_value()})
+    value = _omit_empty({"description": plain.get("description"), "messages": messages})
+    return Content(value=mark_texts(value, mark), blocks=tuple(media), raw=result)
 
 
-def listed_resources(result: Any, templates: Any = None, *, mark: Mark = as_it_is) -> Content:
-    """The answers to `resources/list` and `resources/templates/list`."""
-    page, patterns = _plain(result), _plain(templates)
+def resource_list_content(
+    result: Any, templates: Any = None, *, mark: TextMarker = leave_unmarked
+) -> Content:
+    """Convert the results of `resources/list` and `resources/templates/list`."""
+    page, patterns = _result_to_json(result), _result_to_json(templates)
     value = {
-        "resources": [_resource(each, "uri") for each in _maps(page.get("resources"))],
-        "templates": [_resource(each, "uriTemplate") for each in _maps(patterns.get("resourceTemplates"))],
+        "resources": [_describe_resource(each, "uri") for each in _keep_mappings(page.get("resources"))],
+        "templates": [
+            _describe_resource(each, "uriTemplate")
+            for each in _keep_mappings(patterns.get("resourceTemplates"))
+        ],
         "next_cursor": page.get("nextCursor"),
     }
-    return Content(value=marked(_said(value), mark), raw=result)
+    return Content(value=mark_texts(_omit_empty(value), mark), raw=result)
 
 
-def listed_prompts(result: Any, *, mark: Mark = as_it_is) -> Content:
-    """The answer to `prompts/list`."""
-    page = _plain(result)
-    prompts = [_prompt(each) for each in _maps(page.get("prompts"))]
-    value = _said({"prompts": prompts, "next_cursor": page.get("nextCursor")})
-    return Content(value=marked(value, mark), raw=result)
+def prompt_list_content(result: Any, *, mark: TextMarker = leave_unmarked) -> Content:
+    """Convert the result of `prompts/list`."""
+    page = _result_to_json(result)
+    prompts = [_describe_prompt(each) for each in _keep_mappings(page.get("prompts"))]
+    value = _omit_empty({"prompts": prompts, "next_cursor": page.get("nextCursor")})
+    return Content(value=mark_texts(value, mark), raw=result)
 
 
-class _Reading:
-    """Blocks, one after the other, and what they come to."""
+class _BlockReader:
+    """Collects text, notes and media of content blocks."""
 
-    def __init__(self, media: list[Media] | None = None, counted: Counter[str] | None = None) -> None:
+    def __init__(self, media: list[Media] | None = None, counts: Counter[str] | None = None) -> None:
         self.media = [] if media is None else media
-        self._counted = Counter[str]() if counted is None else counted
+        self._counts = Counter[str]() if counts is None else counts
         self._lines: list[str] = []
-        self._notes: list[str] = []  # those of the lines that are ours
-        self._texts: list[str] = []  # those that are the server's
+        self._notes: list[str] = []  # lines added here
+        self._texts: list[str] = []  # lines of the server
 
-    def value(self, structured: Any = None) -> Any:
-        """What the model reads: where text and structured value say the same, the one with structure."""
-        said = "\n".join(self._lines)
+    def to_value(self, structured: Any = None) -> Any:
+        """Return the value for the model: only the structured value if the text says the same."""
+        text = "\n".join(self._lines)
         if structured is None:
-            return said
-        if self._texts and not _says_the_same(self._texts, structured):
-            return {"text": said, "structured": structured}
+            return text
+        if self._texts and not _is_redundant_text(self._texts, structured):
+            return {"text": text, "structured": structured}
         return {"structured": structured, "beside": "\n".join(self._notes)} if self._notes else structured
 
-    def blocks(self, blocks: Any) -> None:
-        for block in _maps(blocks):
-            self._block(block)
+    def read_blocks(self, blocks: Any) -> None:
+        for block in _keep_mappings(blocks):
+            self._read_block(block)
 
-    def resource(self, resource: Mapping[str, Any], *, heading: bool = True) -> None:
-        """The contents of a resource: text as text, whatever it was sent as."""
-        uri, mime = _text(resource.get("uri")), _text(resource.get("mimeType"))
+    def read_resource(self, resource: Mapping[str, Any], *, heading: bool = True) -> None:
+        """Add the contents of a resource, as text if it can be decoded."""
+        uri, mime = _text_or_empty(resource.get("uri")), _text_or_empty(resource.get("mimeType"))
         text = resource.get("text")
         if not isinstance(text, str):
-            text = _as_text(resource.get("blob"), mime)
+            text = _decode_text(resource.get("blob"), mime)
         if text is None:
-            self._medium(_kind_of(mime), resource.get("blob"), mime or "application/octet-stream", uri)
+            self._add_media(_media_kind(mime), resource.get("blob"), mime or "application/octet-stream", uri)
             return
         if heading:
-            self._note(f"({_joined('resource', uri, mime)})")
-        self._text(text)
+            self._add_note(f"({_join_labels('resource', uri, mime)})")
+        self._add_text(text)
 
-    def _block(self, block: Mapping[str, Any]) -> None:
+    def _read_block(self, block: Mapping[str, Any]) -> None:
         kind = block.get("type")
         if kind == "text":
-            self._text(_text(block.get("text")))
+            self._add_text(_text_or_empty(block.get("text")))
         elif kind in ("image", "audio"):
-            self._medium(
-                "image" if kind == "image" else "audio", block.get("data"), _text(block.get("mimeType"))
+            self._add_media(
+                "image" if kind == "image" else "audio",
+                block.get("data"),
+                _text_or_empty(block.get("mimeType")),
             )
         elif kind == "resource" and isinstance(block.get("resource"), Mapping):
-            self.resource(block["resource"])
+            self.read_resource(block["resource"])
         elif kind == "resource_link":
-            self._note(f"({_link(block)})")
+            self._add_note(f"({_describe_link(block)})")
         else:
-            self._note(f"(a block of the kind {_label(kind)!r}, which cannot be shown)")
+            self._add_note(f"(a content block of the unsupported type {_clean_label(kind)!r})")
 
-    def _text(self, text: str) -> None:
+    def _add_text(self, text: str) -> None:
         self._texts.append(text)
         self._lines.append(text)
 
-    def _note(self, line: str) -> None:
+    def _add_note(self, line: str) -> None:
         self._notes.append(line)
         self._lines.append(line)
 
-    def _medium(self, kind: Kind, data: Any, mime: str, name: str = "") -> None:
-        decoded = _decoded(data)
+    def _add_media(self, kind: MediaKind, data: Any, mime: str, name: str = "") -> None:
+        decoded = _decode_base64(data)
         if decoded is None:
-            self._note(f"({_joined(kind, name, mime)}: it cannot be read, its data is not base64)")
+            self._add_note(f"({_join_labels(kind, name, mime)}: unreadable, its data is not base64)")
             return
-        kind, mime = self._judged(kind, mime, decoded)
-        self._counted[kind] += 1
-        label = f"{kind} {self._counted[kind]}"
-        self.media.append(Media(kind=kind, mime_type=_label(mime), data=decoded, label=label))
-        self._note(f"({_joined(label, name, mime)}, {len(decoded):,} bytes)")
+        kind, mime = self._classify_media(kind, mime, decoded)
+        self._counts[kind] += 1
+        label = f"{kind} {self._counts[kind]}"
+        self.media.append(Media(kind=kind, mime_type=_clean_label(mime), data=decoded, label=label))
+        self._add_note(f"({_join_labels(label, name, mime)}, {len(decoded):,} bytes)")
 
-    def _judged(self, kind: Kind, mime: str, data: bytes) -> tuple[Kind, str]:
-        """As what it can be used. An image that no model takes is a file, which tools can still read."""
+    def _classify_media(self, kind: MediaKind, mime: str, data: bytes) -> tuple[MediaKind, str]:
+        """Return the kind and type by content. An image that models do not accept becomes a file."""
         if kind == "audio":
-            return kind, sound(data) or mime
-        found = picture(data) if kind == "image" else None
-        if found is None:
+            return kind, detect_audio_type(data) or mime
+        image = detect_image(data) if kind == "image" else None
+        if image is None:
             return "file", mime
-        fits = len(data) <= LARGEST_IMAGE and max(found.width, found.height) <= MOST_PIXELS
-        return ("image" if fits and self._counted["image"] < MOST_IMAGES else "file"), found.mime_type
+        fits = len(data) <= MAX_IMAGE_BYTES and max(image.width, image.height) <= MAX_IMAGE_SIDE_PIXELS
+        return ("image" if fits and self._counts["image"] < MAX_IMAGES else "file"), image.mime_type
 
 
-def _plain(result: Any) -> Mapping[str, Any]:
-    """An answer as the protocol spells it, whether it has been read into a model or not."""
+def _result_to_json(result: Any) -> Mapping[str, Any]:
+    """Return a result as JSON data, whether it is an SDK model or a mapping."""
     if isinstance(result, Mapping):
         return result
     if result is None:
@@ -213,59 +222,59 @@ def _plain(result: Any) -> Mapping[str, Any]:
     return plain
 
 
-def _says_the_same(texts: Sequence[str], structured: Any) -> bool:
-    """Whether the structured value holds all that the texts say, itself or in one of its parts."""
-    said = [(text.strip(), _parsed(text)) for text in texts]
+def _is_redundant_text(texts: Sequence[str], structured: Any) -> bool:
+    """Return True if the structured value, or one of its members, contains the same as the texts."""
+    pairs = [(text.strip(), _parse_json(text)) for text in texts]
     parts = [structured, *(structured.values() if isinstance(structured, Mapping) else ())]
-    if len(said) == 1 and any(_tells(part, said[0]) for part in parts):
+    if len(pairs) == 1 and any(_matches_text(part, pairs[0]) for part in parts):
         return True
-    lists = (part for part in parts if isinstance(part, list) and len(part) == len(said))
-    return any(all(map(_tells, part, said)) for part in lists)
+    lists = (part for part in parts if isinstance(part, list) and len(part) == len(pairs))
+    return any(all(map(_matches_text, part, pairs)) for part in lists)
 
 
-def _tells(value: Any, said: tuple[str, Any]) -> bool:
-    text, parsed = said
+def _matches_text(value: Any, expected: tuple[str, Any]) -> bool:
+    text, parsed = expected
     try:
         return bool(value.strip() == text if isinstance(value, str) else value == parsed)
     except RecursionError:
         return False
 
 
-def _parsed(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     if find_excess(text.encode("utf-8", "replace")):
-        return _NO_JSON
+        return _NOT_JSON
     try:
         return read_json(text)
     except (ValueError, RecursionError):
-        return _NO_JSON
+        return _NOT_JSON
 
 
-def marked(value: Any, mark: Mark, depth: int = 0) -> Any:
-    """A value with every text in it told as the mark tells it."""
-    if depth > DEEPEST:
+def mark_texts(value: Any, mark: TextMarker, depth: int = 0) -> Any:
+    """Return a value with every text in it marked."""
+    if depth > MAX_VALUE_DEPTH:
         return "… (nested too deeply)"
     if isinstance(value, str):
         return mark(encodable(value))
     if isinstance(value, Mapping):
-        return {mark(encodable(str(key))): marked(each, mark, depth + 1) for key, each in value.items()}
+        return {mark(encodable(str(key))): mark_texts(each, mark, depth + 1) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [marked(each, mark, depth + 1) for each in value]
+        return [mark_texts(each, mark, depth + 1) for each in value]
     return value
 
 
-def _as_text(blob: Any, mime: str) -> str | None:
-    """What was sent as bytes and is text by its own word."""
+def _decode_text(blob: Any, mime: str) -> str | None:
+    """Decode a blob whose type says that it is text; return None if it is not."""
     plain = mime.partition(";")[0].strip().lower()
-    if not (plain.startswith("text/") or plain in _TEXTUAL or plain.endswith(("+json", "+xml"))):
+    if not (plain.startswith("text/") or plain in _TEXT_TYPES or plain.endswith(("+json", "+xml"))):
         return None
-    decoded = _decoded(blob)
+    decoded = _decode_base64(blob)
     try:
         return None if decoded is None else decoded.decode()
     except UnicodeDecodeError:
         return None
 
 
-def _decoded(data: Any) -> bytes | None:
+def _decode_base64(data: Any) -> bytes | None:
     if not isinstance(data, str) or not data:
         return None
     try:
@@ -274,20 +283,22 @@ def _decoded(data: Any) -> bytes | None:
         return None
 
 
-def _kind_of(mime: str) -> Kind:
+def _media_kind(mime: str) -> MediaKind:
     family = mime.partition("/")[0].lower()
     return "image" if family == "image" else "audio" if family == "audio" else "file"
 
 
-def _link(link: Mapping[str, Any]) -> str:
-    names = _joined("a resource to read", _text(link.get("uri")), _text(link.get("mimeType")))
-    described = _label(link.get("title") or link.get("name")), _label(link.get("description"))
+def _describe_link(link: Mapping[str, Any]) -> str:
+    names = _join_labels(
+        "resource link", _text_or_empty(link.get("uri")), _text_or_empty(link.get("mimeType"))
+    )
+    described = _clean_label(link.get("title") or link.get("name")), _clean_label(link.get("description"))
     about = "; ".join(each for each in described if each)
     return f"{names}: {about}" if about else names
 
 
-def _resource(resource: Mapping[str, Any], address: str) -> Json:
-    return _said(
+def _describe_resource(resource: Mapping[str, Any], address: str) -> Json:
+    return _omit_empty(
         {
             "uri": resource.get(address),
             "name": resource.get("title") or resource.get("name"),
@@ -298,37 +309,37 @@ def _resource(resource: Mapping[str, Any], address: str) -> Json:
     )
 
 
-def _prompt(prompt: Mapping[str, Any]) -> Json:
-    taken = [
-        _said({key: argument.get(key) for key in ("name", "description", "required")})
-        for argument in _maps(prompt.get("arguments"))
+def _describe_prompt(prompt: Mapping[str, Any]) -> Json:
+    arguments = [
+        _omit_empty({key: argument.get(key) for key in ("name", "description", "required")})
+        for argument in _keep_mappings(prompt.get("arguments"))
     ]
     named = {key: prompt.get(key) for key in ("name", "title", "description")}
-    return _said({**named, "arguments": taken})
+    return _omit_empty({**named, "arguments": arguments})
 
 
-def _said(values: Mapping[str, Any]) -> Json:
-    """Without what was left out."""
+def _omit_empty(values: Mapping[str, Any]) -> Json:
+    """Return the values without empty ones."""
     return {key: value for key, value in values.items() if value not in (None, "", [])}
 
 
-def _joined(*facts: str) -> str:
-    return ", ".join(_label(fact) for fact in facts if fact)
+def _join_labels(*facts: str) -> str:
+    return ", ".join(_clean_label(fact) for fact in facts if fact)
 
 
-def _label(value: Any) -> str:
-    """A foreign word that stands inside a line of ours."""
-    return shorten(" ".join(_text(value).split()), LONGEST_LABEL)
+def _clean_label(value: Any) -> str:
+    """Return a text of the server as a short single line."""
+    return shorten(" ".join(_text_or_empty(value).split()), MAX_LABEL_CHARS)
 
 
-def _text(value: Any) -> str:
+def _text_or_empty(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _listed(value: Any) -> Iterable[Any]:
-    """One block, or several: revisions of the protocol differ."""
+def _as_sequence(value: Any) -> Iterable[Any]:
+    """Return a list for one block or several: protocol revisions differ."""
     return value if isinstance(value, (list, tuple)) else (value,)
 
 
-def _maps(values: Any) -> list[Mapping[str, Any]]:
+def _keep_mappings(values: Any) -> list[Mapping[str, Any]]:
     return [each for each in values if isinstance(each, Mapping)] if isinstance(values, (list, tuple)) else []

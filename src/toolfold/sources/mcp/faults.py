@@ -1,19 +1,19 @@
-"""What can go wrong with a server, each with what to do about it.
+"""Errors of MCP servers, each with advice.
 
     CallError
-    └── ServerFailed       one server; every other works on
-        ├── NotStarted     it could not be started or reached; nothing was run
-        ├── NoAnswer       it did not answer in time; the call may have run
-        ├── Lost           it ended or the connection broke while it was asked; the call may have run
-        ├── Unsent         the connection was gone before the call was sent; nothing was run
-        ├── Garbled        it answered with what is no answer
-        ├── TooLarge       it answered with more than is taken
-        ├── Resting        it failed too often and is left alone for a while; nothing was run
-        ├── NeedsLogin     a person must log in first; nothing was run
-        ├── Withheld       the tool is held until a person has looked at it; nothing was run
-        └── Rejected       it answered that it will not or cannot
+    └── ServerFailed            one server failed; all others keep working
+        ├── NotStarted          it could not be started or reached; the call did not run
+        ├── ResponseTimeout     it did not respond in time; the call may have run
+        ├── ConnectionLost      it exited or the connection broke during the call, which may have run
+        ├── RequestNotSent      the connection was gone before the call was sent; the call did not run
+        ├── InvalidResponse     its response does not follow the protocol; the call may have run
+        ├── ResponseTooLarge    its response exceeds a limit; the call may have run
+        ├── ServerBackingOff    it failed repeatedly and is not retried yet; the call did not run
+        ├── NeedsLogin          a person must log in first; the call did not run
+        ├── ToolHeldForReview   a person must review the tool first; the call did not run
+        └── RequestRejected     it responded with an error
 
-Each has a `kind`, the word the table of faults and the logs know it by. Knows no connection.
+Each class has a `kind`, which identifies it in results, logs and `docs/mcp-faults.md`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from toolfold.errors import CallError, shorten
 
 
 class ServerFailed(CallError):
-    """One server failed. `server` names it, `advice` says what to do next."""
+    """A server failed. `server` is its name, `problem` what happened, `advice` what to do next."""
 
     kind = "failed"
     may_have_run = False
-    """Whether the call may have taken effect: then it is never repeated by itself."""
+    """True if the call may have taken effect; it is then never repeated automatically."""
 
     def __init__(self, server: str, problem: str, *, advice: str = "") -> None:
         text = f"MCP server {server!r} {shorten(problem, 1_000)}"
@@ -37,65 +37,65 @@ class ServerFailed(CallError):
 
 
 class NotStarted(ServerFailed):
-    """It could not be started or reached. Nothing was run."""
+    """The server could not be started or reached. The call did not run."""
 
     kind = "not-started"
 
 
-class NoAnswer(ServerFailed):
-    """It did not answer in time. Whether the call took effect is unknown."""
+class ResponseTimeout(ServerFailed):
+    """The server did not respond in time. The call may have run."""
 
     kind = "no-answer"
     may_have_run = True
 
 
-class Lost(ServerFailed):
-    """It ended, or the connection broke. Whether the call took effect is unknown."""
+class ConnectionLost(ServerFailed):
+    """The server exited or the connection broke. The call may have run."""
 
     kind = "lost"
     may_have_run = True
 
 
-class Unsent(ServerFailed):
-    """The connection turned out to be gone before the call was sent. Nothing was run."""
+class RequestNotSent(ServerFailed):
+    """The connection was gone before the call was sent. The call did not run."""
 
     kind = "unsent"
 
 
-class Garbled(ServerFailed):
-    """It sent what is no answer."""
+class InvalidResponse(ServerFailed):
+    """The server's response does not follow the protocol. The call may have run."""
 
     kind = "garbled"
     may_have_run = True
 
 
-class TooLarge(ServerFailed):
-    """It sent more than is taken."""
+class ResponseTooLarge(ServerFailed):
+    """The server's response exceeds a limit. The call may have run."""
 
     kind = "too-large"
     may_have_run = True
 
 
-class Resting(ServerFailed):
-    """It failed too often and is left alone for a while. Nothing was run."""
+class ServerBackingOff(ServerFailed):
+    """The server failed repeatedly and is not retried yet. The call did not run."""
 
     kind = "resting"
 
 
 class NeedsLogin(ServerFailed):
-    """A person must log in first. Nothing was run."""
+    """A person must log in at the server first. The call did not run."""
 
     kind = "needs-login"
 
 
-class Withheld(ServerFailed):
-    """The tool is held until a person has looked at it. Nothing was run."""
+class ToolHeldForReview(ServerFailed):
+    """A person must review the tool first. The call did not run."""
 
     kind = "withheld"
 
 
-class Rejected(ServerFailed):
-    """The server answered with an error of its own, which `original` is."""
+class RequestRejected(ServerFailed):
+    """The server responded with an error; `original` is the SDK's exception."""
 
     kind = "rejected"
 

@@ -1,16 +1,16 @@
-"""Which servers keep a state that one client must not share with another.
+"""Detection of servers whose state must not be shared between clients.
 
-A browser has a page open, a memory remembers, a shell stands in a folder. A server does not say so; its
-name, what it is started with and what its tools are called do. Wrongly taken for stateful, a server costs
-another process; wrongly shared, one client reads what another did.
+A browser has an open page, a memory server stores notes, a shell has a working directory. Servers do not
+declare this; it is inferred from the server's name, its command line and its tool names. A server wrongly
+taken for stateful costs another process; one wrongly shared exposes one client's data to another.
 """
 
 from __future__ import annotations
 
 import re
 
-from toolfold.config.servers import McpServer
-from toolfold.sources.mcp.offers import Listing
+from toolfold.config.servers import McpServerSettings
+from toolfold.sources.mcp.tool_listing import Listing
 
 _NAMES = re.compile(
     r"browser|playwright|puppeteer|chrome|chromium|selenium|devtools|webdriver|memory|memento|remember|shell"
@@ -26,12 +26,12 @@ _TOOLS = re.compile(
 )
 
 
-def is_per_client(name: str, settings: McpServer, listing: Listing | None) -> bool:
-    """Whether each client has a server of its own."""
+def is_per_client(name: str, settings: McpServerSettings, listing: Listing | None) -> bool:
+    """Return True if each client gets its own process of the server."""
     if settings.isolation != "auto":
         return settings.isolation == "per-client"
-    if settings.way != "stdio":
-        return False  # it serves many by itself, and tells them apart by their sessions
-    started = " ".join((name, settings.command.rpartition("/")[2], *settings.args))
-    tools = listing.offers if listing else ()
-    return bool(_NAMES.search(started)) or any(_TOOLS.search(offer.name) for offer in tools)
+    if settings.effective_transport != "stdio":
+        return False  # HTTP servers separate clients by session
+    command_line = " ".join((name, settings.command.rpartition("/")[2], *settings.args))
+    tools = listing.tools if listing else ()
+    return bool(_NAMES.search(command_line)) or any(_TOOLS.search(tool.name) for tool in tools)

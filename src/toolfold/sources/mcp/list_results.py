@@ -1,9 +1,9 @@
 """Repair of list results, entry by entry.
 
 The SDK validates the result of `tools/list`, `resources/list`, `resources/templates/list` and `prompts/list`
-as a whole, so that one malformed entry would cost all the others. Here each entry is validated by itself:
-what is optional and malformed is removed, an entry that cannot be used is dropped, and both are reported.
-Works on plain data; knows no connection.
+as a whole, so that one malformed entry would make all others unusable. Here each entry is validated
+separately: malformed optional fields are removed, unusable entries are dropped, and both are reported. Works
+on plain data; knows no connection.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, get_args
 
 from toolfold.errors import shorten
 from toolfold.model import Json
-from toolfold.sources.mcp.offers import DEEPEST, is_deeper_than
+from toolfold.sources.mcp.tool_listing import MAX_SCHEMA_DEPTH, is_deeper_than
 
 PROBLEMS_KEY = "toolfold.problems"
-"""The key of a result's `_meta` that holds what was wrong with it."""
+"""Key in a result's `_meta` with the list of problems."""
 MAX_PROBLEMS = 100
 MAX_LISTED = 10_000
 """Tools, resources, templates or prompts that are kept of one page."""
@@ -25,23 +25,23 @@ _MAX_VALUE_CHARS = 60
 
 
 class UnusableEntry(ValueError):
-    """An entry that has to be dropped, with the reason."""
+    """An entry must be dropped; the message is the reason."""
 
 
 class _Kind(NamedTuple):
     noun: str
     key: str
-    """Where the entries are in the result."""
+    """Field of the result with the entries."""
     identifier: str
-    """The field that an entry cannot do without."""
+    """The field that an entry must have."""
     repair: Callable[[Json, str, list[str]], None]
-    """Repair an entry in place, for a protocol revision, and add what was wrong with it."""
+    """Repairs an entry in place, for a protocol revision, and adds problems to the list."""
 
 
 def repair_list_result(method: str, protocol: str, result: Any) -> Any:
     """Return the result with usable, valid entries only; the problems are in its `_meta`.
 
-    A result of any other method is returned as it is.
+    The result of any other method is returned unchanged.
     """
     kind = _KINDS.get(method)
     if kind is None or not isinstance(result, Mapping):
@@ -54,16 +54,16 @@ def repair_list_result(method: str, protocol: str, result: Any) -> Any:
         **result,
         **_repair_envelope(result, problems),
         kind.key: usable,
-        "_meta": _meta(result, problems),
+        "_meta": _add_problems(result, problems),
     }
 
 
 def list_problems(page: Any) -> list[str]:
-    """What `repair_list_result` found wrong with a page of a listing."""
+    """Return the problems that `repair_list_result` found in a page."""
     return list((getattr(page, "meta", None) or {}).get(PROBLEMS_KEY, ()))
 
 
-def _meta(result: Mapping[str, Any], problems: Sequence[str]) -> Json:
+def _add_problems(result: Mapping[str, Any], problems: Sequence[str]) -> Json:
     given = result.get("_meta")
     found = problems[:MAX_PROBLEMS]
     if len(problems) > MAX_PROBLEMS:
@@ -74,18 +74,20 @@ def _meta(result: Mapping[str, Any], problems: Sequence[str]) -> Json:
 def _read_entries(kind: _Kind, value: Any, problems: list[str]) -> Sequence[Any]:
     if isinstance(value, list):
         if len(value) > MAX_LISTED:
-            problems.append(f"{len(value) - MAX_LISTED:,} more {kind.noun}s are left out")
+            problems.append(f"{len(value) - MAX_LISTED:,} more {kind.noun}s are ignored")
         return value[:MAX_LISTED]
-    if value is not None:  # null is how some languages spell an empty list
-        problems.append(f"its list of {kind.noun}s is {_describe(value)} instead of a list")
+    if value is not None:  # some languages encode an empty list as null
+        problems.append(f"its list of {kind.noun}s is {_describe_value(value)} instead of a list")
     return ()
 
 
 def _repair_envelope(result: Mapping[str, Any], problems: list[str]) -> Json:
-    """The fields beside the entries, in a form that every protocol revision accepts."""
+    """Return the fields beside the entries, in a form that every protocol revision accepts."""
     cursor = result.get("nextCursor")
     if cursor is not None and not isinstance(cursor, str):
-        problems.append(f"its nextCursor is {_describe(cursor)} instead of text; the rest cannot be listed")
+        problems.append(
+            f"its nextCursor is {_describe_value(cursor)} instead of text; the rest cannot be listed"
+        )
         cursor = None
     ttl, scope = result.get("ttlMs"), result.get("cacheScope")
     is_number = isinstance(ttl, int) and not isinstance(ttl, bool)
@@ -105,7 +107,7 @@ def _repair_entries(
         try:
             yield _repair_entry(kind, entry, protocol, models, found)
         except UnusableEntry as error:
-            found = [f"is left out: {error}"]
+            found = [f"is ignored: {error}"]
         problems += [f"{name} {each}" for each in found]
 
 
@@ -113,12 +115,12 @@ def _repair_entry(
     kind: _Kind, entry: Any, protocol: str, models: Sequence[type[Any]], found: list[str]
 ) -> Json:
     if not isinstance(entry, Mapping):
-        raise UnusableEntry(f"it is {_describe(entry)} instead of an object")
+        raise UnusableEntry(f"it is {_describe_value(entry)} instead of an object")
     identifier = entry.get(kind.identifier)
     if not isinstance(identifier, str) or not identifier.strip():
         raise UnusableEntry(f"it has no usable {kind.identifier}")
-    if is_deeper_than(entry, DEEPEST):
-        raise UnusableEntry(f"it is nested deeper than {DEEPEST} levels")
+    if is_deeper_than(entry, MAX_SCHEMA_DEPTH):
+        raise UnusableEntry(f"it is nested deeper than {MAX_SCHEMA_DEPTH} levels")
     repaired = dict(entry)
     kind.repair(repaired, protocol, found)
     for model in models:
@@ -127,10 +129,10 @@ def _repair_entry(
 
 
 def _remove_malformed(entry: Json, model: type[Any], found: list[str]) -> None:
-    """Remove what the model rejects. Raises UnusableEntry where the entry cannot do without it."""
+    """Remove fields that the model rejects. Raises UnusableEntry if the entry needs one of them."""
     from pydantic import ValidationError
 
-    for _ in range(2):  # a second time for what only shows when the first is removed
+    for _ in range(2):  # twice: removing one field may reveal another problem
         try:
             model.model_validate(entry, by_name=False)
             return
@@ -145,7 +147,7 @@ def _remove_malformed(entry: Json, model: type[Any], found: list[str]) -> None:
 
 
 def _remove_field(entry: Json, key: str, inner: Sequence[Any]) -> None:
-    """Remove the field, or of a list the malformed elements alone."""
+    """Remove the field, or only the malformed elements if it is a list."""
     value = entry[key]
     if key == "inputSchema":
         raise UnusableEntry(
@@ -169,7 +171,7 @@ def _repair_tool(tool: Json, protocol: str, found: list[str]) -> None:
 
 
 def _require_valid_headers(schema: Json, protocol: str) -> None:
-    """Raise UnusableEntry for a tool that the newest revision tells clients to drop."""
+    """Raise UnusableEntry for a tool that clients must drop according to the newest revision."""
     from mcp.shared.inbound import find_invalid_x_mcp_header
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -178,15 +180,15 @@ def _require_valid_headers(schema: Json, protocol: str) -> None:
 
 
 def _repair_input_schema(schema: Any, found: list[str]) -> Json:
-    """The schema of an object. What a server leaves out is allowed, what it contradicts is not."""
-    if schema is None or schema is True or schema == []:  # [] is how PHP spells an empty object
+    """Return a valid object schema. Missing parts are added; contradictions raise UnusableEntry."""
+    if schema is None or schema is True or schema == []:  # PHP encodes an empty object as []
         schema = {}
     if not isinstance(schema, Mapping):
-        raise UnusableEntry(f"its inputSchema is {_describe(schema)} instead of an object")
+        raise UnusableEntry(f"its inputSchema is {_describe_value(schema)} instead of an object")
     repaired = {key: value for key, value in schema.items() if value is not None or key not in _NULLABLE}
     kind = repaired.get("type", "object")
     if kind != "object" and not (isinstance(kind, list) and "object" in kind):
-        raise UnusableEntry(f"its inputSchema has the type {_describe(kind)} instead of 'object'")
+        raise UnusableEntry(f"its inputSchema has the type {_describe_value(kind)} instead of 'object'")
     repaired["type"] = "object"
     if "properties" in repaired:
         repaired["properties"] = _repair_properties(repaired["properties"], found)
@@ -201,21 +203,26 @@ def _repair_properties(properties: Any, found: list[str]) -> Json:
     if properties == []:
         return {}
     if not isinstance(properties, Mapping):
-        raise UnusableEntry(f"its inputSchema.properties is {_describe(properties)} instead of an object")
+        raise UnusableEntry(
+            f"its inputSchema.properties is {_describe_value(properties)} instead of an object"
+        )
     odd = [name for name, each in properties.items() if not isinstance(each, (Mapping, bool))]
-    found += [f"has no schema for its parameter {shorten(name, 80)!r}, which may be anything" for name in odd]
+    found += [
+        f"has no schema for its parameter {shorten(name, 80)!r}, so that any value is accepted"
+        for name in odd
+    ]
     return {**properties, **{name: {} for name in odd}}
 
 
 def _is_json_schema(schema: Any) -> bool:
-    """Whether results can be validated against it."""
+    """Return True if results can be validated against the schema."""
     import jsonschema_rs
 
     if not isinstance(schema, Mapping):
         return False
     try:
         return bool(jsonschema_rs.meta.is_valid(dict(schema)))
-    except Exception:  # a `$schema` that nobody knows: it is read as the newest
+    except Exception:  # an unknown `$schema`: validate as the newest draft
         rest = {key: value for key, value in schema.items() if key != "$schema"}
     try:
         return bool(jsonschema_rs.meta.is_valid(rest))
@@ -224,7 +231,7 @@ def _is_json_schema(schema: Any) -> bool:
 
 
 def _name_by(field: str) -> Callable[[Json, str, list[str]], None]:
-    """Name an entry that has no name by its address."""
+    """Return a repair function that uses another field as the name of an entry without one."""
 
     def repair(entry: Json, _protocol: str, _found: list[str]) -> None:
         if not isinstance(entry.get("name"), str):
@@ -234,7 +241,7 @@ def _name_by(field: str) -> Callable[[Json, str, list[str]], None]:
 
 
 def _no_repair(_entry: Json, _protocol: str, _found: list[str]) -> None:
-    """Leave it to the validation."""
+    """Change nothing; validation removes malformed fields."""
 
 
 def _name_of(kind: _Kind, entry: Any, place: int) -> str:
@@ -243,8 +250,8 @@ def _name_of(kind: _Kind, entry: Any, place: int) -> str:
     return f"the {kind.noun}{named}"
 
 
-def _describe(value: Any) -> str:
-    """A value of the wrong type, for people."""
+def _describe_value(value: Any) -> str:
+    """Describe a value of the wrong type."""
     if isinstance(value, str):
         return repr(shorten(value, _MAX_VALUE_CHARS))
     if value is None or isinstance(value, bool):
@@ -255,7 +262,7 @@ def _describe(value: Any) -> str:
 
 
 def _entry_models(method: str, protocol: str, key: str) -> list[type[Any]]:
-    """What the SDK will validate an entry with."""
+    """Return the models that the SDK validates an entry with."""
     from mcp_types.methods import MONOLITH_RESULTS, SERVER_RESULTS
 
     results = SERVER_RESULTS.get((method, protocol)), MONOLITH_RESULTS.get(method)

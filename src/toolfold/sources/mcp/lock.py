@@ -1,10 +1,10 @@
-"""The lock file: what each server's tools were when somebody accepted them.
+"""Lock file: the tools of each server as a person accepted them.
 
-One JSON file that people can read, compare and commit, beside the file that declares the server. The same
-pins give the same bytes, whoever writes them. A tool's hash decides; its definition is kept beside it to show
-what has changed. A version that differs harmlessly is recorded beside the accepted one and never takes its
-place, so that later versions are still compared with what a person accepted. A file that cannot be read is an
-error: taken for an empty one, it would accept everything. Decides nothing itself.
+One JSON file that can be read, compared and committed, beside the file that declares the server. The same
+pins give the same bytes. A tool's hash decides; its definition is stored to show changes. A harmless new
+version is recorded beside the accepted one and never replaces it, so that later versions are still compared
+with the accepted one. An unreadable file is an error: as an empty file it would accept everything. Stores
+decisions; does not make them.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from toolfold.config.atomic import locked, replace
+from toolfold.config.atomic import lock_directory, replace_file
 from toolfold.config.authority import require_user
-from toolfold.config.fingerprints import ABSENT, fingerprint_of
+from toolfold.config.fingerprints import ABSENT, fingerprint_bytes
 from toolfold.config.record import ADVICE, SettingsRecord
 from toolfold.config.settings import Config
 from toolfold.errors import ConfigError
 from toolfold.model import Json, read_json
 from toolfold.provenance import find_tool_call
-from toolfold.sources.mcp.offers import Offer, read_offer
+from toolfold.sources.mcp.tool_listing import ListedTool, parse_tool
 
 LOCK_FILE = "toolfold.lock"
 VERSION = 1
-LARGEST_FILE = 64_000_000  # bytes
-LARGEST_DEFINITION = 100_000  # characters of JSON; a longer one is kept as its hash alone
+MAX_LOCK_BYTES = 64_000_000
+MAX_DEFINITION_CHARS = 100_000  # of JSON; of a longer one only the hash is stored
 
-_NOTE = "Written by toolfold. What each MCP server's tools were when they were accepted."
-_REPAIR = "restore it from version control, or delete it to have every server's tools pinned anew"
+_FILE_NOTE = "Written by toolfold. What each MCP server's tools were when they were accepted."
+_REPAIR_HINT = "restore it from version control, or delete it to pin the tools of every server again"
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One tool as it was accepted."""
+    """One accepted tool."""
 
     fingerprint: str
-    offer: Offer | None = None
-    """The whole of it, unless it was too long to keep."""
+    tool: ListedTool | None = None
+    """The definition, unless it is too long to store."""
     update: Pin | None = None
-    """A version with harmless changes only, which was accepted without asking."""
+    """A later version with harmless changes only, accepted automatically."""
 
     def accepts(self, fingerprint: str) -> bool:
-        """Whether this version may be used."""
+        """Return True if this version may be used."""
         return fingerprint == self.fingerprint or (
             self.update is not None and fingerprint == self.update.fingerprint
         )
@@ -56,12 +56,12 @@ class Pin:
 Pins = Mapping[str, Pin]
 _Blocks = dict[str, dict[str, Pin]]
 _Texts = dict[str, tuple[Pins, str]]
-"""How blocks were written, to write them again."""
+"""Cache of serialized blocks."""
 _NOTHING: Pins = MappingProxyType({})
 
 
-def lock_file(config: Config, server: str) -> Path:
-    """Where a server is pinned: with the project if its file declares the server, else with the user's."""
+def lock_path(config: Config, server: str) -> Path:
+    """Return a server's lock file: in the project if that declares the server, else in the user's config."""
     declared = config.origins.get(f"mcp.servers.{server}", "")
     project = config.paths.project_file
     if project is not None and declared.startswith(f"project file {project}:"):
@@ -69,213 +69,227 @@ def lock_file(config: Config, server: str) -> Path:
     return config.paths.config_dir / LOCK_FILE
 
 
-class Lock:
-    """One lock file, read anew whenever it has changed. Safe for several threads and processes."""
+class LockFile:
+    """One lock file, read again whenever it has changed. Safe for several threads and processes."""
 
     def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
-        """With a `record`, a change of the file that Toolfold did not make itself is an error."""
+        """With a `record`, a change of the file that Toolfold did not make is an error."""
         self.file, self._record = file, record
         self._fingerprint, self._last_step = "", 0
         self._guard = threading.Lock()
-        self._seen: tuple[int, ...] | None = None
+        self._file_state: tuple[int, ...] | None = None
         self._blocks: _Blocks = {}
         self._texts: _Texts = {}
 
     def pins(self, server: str) -> Pins | None:
-        """The accepted tools of a server; None if nobody has accepted it yet. Raises ConfigError."""
+        """Return the accepted tools of a server; None if it has no pins yet. Raises ConfigError."""
         with self._guard:
-            found = self._read().get(server)
-            return None if found is None else MappingProxyType(found)
+            block = self._read_blocks().get(server)
+            return None if block is None else MappingProxyType(block)
 
-    def begin(self, server: str, offers: Iterable[Offer]) -> Pins:
-        """Pin a server that has no pins yet. Where it has some by now, those stand.
+    def pin_new_server(self, server: str, tools: Iterable[ListedTool]) -> Pins:
+        """Pin the tools of a server without pins; existing pins are returned unchanged.
 
-        In a process that a tool call has started nothing is written: the pins hold for this process.
+        In a process started by a tool call nothing is written: the pins are valid for this process only.
         """
         if find_tool_call():
-            return self.pins(server) or MappingProxyType(_pinned(offers))
+            return self.pins(server) or MappingProxyType(_pin_tools(tools))
 
-        def begun(blocks: _Blocks) -> None:
+        def pin_if_new(blocks: _Blocks) -> None:
             if server not in blocks:
-                blocks[server] = _pinned(offers)
+                blocks[server] = _pin_tools(tools)
 
-        return self._change(begun).get(server, _NOTHING)
+        return self._update(pin_if_new).get(server, _NOTHING)
 
-    def accept(self, server: str, offers: Iterable[Offer]) -> None:
-        """Pin these as they are now, beside what is pinned already."""
+    def accept(self, server: str, tools: Iterable[ListedTool]) -> None:
+        """Pin these tools as they are now, in addition to the existing pins."""
         require_user(f"accepting tools of the MCP server {server!r}")
 
-        def accepted(blocks: _Blocks) -> None:
-            blocks[server] = {**blocks.get(server, {}), **_pinned(offers)}
+        def pin_all(blocks: _Blocks) -> None:
+            blocks[server] = {**blocks.get(server, {}), **_pin_tools(tools)}
 
-        self._change(accepted)
+        self._update(pin_all)
 
-    def record_updates(self, server: str, offers: Iterable[Offer], compared: Pins) -> None:
-        """Record versions that differ harmlessly from these pins. A pin that is another one by now stands.
+    def record_updates(self, server: str, tools: Iterable[ListedTool], compared: Pins) -> None:
+        """Record versions with harmless changes from these pins. Pins replaced meanwhile are skipped.
 
-        In a process that a tool call has started nothing is written.
+        In a process started by a tool call nothing is written.
         """
         if find_tool_call():
             return
 
-        def recorded(blocks: _Blocks) -> None:
+        def add_updates(blocks: _Blocks) -> None:
             block = dict(blocks.get(server, {}))
-            for offer in offers:
-                pin = block.get(offer.name)
-                if pin is not None and pin.fingerprint == compared[offer.name].fingerprint:
-                    update = Pin(offer.fingerprint, _kept(offer))
-                    block[offer.name] = Pin(pin.fingerprint, pin.offer, update)
+            for tool in tools:
+                pin = block.get(tool.name)
+                if pin is not None and pin.fingerprint == compared[tool.name].fingerprint:
+                    update = Pin(tool.fingerprint, _definition_to_store(tool))
+                    block[tool.name] = Pin(pin.fingerprint, pin.tool, update)
             if server in blocks:
                 blocks[server] = block
 
-        self._change(recorded)
+        self._update(add_updates)
 
     def forget(self, server: str) -> bool:
-        """Remove all of a server. False if it was not pinned."""
+        """Remove all pins of a server. Return False if it had none."""
         require_user(f"forgetting the tools of the MCP server {server!r}")
         if self.pins(server) is None:
             return False
-        self._change(lambda blocks: blocks.pop(server, None))
+        self._update(lambda blocks: blocks.pop(server, None))
         return True
 
-    def _change(self, change: Callable[[_Blocks], object]) -> _Blocks:
-        with self._guard, locked(self.file.parent):
-            before = self._read()
-            after = dict(before)  # a change puts another block in a block's place
+    def _update(self, change: Callable[[_Blocks], object]) -> _Blocks:
+        with self._guard, lock_directory(self.file.parent):
+            before = self._read_blocks()
+            after = dict(before)  # shallow copy: changes replace whole blocks
             change(after)
             if after != before:
-                content = written(after, self._texts)
+                content = serialize_pins(after, self._texts)
                 step = 0 if self._record is None else self._record.note_change(self.file, content)
-                replace(self.file, content)
-                self._keep(after, _seen(self.file), fingerprint_of(content), step)
+                replace_file(self.file, content)
+                self._store_state(after, _read_file_state(self.file), fingerprint_bytes(content), step)
             return after
 
-    def _read(self) -> _Blocks:
+    def _read_blocks(self) -> _Blocks:
         try:
-            seen = _seen(self.file)
-            if seen != self._seen:
-                step = self._newest_step()
-                content = self._content()
-                self._require_own(fingerprint_of(content))
-                self._keep(_understood(content, self.file), seen, fingerprint_of(content), step)
+            file_state = _read_file_state(self.file)
+            if file_state != self._file_state:
+                step = self._find_last_step()
+                content = self._read_content()
+                self._require_own_change(fingerprint_bytes(content))
+                self._store_state(
+                    _parse_lock(content, self.file), file_state, fingerprint_bytes(content), step
+                )
         except FileNotFoundError:
             if self._fingerprint != ABSENT:
-                step = self._newest_step()
-                self._require_own(ABSENT)
-                self._keep({}, None, ABSENT, step)
+                step = self._find_last_step()
+                self._require_own_change(ABSENT)
+                self._store_state({}, None, ABSENT, step)
         except OSError as error:
-            raise _broken(f"cannot be read: {error.strerror}", self.file) from None
+            raise _make_lock_error(f"cannot be read: {error.strerror}", self.file) from None
         return self._blocks
 
-    def _keep(self, blocks: _Blocks, seen: tuple[int, ...] | None, fingerprint: str, step: int) -> None:
-        self._blocks, self._seen, self._fingerprint, self._last_step = blocks, seen, fingerprint, step
+    def _store_state(
+        self, blocks: _Blocks, file_state: tuple[int, ...] | None, fingerprint: str, step: int
+    ) -> None:
+        self._blocks, self._file_state, self._fingerprint, self._last_step = (
+            blocks,
+            file_state,
+            fingerprint,
+            step,
+        )
 
-    def _newest_step(self) -> int:
+    def _find_last_step(self) -> int:
         return 0 if self._record is None else self._record.last_step()
 
-    def _require_own(self, now: str) -> None:
-        """Raise where the file was changed since it was first read, and not by Toolfold."""
+    def _require_own_change(self, now: str) -> None:
+        """Raise ConfigError if the file was changed since it was first read, and not by Toolfold."""
         if self._record is None or not self._fingerprint:
             return
         if self._record.is_own_change(self.file, self._fingerprint, now, since=self._last_step):
             return
-        raise ConfigError("the lock file was changed, and not by Toolfold", file=str(self.file), hint=ADVICE)
+        raise ConfigError(
+            "the lock file was changed by another program than Toolfold", file=str(self.file), hint=ADVICE
+        )
 
-    def _content(self) -> bytes:
+    def _read_content(self) -> bytes:
         with self.file.open("rb") as stream:
-            content = stream.read(LARGEST_FILE + 1)
-        if len(content) > LARGEST_FILE:
-            raise _broken(f"is larger than {LARGEST_FILE:,} bytes", self.file)
+            content = stream.read(MAX_LOCK_BYTES + 1)
+        if len(content) > MAX_LOCK_BYTES:
+            raise _make_lock_error(f"is larger than {MAX_LOCK_BYTES:,} bytes", self.file)
         return content
 
 
-def _seen(file: Path) -> tuple[int, ...]:
+def _read_file_state(file: Path) -> tuple[int, ...]:
     state = file.stat()
     return state.st_mtime_ns, state.st_size, state.st_ino
 
 
-def written(blocks: Mapping[str, Pins], texts: _Texts | None = None) -> bytes:
-    """The file's bytes. In ASCII, so that a character nobody sees is seen in a review.
+def serialize_pins(blocks: Mapping[str, Pins], texts: _Texts | None = None) -> bytes:
+    """Return the content of the lock file, in ASCII so that invisible characters show in a review.
 
-    `texts` remembers blocks: with many servers, most are written as they were.
+    `texts` caches serialized blocks: with many servers most are unchanged.
     """
     texts = {} if texts is None else texts
     for server, pins in blocks.items():
         if server not in texts or texts[server][0] is not pins:
-            texts[server] = pins, _text(pins)
+            texts[server] = pins, _serialize_block(pins)
     servers = ",".join(f"\n    {json.dumps(server)}: {texts[server][1]}" for server in sorted(blocks))
-    listed = f"{{{servers}\n  }}" if servers else "{}"
-    return (
-        f'{{\n  "note": {json.dumps(_NOTE)},\n  "servers": {listed},\n  "version": {VERSION}\n}}\n'.encode()
-    )
+    block = f"{{{servers}\n  }}" if servers else "{}"
+    note = json.dumps(_FILE_NOTE)
+    return f'{{\n  "note": {note},\n  "servers": {block},\n  "version": {VERSION}\n}}\n'.encode()
 
 
-def _text(pins: Pins) -> str:
-    block = {"tools": {name: _plain(pin) for name, pin in pins.items()}}
+def _serialize_block(pins: Pins) -> str:
+    block = {"tools": {name: _pin_to_json(pin) for name, pin in pins.items()}}
     text = json.dumps(block, indent=2, sort_keys=True, ensure_ascii=True)
-    return text.replace("\n", "\n    ")  # no line break stands inside a JSON string
+    return text.replace("\n", "\n    ")  # JSON strings contain no line breaks
 
 
-def _plain(pin: Pin) -> Json:
-    said: Json = {"hash": pin.fingerprint}
-    if pin.offer is not None:
-        said["definition"] = pin.offer.plain()
+def _pin_to_json(pin: Pin) -> Json:
+    plain: Json = {"hash": pin.fingerprint}
+    if pin.tool is not None:
+        plain["definition"] = pin.tool.to_json()
     if pin.update is not None:
-        said["update"] = _plain(pin.update)
-    return said
+        plain["update"] = _pin_to_json(pin.update)
+    return plain
 
 
-def _pinned(offers: Iterable[Offer]) -> dict[str, Pin]:
-    return {offer.name: Pin(offer.fingerprint, _kept(offer)) for offer in offers}
+def _pin_tools(tools: Iterable[ListedTool]) -> dict[str, Pin]:
+    return {tool.name: Pin(tool.fingerprint, _definition_to_store(tool)) for tool in tools}
 
 
-def _kept(offer: Offer) -> Offer | None:
-    return offer if len(json.dumps(offer.plain())) <= LARGEST_DEFINITION else None
+def _definition_to_store(tool: ListedTool) -> ListedTool | None:
+    return tool if len(json.dumps(tool.to_json())) <= MAX_DEFINITION_CHARS else None
 
 
-def _understood(content: bytes, file: Path) -> _Blocks:
+def _parse_lock(content: bytes, file: Path) -> _Blocks:
     try:
-        found = read_json(content.decode(), keys_once=True)
+        data = read_json(content.decode(), keys_once=True)
     except (ValueError, RecursionError):
-        raise _broken("is no JSON, or a merge has left its marks in it", file) from None
-    if not isinstance(found, dict) or not isinstance(found.get("servers"), dict):
-        raise _broken("has no `servers`", file)
-    if found.get("version") != VERSION:
+        raise _make_lock_error("is not valid JSON, or contains merge conflict markers", file) from None
+    if not isinstance(data, dict) or not isinstance(data.get("servers"), dict):
+        raise _make_lock_error("has no `servers`", file)
+    if data.get("version") != VERSION:
         raise ConfigError(
-            f"the lock file has version {found.get('version')!r}; this is a toolfold for version {VERSION}",
+            f"the lock file has version {data.get('version')!r}; this toolfold supports version {VERSION}",
             file=str(file),
-            hint="use the toolfold that wrote it, or a newer one",
+            hint="use the toolfold release that wrote it, or a newer one",
         )
-    return {server: _block(server, block, file) for server, block in found["servers"].items()}
+    return {server: _parse_block(server, block, file) for server, block in data["servers"].items()}
 
 
-def _block(server: str, block: Any, file: Path) -> dict[str, Pin]:
+def _parse_block(server: str, block: Any, file: Path) -> dict[str, Pin]:
     tools = block.get("tools") if isinstance(block, dict) else None
     if not isinstance(tools, dict):
-        raise _broken(f"has no `tools` for the server {server!r}", file)
-    return {name: _pin(server, name, pin, file) for name, pin in tools.items()}
+        raise _make_lock_error(f"has no `tools` for the server {server!r}", file)
+    return {name: _parse_pin(server, name, pin, file) for name, pin in tools.items()}
 
 
-def _pin(server: str, name: str, pin: Any, file: Path) -> Pin:
-    known = pin.get("hash") if isinstance(pin, dict) else None
-    if not isinstance(known, str) or not known.startswith("sha256:"):
-        raise _broken(f"has no hash for {name!r} of the server {server!r}", file)
-    update = _pin(server, name, {**pin["update"], "update": None}, file) if _has_update(pin) else None
+def _parse_pin(server: str, name: str, pin: Any, file: Path) -> Pin:
+    fingerprint = pin.get("hash") if isinstance(pin, dict) else None
+    if not isinstance(fingerprint, str) or not fingerprint.startswith("sha256:"):
+        raise _make_lock_error(f"has no hash for {name!r} of the server {server!r}", file)
+    update = _parse_pin(server, name, {**pin["update"], "update": None}, file) if _has_update(pin) else None
     if "definition" not in pin:
-        return Pin(known, None, update)
+        return Pin(fingerprint, None, update)
     try:
-        offer = read_offer(pin["definition"])
+        tool = parse_tool(pin["definition"])
     except ValueError as error:
-        raise _broken(f"has an unusable definition of the server {server!r}: {error}", file) from None
-    if offer.name != name or offer.fingerprint != known:
-        # What a person compared and what is let through must be one and the same.
-        raise _broken(f"has a hash for {name!r} of the server {server!r} that is not its definition's", file)
-    return Pin(known, offer, update)
+        raise _make_lock_error(
+            f"has an invalid tool definition for the server {server!r}: {error}", file
+        ) from None
+    if tool.name != name or tool.fingerprint != fingerprint:
+        # The definition that a person reviewed must be the one that the hash allows.
+        raise _make_lock_error(
+            f"has a hash for {name!r} of the server {server!r} that does not match its definition", file
+        )
+    return Pin(fingerprint, tool, update)
 
 
 def _has_update(pin: Any) -> bool:
     return isinstance(pin.get("update"), dict)
 
 
-def _broken(problem: str, file: Path) -> ConfigError:
-    return ConfigError(f"the lock file {problem}", file=str(file), hint=_REPAIR)
+def _make_lock_error(problem: str, file: Path) -> ConfigError:
+    return ConfigError(f"the lock file {problem}", file=str(file), hint=_REPAIR_HINT)

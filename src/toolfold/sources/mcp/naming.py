@@ -1,8 +1,8 @@
-"""What the tools of servers are called: `mcp_<server>_<tool>`, the same whoever arrives first.
+"""Names of server tools, `mcp_<server>_<tool>`, independent of the order in which servers start.
 
-Two servers can spell one name: `a` with `b_c`, and `a_b` with `c`. The plain form belongs to the server with
-the longest name that begins it; every other tool has a digest in its name. Only the names of the servers
-count for that, never which of them is up. Knows no registry.
+Two servers can produce the same name: `a` with `b_c`, and `a_b` with `c`. The plain name belongs to the
+server with the longest matching prefix; every other tool gets a digest in its name. This depends only on the
+names of the configured servers, not on which of them are running. Knows no registry.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from itertools import islice
 from toolfold.model import mcp_original
 from toolfold.naming import is_accepted, is_reserved, short_forms
 
-__all__ = ["Names"]
+__all__ = ["ToolNames"]
 
 
-class Names:
-    """Names tools among a set of servers."""
+class ToolNames:
+    """Names of tools among a set of servers."""
 
     def __init__(
         self, servers: Iterable[str], *, prefixes: Mapping[str, str] | None = None, taken: Iterable[str] = ()
     ) -> None:
-        """`prefixes` stand in place of `mcp_<server>_`; `taken` are names that no server may have."""
+        """`prefixes` replace `mcp_<server>_`; `taken` are names that no server tool may have."""
         self._prefixes = {each: f"mcp_{each}_" for each in servers} | dict(prefixes or {})
         self._taken = frozenset(taken)
-        self._listing = Names(self._prefixes) if prefixes or self._taken else self
+        self._settings_names = ToolNames(self._prefixes) if prefixes or self._taken else self
 
-    def name(self, server: str, tool: str) -> tuple[str, str]:
-        """The name that providers see, and `mcp__<server>__<tool>`, which means the tool as well."""
+    def names_of(self, server: str, tool: str) -> tuple[str, str]:
+        """Return the name that providers see, and the alias `mcp__<server>__<tool>`."""
         plain = f"{self._prefixes.get(server, f'mcp_{server}_')}{tool}"
         is_free = is_accepted(plain) and plain not in self._taken and not is_reserved(plain)
         is_its_own = is_free and self._is_owner(server, plain)
-        return plain if is_its_own else _digested(server, tool), mcp_original(server, tool)
+        return plain if is_its_own else _digest_name(server, tool), mcp_original(server, tool)
 
-    def listed(self, server: str, tool: str) -> str:
-        """The name that settings have for it, whatever stands in place of `mcp_<server>_` here."""
-        return self._listing.name(server, tool)[0]
+    def name_in_settings(self, server: str, tool: str) -> str:
+        """Return the name with the default prefix, which settings use."""
+        return self._settings_names.names_of(server, tool)[0]
 
     def _is_owner(self, server: str, plain: str) -> bool:
-        """Whether no other server has a better claim: a longer prefix, or the same and a name before this."""
+        """Return True if no other server has a longer prefix, or an earlier name with the same prefix."""
         own = self._prefixes.get(server, "")
         others = ((each, prefix) for each, prefix in self._prefixes.items() if each != server)
         return not any(
@@ -47,9 +47,9 @@ class Names:
         )
 
 
-def _digested(server: str, tool: str) -> str:
-    """Of the pair, since `mcp__a__b__c` can be two of them.
+def _digest_name(server: str, tool: str) -> str:
+    """Return a name with a digest of server and tool, since `mcp__a__b__c` can mean two different pairs.
 
-    The longer digest: whoever wants the name of another's tool would have to try 2**60 of their own.
+    The longer digest is used: to collide with another server's tool takes 2**60 attempts.
     """
     return next(islice(short_forms(f"mcp_{server}\0{tool}"), 1, None))

@@ -1,4 +1,4 @@
-"""Fair use of the loop that all servers share."""
+"""Fair sharing of the event loop among the servers."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import asyncio
 import time
 
 MAX_WORK_S = 0.005
-"""Processor time that reading one connection may take before the others have their turn."""
+"""CPU time that reading one connection may take before other tasks run."""
 MAX_BURST_S = 1.0
-"""Processor time after which a connection that never pauses gets half of the loop's time."""
+"""CPU time after which a connection without pauses gets half of the loop's time."""
 MAX_REST_S = 0.1
 _WAITED_S = 0.001
 
 
 class Pacer:
-    """Lets others have their turn while a connection is read, and slows down one that never pauses."""
+    """Yields to other tasks while a connection is read, and slows down a connection without pauses."""
 
     def __init__(self) -> None:
         self._began, self._active = time.thread_time(), time.monotonic()
         self._burst = 0.0
 
     def resume(self) -> None:
-        """Note that something was received; if it was waited for, a new slice begins."""
+        """Record that data was received; if it had to be waited for, start a new time slice."""
         now = time.monotonic()
         if now - self._active > _WAITED_S:
             self._burst = max(0.0, self._burst - (now - self._active))
@@ -29,7 +29,7 @@ class Pacer:
         self._active = now
 
     async def rest_if_due(self) -> None:
-        """Let others have their turn if the slice took long, for as long as it took if the burst did."""
+        """Yield if the time slice is used up; sleep if the connection has been busy for too long."""
         spent = time.thread_time() - self._began
         if spent >= MAX_WORK_S:
             self._burst += spent

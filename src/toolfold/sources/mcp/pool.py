@@ -1,8 +1,8 @@
-"""All MCP servers of a runtime: which there are, how they fare, and their tools in the registry.
+"""All MCP servers of a runtime: their state, and their tools in the registry.
 
-They live in a loop and a thread of their own, so that none of them can hold up a session and no session's
-end can end them. Tools that were listed before are there at once; a server is started when it is needed.
-What a server lists passes through trust before it becomes a tool, and again before it is called.
+The servers run in an event loop and thread of their own, so that they cannot block a session and do not end
+with one. Cached tools are available at once; a server is started when it is needed. Listed tools are checked
+against the trust policy before they are registered, and again before each call.
 """
 
 from __future__ import annotations
@@ -19,53 +19,53 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from toolfold.config import Config
-from toolfold.config.servers import McpServer
+from toolfold.config.servers import McpServerSettings
 from toolfold.errors import CallError, ConfigError, RegistryError, shorten
 from toolfold.json_limits import is_large
 from toolfold.model import MCP_PREFIX, CallContext, Content, Json, Tool
 from toolfold.redaction import Redaction
 from toolfold.registry import Registry
-from toolfold.sources.mcp.child import ServerLog
-from toolfold.sources.mcp.connection import Wiring
-from toolfold.sources.mcp.content import content_of
-from toolfold.sources.mcp.courier import Courier, Relay, Signal
-from toolfold.sources.mcp.faults import NotStarted, Rejected, ServerFailed, Withheld
+from toolfold.sources.mcp.call_relay import CallRelay, EventBroadcaster, ServerRequestRouter
+from toolfold.sources.mcp.connection import ConnectionDeps
+from toolfold.sources.mcp.content import tool_result_content
+from toolfold.sources.mcp.elicitation import InteractionCallbacks
+from toolfold.sources.mcp.faults import NotStarted, RequestRejected, ServerFailed, ToolHeldForReview
 from toolfold.sources.mcp.isolation import is_per_client
-from toolfold.sources.mcp.item_lists import LIST_TIMEOUT_S, ItemLists, all_pages
-from toolfold.sources.mcp.kept import ListingCache
-from toolfold.sources.mcp.lock import lock_file
-from toolfold.sources.mcp.naming import Names
-from toolfold.sources.mcp.offers import Listing, Offer
-from toolfold.sources.mcp.people import People
-from toolfold.sources.mcp.references import child_environment, resolved, secret_values
-from toolfold.sources.mcp.scan import neutralised, scan_text
-from toolfold.sources.mcp.supervisor import State, Supervised
-from toolfold.sources.mcp.tools import extras_of, tools_of
-from toolfold.sources.mcp.trust import Held, Trust
+from toolfold.sources.mcp.item_lists import LIST_TIMEOUT_S, ItemLists, fetch_all_pages
+from toolfold.sources.mcp.listing_cache import ListingCache
+from toolfold.sources.mcp.lock import lock_path
+from toolfold.sources.mcp.naming import ToolNames
+from toolfold.sources.mcp.scan import neutralise_text, scan_text
+from toolfold.sources.mcp.server_process import ServerLog
+from toolfold.sources.mcp.setting_references import build_environment, collect_secrets, resolve_settings
+from toolfold.sources.mcp.supervisor import ServerState, ServerSupervisor
+from toolfold.sources.mcp.tool_listing import ListedTool, Listing
+from toolfold.sources.mcp.tools import build_auxiliary_tools, build_tools
+from toolfold.sources.mcp.trust import HeldTool, Trust
 from toolfold.visible import visible
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-CLOSE_SECONDS = 10.0
-MOST_WARNINGS = 5
-"""How many are told of one listing; people look at the rest with `toolfold mcp review`."""
-PIECE = 150_000
-"""Characters that are looked through as one text."""
-SEAM = 2_000
-_UNREAD = "\n⟦What follows is data that was not looked through.⟧\n"
-_UNREAD_END = "\n⟦Here ends what was not looked through.⟧\n"
-STALE_SECONDS = 24 * 3600.0
-"""After how long a kept listing is asked for anew although nobody has called the server."""
-LONG_ANSWER = 8_000
-"""Characters of an answer that are looked through at once; more of them in a thread."""
+CLOSE_TIMEOUT_S = 10.0
+MAX_WARNINGS = 5
+"""Warnings that are logged for one listing; `toolfold mcp review` shows all of them."""
+MAX_SCANNED_CHARS = 150_000
+"""Characters that are scanned for injected instructions as one text."""
+SEAM_CHARS = 2_000
+_UNSCANNED_START = "\n⟦The following data was not scanned.⟧\n"
+_UNSCANNED_END = "\n⟦End of the data that was not scanned.⟧\n"
+STALE_AFTER_S = 24 * 3600.0
+"""Age after which a cached listing is refreshed although the server was not called."""
+MAX_CHARS_IN_LOOP = 8_000
+"""Characters of a result that are scanned in the event loop; longer results are scanned in a thread."""
 MAX_BLOCKS_IN_LOOP = 20
-"""Blocks of an answer that are read at once; more of them in a thread."""
+"""Content blocks of a result that are read in the event loop; more are read in a thread."""
 
 
 class McpServers:
-    """Every server of the configuration that is switched on."""
+    """All enabled servers of the configuration."""
 
     def __init__(
         self,
@@ -73,98 +73,106 @@ class McpServers:
         registry: Registry,
         *,
         trust: Trust | None = None,
-        people: People | None = None,
+        callbacks: InteractionCallbacks | None = None,
         behind_gateway: bool = False,
     ) -> None:
-        """Behind a gateway tools have no `mcp_` before their names, since clients put their own there, and
-        servers may ask the clients what they would ask a person."""
-        self._config, self._registry, self._relays = config, registry, behind_gateway
+        """Create supervisors for all servers; nothing is started yet.
+
+        Behind a gateway tool names have no `mcp_` prefix, since clients add their own, and servers may send
+        elicitation and sampling requests to the gateway's clients.
+        """
+        self._config, self._registry, self._behind_gateway = config, registry, behind_gateway
         self._settings = {
             name: each for name, each in config.mcp.servers.items() if config.mcp.enabled and each.enabled
         }
-        self.trust = trust or Trust.of(config)
-        self._people = people or People()
-        prefixes = {name: each.prefix_of(name) for name, each in self._settings.items()}
+        self.trust = trust or Trust.from_config(config)
+        self._callbacks = callbacks or InteractionCallbacks()
+        prefixes = {name: each.name_prefix(name) for name, each in self._settings.items()}
         taken = registry.snapshot() if behind_gateway else ()
-        self._names = Names(self._settings, prefixes=prefixes if behind_gateway else None, taken=taken)
-        self._kept = ListingCache(config.paths.cache_dir / "mcp")
-        self._loop = _Loop()
-        self._servers = {name: self._supervised(name, each) for name, each in self._settings.items()}
-        self._own: dict[tuple[str, str], Supervised] = {}
-        """The servers that only one client uses, by client and name."""
-        self._leaving: set[concurrent.futures.Future[None]] = set()
-        """Those of clients that are gone, until they have ended."""
-        self._shared: dict[str, tuple[Listing | None, bool]] = {}
-        """Whether a server is one for all clients, by what it lists: there may be thousands of names."""
-        self.heard = Signal()
-        """Tells what servers say outside of any call: `(server, kind, what)`."""
-        self._item_lists = ItemLists(self._kept, self._settings, self._ask_shared, self._tell_list_changed)
-        self._held: dict[str, tuple[Held, ...]] = {}
+        self._names = ToolNames(self._settings, prefixes=prefixes if behind_gateway else None, taken=taken)
+        self._cache = ListingCache(config.paths.cache_dir / "mcp")
+        self._loop = _BackgroundLoop()
+        self._servers = {name: self._create_supervisor(name, each) for name, each in self._settings.items()}
+        self._client_servers: dict[tuple[str, str], ServerSupervisor] = {}
+        """Servers that only one client uses, by client and server name."""
+        self._closing: set[concurrent.futures.Future[None]] = set()
+        """Closing servers of clients that are gone."""
+        self._sharing: dict[str, tuple[Listing | None, bool]] = {}
+        """Cached result of `is_shared` with its listing, which may have thousands of tools."""
+        self.events = EventBroadcaster()
+        """Events of servers outside of any call: `(server, kind, detail)`."""
+        self._item_lists = ItemLists(
+            self._cache, self._settings, self._request_shared, self._broadcast_list_change
+        )
+        self._held_tools: dict[str, tuple[HeldTool, ...]] = {}
         self._starting: dict[str, concurrent.futures.Future[Any]] = {}
         self._closed = False
 
     @property
-    def servers(self) -> Mapping[str, Supervised]:
+    def servers(self) -> Mapping[str, ServerSupervisor]:
         return self._servers
 
     def open(self) -> None:
-        """Bring the tools that are known, and start the servers that are not. Waits for none of them."""
+        """Register the cached tools and start servers without a cached listing. Does not wait."""
         for name, settings in self._settings.items():
-            found = self._kept.read(name, settings)
+            found = self._cache.read(name, settings)
             if found is not None:
-                self._servers[name].remember(found[0])
-                self._publish(name, found[0])
-            if found is None or found[1] > STALE_SECONDS:
-                start = self._start(name)
-                if found is None and not self._kept.failed_before(name, settings):
+                self._servers[name].use_cached_listing(found[0])
+                self._publish_tools(name, found[0])
+            if found is None or found[1] > STALE_AFTER_S:
+                start = self._start_server(name)
+                if found is None and not self._cache.has_failed(name, settings):
                     self._starting[name] = start
 
     def settle(self, seconds: float | None = None) -> None:
-        """Wait until new servers have listed their tools or failed to, but no longer than this.
+        """Wait until new servers have listed their tools or failed, up to the given number of seconds.
 
-        One that takes longer is not waited for again until it has listed its tools once.
+        A server that takes longer is not waited for again until it has listed its tools once.
         """
-        wait = self._config.mcp.listing_wait(behind_gateway=self._relays) if seconds is None else seconds
+        wait = (
+            self._config.mcp.listing_wait(behind_gateway=self._behind_gateway) if seconds is None else seconds
+        )
         concurrent.futures.wait(self._starting.values(), timeout=wait)
         for name, start in self._starting.items():
             if not start.done():
-                self._kept.note_failure(name, self._settings[name])
+                self._cache.record_failure(name, self._settings[name])
         self._starting = {}
 
-    def states(self) -> list[State]:
-        """How each server fares."""
+    def states(self) -> list[ServerState]:
+        """Return the state of each server."""
         return [
-            replace(each.state, held=len(self._held.get(name, ()))) for name, each in self._servers.items()
+            replace(each.state, held=len(self._held_tools.get(name, ())))
+            for name, each in self._servers.items()
         ]
 
     def listing_files(self) -> Iterator[Path]:
-        """Yield the files that decide what is listed before any server is started."""
+        """Yield the files that determine which tools are registered before any server is started."""
         for name, settings in self._settings.items():
-            yield self._kept.file(name, settings)
-            yield self._kept.item_lists_file(name, settings)
-            yield lock_file(self._config, name)
+            yield self._cache.listing_file(name, settings)
+            yield self._cache.item_lists_file(name, settings)
+            yield lock_path(self._config, name)
 
     def listing(self, server: str) -> Listing | None:
-        """What a server offers, as far as anybody knows."""
+        """Return the last known listing of a server."""
         return self._servers[server].listing
 
-    def offer(self, server: str, tool: str) -> Offer | None:
-        """One of a server's tools, as the server describes it."""
-        return _offer_in(self._servers[server].listing, tool) if server in self._servers else None
+    def find_tool(self, server: str, tool: str) -> ListedTool | None:
+        """Return a tool as its server describes it, or None."""
+        return _find_tool(self._servers[server].listing, tool) if server in self._servers else None
 
-    def held(self, server: str) -> tuple[Held, ...]:
-        """What waits for a person's word."""
-        return self._held.get(server, ())
+    def held_tools(self, server: str) -> tuple[HeldTool, ...]:
+        """Return the tools of a server that are held until a person reviews them."""
+        return self._held_tools.get(server, ())
 
-    def awaiting(self) -> Mapping[str, frozenset[str]]:
-        """Toolset → the names that its held tools would have."""
-        held = [(server, each) for server, each in tuple(self._held.items()) if each]
+    def held_tool_names(self) -> Mapping[str, frozenset[str]]:
+        """Map each toolset to the names that its held tools would have."""
+        held = [(server, each) for server, each in tuple(self._held_tools.items()) if each]
         return {
-            MCP_PREFIX + server: frozenset(self._names.name(server, one.offer.name)[0] for one in each)
+            MCP_PREFIX + server: frozenset(self._names.names_of(server, one.tool.name)[0] for one in each)
             for server, each in held
         }
 
-    async def call(
+    async def call_tool(
         self,
         server: str,
         tool: str,
@@ -172,257 +180,271 @@ class McpServers:
         context: CallContext,
         require: Callable[[Listing | None], None] | None = None,
     ) -> Any:
-        """Call a tool of a server and give its answer as the protocol has it.
+        """Call a tool of a server and return the result as a protocol object.
 
-        `require` is asked before the call is sent, with what the server says then, and may raise.
+        `require` is called before the call is sent, with the current listing, and may raise.
         """
-        supervised = self._for(server, context.client)
-        return await self._there(supervised.call(tool, args, _courier(context), require))
+        supervised = self._server_for(server, context.client)
+        return await self._run_on_loop(supervised.call_tool(tool, args, _relay_of(context), require))
 
-    async def ask(
+    async def send_request(
         self, server: str, method: str, *, context: CallContext | None = None, **params: Any
     ) -> Any:
-        """Ask a server for its resources or prompts."""
-        supervised = self._for(server, context.client if context else "")
-        return await self._there(supervised.ask(method, params, _courier(context) if context else None))
+        """Send a resource or prompt request to a server."""
+        supervised = self._server_for(server, context.client if context else "")
+        return await self._run_on_loop(
+            supervised.send_request(method, params, _relay_of(context) if context else None)
+        )
 
-    async def items(self, server: str, method: str, *, client: str = "", start: bool = True) -> list[Any]:
-        """Return the resources, templates or prompts of a server, as far as they are known.
+    async def get_items(self, server: str, method: str, *, client: str = "", start: bool = True) -> list[Any]:
+        """Return the resources, templates or prompts of a server.
 
-        A client's own process is asked if it runs. Otherwise what was listed before is given; only what was
-        never listed is asked for, unless `start` is False.
+        The client's own process is asked if it runs. Otherwise the cached list is returned; a list that is
+        not cached is fetched, unless `start` is False.
         """
-        own = self._own.get((client, server))
-        if own is not None and own.word == "up":
-            return await self._there(self._own_items(own, method))
+        own = self._client_servers.get((client, server))
+        if own is not None and own.state_name == "up":
+            return await self._run_on_loop(self._fetch_client_items(own, method))
         if start:
-            wait = self._config.mcp.listing_wait(behind_gateway=self._relays)
-            return await self._there(self._item_lists.items(server, method, wait))
-        return self._item_lists.known_items(server, method)
+            wait = self._config.mcp.listing_wait(behind_gateway=self._behind_gateway)
+            return await self._run_on_loop(self._item_lists.get_items(server, method, wait))
+        return self._item_lists.cached_items(server, method)
 
-    async def _own_items(self, own: Supervised, method: str) -> list[Any]:
+    async def _fetch_client_items(self, own: ServerSupervisor, method: str) -> list[Any]:
         try:
             async with asyncio.timeout(LIST_TIMEOUT_S):
-                return await all_pages(lambda params: own.ask(method, params), method)
+                return await fetch_all_pages(lambda params: own.send_request(method, params), method)
         except (ServerFailed, TimeoutError):
             return []
 
-    async def _ask_shared(self, server: str, method: str, params: Json) -> Any:
-        return await self._servers[server].ask(method, params)
+    async def _request_shared(self, server: str, method: str, params: Json) -> Any:
+        return await self._servers[server].send_request(method, params)
 
-    def _tell_list_changed(self, server: str, kind: str) -> None:
-        self.heard.tell(server, kind, None)
+    def _broadcast_list_change(self, server: str, kind: str) -> None:
+        self.events.broadcast(server, kind, None)
 
     def is_shared(self, server: str) -> bool:
-        """Whether all clients use one and the same."""
+        """Return True if all clients use the same process of this server."""
         listing = self._servers[server].listing
-        if server not in self._shared or self._shared[server][0] is not listing:
+        if server not in self._sharing or self._sharing[server][0] is not listing:
             is_shared = not is_per_client(server, self._servers[server].settings, listing)
-            self._shared[server] = listing, is_shared
-        return self._shared[server][1]
+            self._sharing[server] = listing, is_shared
+        return self._sharing[server][1]
 
-    def leave(self, client: str) -> None:
-        """A client is gone: end the servers that only it used. Does not wait for their end."""
-        for key in [key for key in self._own if key[0] == client]:
-            ending = self._loop.submit(self._own.pop(key).close())
-            self._leaving.add(ending)
-            ending.add_done_callback(self._leaving.discard)
+    def close_client(self, client: str) -> None:
+        """Close the servers that only this client used, without waiting for them to exit."""
+        for key in [key for key in self._client_servers if key[0] == client]:
+            ending = self._loop.submit(self._client_servers.pop(key).close())
+            self._closing.add(ending)
+            ending.add_done_callback(self._closing.discard)
 
-    def _for(self, server: str, client: str) -> Supervised:
-        """The server as this client sees it: everybody's, or its own."""
+    def _server_for(self, server: str, client: str) -> ServerSupervisor:
+        """Return the supervisor that this client uses: the shared one or its own."""
         if not client or self.is_shared(server):
             return self._servers[server]
-        if (client, server) not in self._own:
+        if (client, server) not in self._client_servers:
             shared = self._servers[server]
-            own = Supervised(server, shared.settings, wiring=self._wiring, publish=_nowhere)
+            own = ServerSupervisor(
+                server, shared.settings, build_deps=self._build_deps, publish=_ignore_listing
+            )
             own.is_legacy = shared.is_legacy
-            self._own[client, server] = own
-        return self._own[client, server]
+            self._client_servers[client, server] = own
+        return self._client_servers[client, server]
 
-    def listed_now(self, server: str, seconds: float | None = None) -> Listing:
-        """Ask a server for its tools, whatever is known. Raises ServerFailed."""
+    def refresh_listing(self, server: str, seconds: float | None = None) -> Listing:
+        """List a server's tools now, even if they are cached. Raises ServerFailed."""
         limit = seconds or 2 * self._settings[server].connect_timeout_seconds
-        return self._wait(self._servers[server].refresh(), server, limit)
+        return self._run_blocking(self._servers[server].refresh_listing(), server, limit)
 
     def restart(self, server: str) -> None:
-        """Begin anew with a server. Raises ServerFailed."""
+        """Restart a server. Raises ServerFailed."""
         limit = 2 * self._settings[server].connect_timeout_seconds
-        self._wait(self._servers[server].restart(), server, limit)
+        self._run_blocking(self._servers[server].restart(), server, limit)
 
-    def reviewed(self, server: str) -> None:
-        """Somebody has looked at what was held: bring what was accepted."""
+    def publish_reviewed(self, server: str) -> None:
+        """Register the tools of a server again, after a review has accepted some of them."""
         if (listing := self._servers[server].listing) is not None:
-            self._publish(server, listing)
+            self._publish_tools(server, listing)
 
     def close(self) -> None:
-        """End every server. Takes a bounded time."""
+        """Close every server in a bounded time."""
         if self._closed:
             return
         self._closed = True
-        if self._loop.started:
-            concurrent.futures.wait(tuple(self._leaving), timeout=CLOSE_SECONDS)
+        if self._loop.is_started:
+            concurrent.futures.wait(tuple(self._closing), timeout=CLOSE_TIMEOUT_S)
             with contextlib.suppress(concurrent.futures.TimeoutError):
-                self._loop.submit(self._close()).result(CLOSE_SECONDS + 5)
+                self._loop.submit(self._close()).result(CLOSE_TIMEOUT_S + 5)
             self._loop.close()
 
     async def _close(self) -> None:
         ending = [
-            asyncio.create_task(each.close()) for each in (*self._servers.values(), *self._own.values())
+            asyncio.create_task(each.close())
+            for each in (*self._servers.values(), *self._client_servers.values())
         ]
         if ending:
-            await asyncio.wait(ending, timeout=CLOSE_SECONDS)
+            await asyncio.wait(ending, timeout=CLOSE_TIMEOUT_S)
 
-    def _supervised(self, name: str, settings: McpServer) -> Supervised:
-        return Supervised(name, settings, wiring=self._wiring, publish=self._listed)
+    def _create_supervisor(self, name: str, settings: McpServerSettings) -> ServerSupervisor:
+        return ServerSupervisor(name, settings, build_deps=self._build_deps, publish=self._handle_listing)
 
-    def _start(self, name: str) -> concurrent.futures.Future[Any]:
-        future = self._loop.submit(self._servers[name].connection())
-        future.add_done_callback(lambda done: self._started(name, done))
+    def _start_server(self, name: str) -> concurrent.futures.Future[Any]:
+        future = self._loop.submit(self._servers[name].get_connection())
+        future.add_done_callback(lambda done: self._handle_start_result(name, done))
         return future
 
-    def _started(self, name: str, start: concurrent.futures.Future[Any]) -> None:
+    def _handle_start_result(self, name: str, start: concurrent.futures.Future[Any]) -> None:
         error = None if start.cancelled() else start.exception()
         if isinstance(error, ServerFailed):
-            self._kept.note_failure(name, self._settings[name])
+            self._cache.record_failure(name, self._settings[name])
         elif error is not None:
-            log.error("starting MCP server %r failed", name, exc_info=error)
+            log.error("internal error while starting MCP server %r", name, exc_info=error)
 
-    async def _wiring(self, server: Supervised) -> Wiring:
+    async def _build_deps(self, server: ServerSupervisor) -> ConnectionDeps:
         settings, known = server.settings, self._config.environment
         look_up = asyncio.get_running_loop().run_in_executor  # a keyring may wait for a person
-        environment = await look_up(None, child_environment, settings, known)
-        found = await look_up(None, resolved, settings, known)
-        hidden = await look_up(None, secret_values, settings, known)
+        environment = await look_up(None, build_environment, settings, known)
+        found = await look_up(None, resolve_settings, settings, known)
+        hidden = await look_up(None, collect_secrets, settings, known)
         file = self._config.paths.state_dir / "mcp" / "logs" / f"{server.name}.log"
         redact = Redaction((*self._config.secret_values(), *hidden))
-        voice = self._people.voice(server.name, settings)
-        relay = Relay(server, voice) if self._relays else None
-        return Wiring(
+        prompt_handler = self._callbacks.create_prompt_handler(server.name, settings)
+        relay = ServerRequestRouter(server, prompt_handler) if self._behind_gateway else None
+        return ConnectionDeps(
             settings=found,
             environment=environment,
             log=ServerLog(file, redact),
-            auth=self._auth(server),
-            elicit=relay.elicit if relay else voice.elicitation,
-            sample=relay.sample if relay else voice.sampling,
-            is_asking=lambda: voice.waiting or bool(relay and relay.is_asking),
-            on_change=lambda what: self._changed(server, what),
-            on_update=lambda uri: self.heard.tell(server.name, "update", uri),
+            auth=self._load_auth(server),
+            elicit=relay.elicit if relay else prompt_handler.elicitation_callback,
+            sample=relay.sample if relay else prompt_handler.sampling_callback,
+            is_awaiting_user=lambda: prompt_handler.is_waiting or bool(relay and relay.is_asking),
+            on_change=lambda what: self._handle_change(server, what),
+            on_update=lambda uri: self.events.broadcast(server.name, "update", uri),
             on_log=relay.log if relay else None,
             legacy=server.is_legacy or settings.protocol == "legacy",
         )
 
-    def _changed(self, server: Supervised, what: str) -> None:
-        server.changed(what)
+    def _handle_change(self, server: ServerSupervisor, what: str) -> None:
+        server.schedule_relist(what)
         if what == "tools":
             return
         is_shared = server is self._servers[server.name]
         if not (is_shared and self._item_lists.refresh(server.name, what)):
-            self.heard.tell(server.name, what, None)
+            self.events.broadcast(server.name, what, None)
 
-    def _auth(self, server: Supervised) -> Any:
-        """A person's login at the server, if there is one. Nobody is asked to log in while a call waits."""
+    def _load_auth(self, server: ServerSupervisor) -> Any:
+        """Return the stored OAuth login of a server, if any. No login is started while a call waits."""
         settings, config = server.settings, self._config
-        if settings.way == "stdio" or "authorization" in map(str.lower, settings.headers):
+        if settings.effective_transport == "stdio" or "authorization" in map(str.lower, settings.headers):
             return None
-        from toolfold.sources.mcp.oauth import auth
+        from toolfold.sources.mcp.oauth import create_auth
 
         folder = config.paths.state_dir / "oauth"
-        return auth(server.name, settings, folder, interactive=False, environment=config.environment)
+        return create_auth(server.name, settings, folder, interactive=False, environment=config.environment)
 
-    def _listed(self, name: str, listing: Listing) -> None:
-        """A server said what it offers."""
-        self._kept.write(name, self._settings[name], listing)
-        self._publish(name, listing)
-        self._loop.call(self._item_lists.refresh, name)
+    def _handle_listing(self, name: str, listing: Listing) -> None:
+        """Cache and register the tools that a server has listed."""
+        self._cache.write(name, self._settings[name], listing)
+        self._publish_tools(name, listing)
+        self._loop.call_soon(self._item_lists.refresh, name)
 
-    def _publish(self, name: str, listing: Listing) -> None:
-        """Make tools of what may be used. A lock that cannot be read means that nothing may be."""
+    def _publish_tools(self, name: str, listing: Listing) -> None:
+        """Register the tools that the trust policy accepts; none if the lock file cannot be read."""
         try:
-            sifted = self.trust.sift(name, self._settings[name].trust, listing.offers)
+            sifted = self.trust.check_tools(name, self._settings[name].trust, listing.tools)
         except ConfigError as error:
             log.error("MCP server %r is not used: %s", name, error)
             self._registry.replace_toolset(MCP_PREFIX + name, ())
             return
-        self._held[name] = sifted.held
+        self._held_tools[name] = sifted.held
         if sifted.updated:
-            names = ", ".join(
-                repr(shorten(visible(each.name), 80)) for each in sifted.updated[:MOST_WARNINGS]
-            )
+            names = ", ".join(repr(shorten(visible(each.name), 80)) for each in sifted.updated[:MAX_WARNINGS])
             log.info(
-                "MCP server %r: harmless changes of %d tools recorded: %s", name, len(sifted.updated), names
+                "MCP server %r: recorded harmless changes of %d tools: %s", name, len(sifted.updated), names
             )
         warnings = (*listing.problems, *sifted.warnings)
-        for warning in warnings[:MOST_WARNINGS]:
+        for warning in warnings[:MAX_WARNINGS]:
             log.warning("MCP server %r: %s", name, warning)
-        if len(warnings) > MOST_WARNINGS:
-            log.warning("MCP server %r: and %d more of the kind", name, len(warnings) - MOST_WARNINGS)
+        if len(warnings) > MAX_WARNINGS:
+            log.warning(
+                "MCP server %r: %d more warnings; run `toolfold mcp review` to see them",
+                name,
+                len(warnings) - MAX_WARNINGS,
+            )
         if not self._closed:
-            self._register(name, self._tools(name, listing, sifted.accepted))
-            self.heard.tell(name, "tools", None)
+            self._register_tools(name, self._build_tools(name, listing, sifted.accepted))
+            self.events.broadcast(name, "tools", None)
 
-    def _register(self, name: str, tools: list[Tool]) -> None:
-        """A server whose tools the registry does not take brings none; it is nobody else's fault."""
+    def _register_tools(self, name: str, tools: list[Tool]) -> None:
+        """Replace the server's tools in the registry; with none, if the registry rejects them."""
         try:
             self._registry.replace_toolset(MCP_PREFIX + name, tools)
         except RegistryError as error:
             log.error("MCP server %r is not used: %s", name, error)
             self._registry.replace_toolset(MCP_PREFIX + name, ())
 
-    def _tools(self, name: str, listing: Listing, accepted: Iterable[Offer]) -> list[Tool]:
+    def _build_tools(self, name: str, listing: Listing, accepted: Iterable[ListedTool]) -> list[Tool]:
         settings = self._settings[name]
 
-        async def call(offer: Offer, args: Json, context: CallContext) -> Content:
-            require = partial(self._require_allowed, name, offer)
+        async def call(tool: ListedTool, args: Json, context: CallContext) -> Content:
+            require = partial(self._require_allowed, name, tool)
             try:
-                answer = await self.call(name, offer.name, args, context, require)
-            except Rejected as error:
-                if _courier(context) is None:
+                answer = await self.call_tool(name, tool.name, args, context, require)
+            except RequestRejected as error:
+                if _relay_of(context) is None:
                     raise
                 return Content(value=str(error), is_error=True, raw=error.original)
             if hasattr(answer, "input_requests"):
-                return Content(value="The server asks for more before it goes on.", raw=answer)
-            if _is_long(answer):  # looking through it takes a while, in which others are to be served
-                return await asyncio.to_thread(content_of, answer, name, mark=mark)
-            return content_of(answer, name, mark=mark)
+                return Content(value="The server needs more input before it continues.", raw=answer)
+            if _is_long_result(answer):  # scanning it in the loop would block other servers
+                return await asyncio.to_thread(tool_result_content, answer, name, mark=mark_injections)
+            return tool_result_content(answer, name, mark=mark_injections)
 
         async def ask(method: str, params: Json, context: CallContext) -> Any:
-            return await self.ask(name, method, context=context, **params)
+            return await self.send_request(name, method, context=context, **params)
 
-        tools = tools_of(name, settings, accepted, self._names, call)
-        return [*tools, *extras_of(name, settings, listing, self._names, ask, mark=mark)]
+        tools = build_tools(name, settings, accepted, self._names, call)
+        return [
+            *tools,
+            *build_auxiliary_tools(name, settings, listing, self._names, ask, mark=mark_injections),
+        ]
 
-    def _require_allowed(self, server: str, offer: Offer, listing: Listing | None) -> None:
-        """Once more at the moment of the call: a server that was just started may offer another tool than
-        it did when the list was kept."""
-        now = _offer_in(listing, offer.name) or offer
+    def _require_allowed(self, server: str, tool: ListedTool, listing: Listing | None) -> None:
+        """Raise ToolHeldForReview if the tool is not accepted as the server lists it now.
+
+        A server that was just started may list another tool than the cached one.
+        """
+        now = _find_tool(listing, tool.name) or tool
         policy = self._settings[server].trust
-        for each in (offer, now) if now is not offer else (offer,):
-            if held := self.trust.allows(server, policy, each):
-                advice = "A person can look at it with `toolfold mcp review`."
-                raise Withheld(server, f"has a tool that waits for review: {held}.", advice=advice)
+        for each in (tool, now) if now is not tool else (tool,):
+            if held := self.trust.check_call(server, policy, each):
+                advice = "A person can review it with `toolfold mcp review`."
+                raise ToolHeldForReview(
+                    server, f"has a tool that must be reviewed first: {held}.", advice=advice
+                )
 
-    async def _there(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run work in the servers' own loop, from whatever loop this is."""
+    async def _run_on_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the servers' event loop, from any other loop."""
         if self._closed:
             work.close()
-            raise CallError("The runtime is closed, and its MCP servers with it.")
+            raise CallError("The runtime and its MCP servers are closed.")
         return await asyncio.wrap_future(self._loop.submit(work))
 
-    def _wait(self, work: Coroutine[Any, Any, T], server: str, seconds: float) -> T:
+    def _run_blocking(self, work: Coroutine[Any, Any, T], server: str, seconds: float) -> T:
         future = self._loop.submit(work)
         try:
             return future.result(seconds)
         except concurrent.futures.TimeoutError:
             future.cancel()
-            raise NotStarted(server, f"did not answer within {seconds:g} s.") from None
+            raise NotStarted(server, f"did not respond within {seconds:g} s.") from None
 
 
-def _offer_in(listing: Listing | None, tool: str) -> Offer | None:
-    return next((each for each in listing.offers if each.name == tool), None) if listing else None
+def _find_tool(listing: Listing | None, tool: str) -> ListedTool | None:
+    return next((each for each in listing.tools if each.name == tool), None) if listing else None
 
 
-class _Loop:
-    """A loop in a thread of its own, started when it is first needed."""
+class _BackgroundLoop:
+    """Event loop in a thread of its own, started on first use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -430,16 +452,16 @@ class _Loop:
         self._thread: threading.Thread | None = None
 
     @property
-    def started(self) -> bool:
+    def is_started(self) -> bool:
         return self._loop is not None
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        return asyncio.run_coroutine_threadsafe(work, self._running())
+        return asyncio.run_coroutine_threadsafe(work, self._ensure_running())
 
-    def call(self, function: Callable[..., object], *args: Any) -> None:
-        """Call a function in the loop, which runs already."""
+    def call_soon(self, function: Callable[..., object], *args: Any) -> None:
+        """Call a function in the loop."""
         with contextlib.suppress(RuntimeError):  # it is closing
-            self._running().call_soon_threadsafe(function, *args)
+            self._ensure_running().call_soon_threadsafe(function, *args)
 
     def close(self) -> None:
         with self._lock:
@@ -447,19 +469,19 @@ class _Loop:
         if loop is None or thread is None:
             return
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(CLOSE_SECONDS)
+        thread.join(CLOSE_TIMEOUT_S)
 
-    def _running(self) -> asyncio.AbstractEventLoop:
+    def _ensure_running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                # The SDK tells its own log of every odd message; the servers' logs have them already.
+                # The SDK logs every invalid message; they are in the servers' own logs already.
                 logging.getLogger("mcp").addHandler(logging.NullHandler())
                 self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._run, name="toolfold-mcp", daemon=True)
+                self._thread = threading.Thread(target=self._run_loop, name="toolfold-mcp", daemon=True)
                 self._thread.start()
             return self._loop
 
-    def _run(self) -> None:
+    def _run_loop(self) -> None:
         loop = self._loop
         assert loop is not None  # noqa: S101 - set before the thread is started
         asyncio.set_event_loop(loop)
@@ -475,42 +497,51 @@ class _Loop:
             loop.close()
 
 
-def _is_long(answer: Any) -> bool:
+def _is_long_result(answer: Any) -> bool:
     blocks = getattr(answer, "content", None) or ()
     words = sum(len(getattr(block, "text", None) or "") for block in blocks)
-    if len(blocks) > MAX_BLOCKS_IN_LOOP or words > LONG_ANSWER:
+    if len(blocks) > MAX_BLOCKS_IN_LOOP or words > MAX_CHARS_IN_LOOP:
         return True
-    return is_large(getattr(answer, "structured_content", None), max_items=200, max_chars=LONG_ANSWER)
+    return is_large(getattr(answer, "structured_content", None), max_items=200, max_chars=MAX_CHARS_IN_LOOP)
 
 
-def mark(text: str) -> str:
-    """A server's words, with what addresses the model told apart.
+def mark_injections(text: str) -> str:
+    """Return the text with injected instructions marked as data.
 
-    A model is shown the beginning and the end of what is very long: those are looked through.
+    Of a very long text only the beginning and the end are scanned: no more of it is shown to a model.
     """
-    if len(text) <= PIECE:
-        return _marked(text)
-    if len(text) <= 2 * PIECE:
-        cut = _cut(text)
-        return _marked(text[:cut]) + mark(text[cut:])
-    unread = text[PIECE:-PIECE].replace("⟦", "[").replace("⟧", "]")
-    return _marked(text[:PIECE]) + _UNREAD + unread + _UNREAD_END + _marked(text[-PIECE:])
+    if len(text) <= MAX_SCANNED_CHARS:
+        return _mark_piece(text)
+    if len(text) <= 2 * MAX_SCANNED_CHARS:
+        cut = _find_split(text)
+        return _mark_piece(text[:cut]) + mark_injections(text[cut:])
+    unread = text[MAX_SCANNED_CHARS:-MAX_SCANNED_CHARS].replace("⟦", "[").replace("⟧", "]")
+    return (
+        _mark_piece(text[:MAX_SCANNED_CHARS])
+        + _UNSCANNED_START
+        + unread
+        + _UNSCANNED_END
+        + _mark_piece(text[-MAX_SCANNED_CHARS:])
+    )
 
 
-def _marked(text: str) -> str:
+def _mark_piece(text: str) -> str:
     findings = scan_text(text)
-    return neutralised(text, findings) if findings else text
+    return neutralise_text(text, findings) if findings else text
 
 
-def _cut(text: str) -> int:
-    """Where to part a text: at no place where somebody is being addressed, who would then go unnoticed."""
-    places = range(PIECE, PIECE - 4 * SEAM, -SEAM)
-    return next((at for at in places if not scan_text(text[at - SEAM // 2 : at + SEAM // 2])), PIECE)
+def _find_split(text: str) -> int:
+    """Return a position to split a text at, where no injected instruction crosses the boundary."""
+    places = range(MAX_SCANNED_CHARS, MAX_SCANNED_CHARS - 4 * SEAM_CHARS, -SEAM_CHARS)
+    return next(
+        (at for at in places if not scan_text(text[at - SEAM_CHARS // 2 : at + SEAM_CHARS // 2])),
+        MAX_SCANNED_CHARS,
+    )
 
 
-def _courier(context: CallContext) -> Courier | None:
-    return context.surface if isinstance(context.surface, Courier) else None
+def _relay_of(context: CallContext) -> CallRelay | None:
+    return context.surface if isinstance(context.surface, CallRelay) else None
 
 
-def _nowhere(_server: str, _listing: Listing) -> None:
-    """What a client's own server lists is what the shared one listed, or it is not offered."""
+def _ignore_listing(_server: str, _listing: Listing) -> None:
+    """Ignore the listing of a client's own process: only tools that the shared process lists are offered."""

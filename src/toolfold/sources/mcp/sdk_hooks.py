@@ -12,7 +12,7 @@ from typing import Any
 
 from toolfold.model import Json
 from toolfold.sources.mcp.list_results import PROBLEMS_KEY, repair_list_result
-from toolfold.sources.mcp.result_limits import cut_result
+from toolfold.sources.mcp.result_limits import truncate_result
 from toolfold.sources.mcp.sdk import require_methods
 
 _MAX_ENTRIES_IN_LOOP = 50
@@ -26,7 +26,7 @@ def repair_list_results(session: Any, protocol: Callable[[], str], note: Callabl
     send = dispatcher.send_raw_request
 
     async def send_and_repair(method: str, *params: Any, **options: Any) -> Any:
-        result = cut_result(await send(method, *params, **options))
+        result = truncate_result(await send(method, *params, **options))
         if not method.endswith("/list"):
             return result
         if _count_entries(result) > _MAX_ENTRIES_IN_LOOP:

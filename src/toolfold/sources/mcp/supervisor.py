@@ -1,8 +1,8 @@
-"""One server, looked after: started when it is needed, asked anew when it changes, opened again when it fell.
+"""Supervision of one MCP server: start it when needed, list it again when it changes, reopen it on failure.
 
-A server that fails is tried again after a while that grows; one that keeps failing is left alone until a
-moment that is told to whoever asks. A call that may have run is never repeated. All of it happens in one
-loop, and nothing here knows of any other server.
+A server that fails is retried with growing backoff; after several failures calls are refused at once, with
+the time of the next attempt. A call that may have run is never repeated. Everything runs in one event loop,
+and nothing here knows other servers.
 """
 
 from __future__ import annotations
@@ -16,358 +16,373 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from toolfold.config.servers import McpServer
+from toolfold.config.servers import McpServerSettings
 from toolfold.errors import ConfigError
 from toolfold.model import Json
-from toolfold.sources.mcp.connection import Connection, Wiring
-from toolfold.sources.mcp.courier import Courier
-from toolfold.sources.mcp.faults import NeedsLogin, NoAnswer, NotStarted, Resting, ServerFailed, Unsent
-from toolfold.sources.mcp.offers import Listing
+from toolfold.sources.mcp.call_relay import CallRelay
+from toolfold.sources.mcp.connection import ConnectionDeps, ServerConnection
+from toolfold.sources.mcp.faults import (
+    NeedsLogin,
+    NotStarted,
+    RequestNotSent,
+    ResponseTimeout,
+    ServerBackingOff,
+    ServerFailed,
+)
 from toolfold.sources.mcp.sdk import load_sdk
+from toolfold.sources.mcp.tool_listing import Listing
 
 log = logging.getLogger(__name__)
 
-MOST_FAILURES = 3
-FIRST_PAUSE = 1.0
-LONGEST_PAUSE = 60.0
-MOST_ATTEMPTS = 6
-"""How often a lost server is opened again by itself; then the next call does it."""
-STEADY_SECONDS = 20.0
-"""How long a server must live until its earlier failures are forgotten."""
-SIGN_SECONDS = 5.0
-SETTLE_SECONDS = 0.1
-"""How long a change of a list is left to be followed by others; longer, where they have no end."""
-LONGEST_SETTLE = 10.0
+MAX_FAILURES = 3
+INITIAL_BACKOFF_S = 1.0
+MAX_BACKOFF_S = 60.0
+MAX_REOPEN_ATTEMPTS = 6
+"""Attempts to reopen a lost server in the background; after that the next call does it."""
+STABLE_AFTER_S = 20.0
+"""Uptime after which earlier failures no longer count."""
+PING_TIMEOUT_S = 5.0
+RELIST_DELAY_S = 0.1
+"""Time to collect further changes before listing again; grows while changes keep coming."""
+MAX_RELIST_DELAY_S = 10.0
 
-NEWEST = "2026-07-28"
-"""The first revision that is spoken without a handshake."""
+FIRST_MODERN_PROTOCOL = "2026-07-28"
+"""The first protocol revision without an initialization handshake."""
 
-Word = Literal["idle", "starting", "up", "waiting", "resting", "login", "failed", "off"]
+StateName = Literal["idle", "starting", "up", "waiting", "resting", "login", "failed", "off"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """How a server fares, for people."""
+class ServerState:
+    """State of a server, for display."""
 
     name: str
-    state: Word
+    state: StateName
     error: str = ""
     next_try: float = 0.0
-    """In how many seconds it will be tried again; 0 where nobody waits for it."""
+    """Seconds until the next attempt; 0 if none is scheduled."""
     tools: int = 0
     held: int = 0
     protocol: str = ""
     seconds: float = 0.0
-    """How long it took to get ready."""
+    """Seconds that the last start took."""
 
 
-class Supervised:
-    """One server."""
+class ServerSupervisor:
+    """Supervisor of one server."""
 
     def __init__(
         self,
         name: str,
-        settings: McpServer,
+        settings: McpServerSettings,
         *,
-        wiring: Callable[[Supervised], Awaitable[Wiring]],
+        build_deps: Callable[[ServerSupervisor], Awaitable[ConnectionDeps]],
         publish: Callable[[str, Listing], None],
     ) -> None:
-        """`wiring` gathers what a connection needs; `publish` is told of every new listing."""
+        """`build_deps` gathers what a connection needs; `publish` is called with every new listing."""
         self.name, self.settings = name, settings
-        self._wiring, self._publish = wiring, publish
-        self._connection: Connection | None = None
-        self._connections: set[Connection] = set()
-        """All that were opened and have not ended yet."""
-        self._opening: asyncio.Task[Connection] | None = None
+        self._build_deps, self._publish = build_deps, publish
+        self._connection: ServerConnection | None = None
+        self._connections: set[ServerConnection] = set()
+        """All connections that are not closed yet."""
+        self._open_task: asyncio.Task[ServerConnection] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._changing = False
-        self._relisted, self._restless = -LONGEST_SETTLE, 0
-        """When a change was last followed, and how many came close upon each other before."""
-        self._telling = asyncio.Lock()
-        self._doubt: asyncio.Task[None] | None = None
-        """Under way while it is found out whether a server that did not answer still lives."""
+        self._is_relist_scheduled = False
+        self._last_relist, self._rapid_changes = -MAX_RELIST_DELAY_S, 0
+        """Time of the last relisting, and number of changes in quick succession before it."""
+        self._publish_lock = asyncio.Lock()
+        self._liveness_check: asyncio.Task[None] | None = None
+        """Runs while a server that did not respond in time is checked."""
         self._failures = 0
         self._next_try = 0.0
         self._error: ServerFailed | None = None
-        self._seconds = 0.0
+        self._startup_seconds = 0.0
         self._closed = False
         self.listing: Listing | None = None
-        """What it offers, as far as anybody knows."""
+        """Last known listing."""
         self.is_legacy = False
-        self._followed: set[str] = set()
-        """Resources that somebody wants news of, on every connection."""
-        self.couriers: list[Courier] = []
-        """The ways back to those whose calls are under way."""
+        self._subscriptions: set[str] = set()
+        """URIs of resources that clients are subscribed to, renewed on every connection."""
+        self.call_relays: list[CallRelay] = []
+        """Relays of the calls in progress."""
 
     @property
-    def word(self) -> Word:
+    def state_name(self) -> StateName:
         if not self.settings.enabled:
             return "off"
-        if self._connection is not None and self._connection.alive:
+        if self._connection is not None and self._connection.is_alive:
             return "up"
-        if self._opening is not None and not self._opening.done():
+        if self._open_task is not None and not self._open_task.done():
             return "starting"
         if isinstance(self._error, NeedsLogin):
             return "login"
-        if self._is_resting:
+        if self._is_backing_off:
             return "resting"
         if self._error is not None:
-            return "waiting" if self._pause_left > 0 else "failed"
+            return "waiting" if self._backoff_remaining > 0 else "failed"
         return "idle"
 
     @property
-    def state(self) -> State:
-        return State(
+    def state(self) -> ServerState:
+        return ServerState(
             name=self.name,
-            state=self.word,
+            state=self.state_name,
             error=str(self._error) if self._error else "",
-            next_try=self._pause_left,
-            tools=len(self.listing.offers) if self.listing else 0,
+            next_try=self._backoff_remaining,
+            tools=len(self.listing.tools) if self.listing else 0,
             protocol=self.listing.protocol if self.listing else "",
-            seconds=self._seconds,
+            seconds=self._startup_seconds,
         )
 
-    def remember(self, listing: Listing) -> None:
-        """What it offered another time, before it is up."""
-        self.listing, self.is_legacy = listing, listing.protocol < NEWEST
+    def use_cached_listing(self, listing: Listing) -> None:
+        """Use a listing from an earlier run until the server is connected."""
+        self.listing, self.is_legacy = listing, listing.protocol < FIRST_MODERN_PROTOCOL
 
-    async def connection(self) -> Connection:
-        """A live connection: the one there is, or a new one. Callers at the same time share the opening."""
+    async def get_connection(self) -> ServerConnection:
+        """Return the open connection or open one. Concurrent callers share one attempt."""
         if self._closed:
-            raise NotStarted(self.name, "is closed, as its runtime is.")
-        if self._connection is not None and self._connection.alive:
+            raise NotStarted(self.name, "is closed because the runtime was closed.")
+        if self._connection is not None and self._connection.is_alive:
             return self._connection
-        if self._is_resting:
-            raise Resting(
-                self.name, f"failed {self._failures} times: {self._last_problem}", advice=self._when
+        if self._is_backing_off:
+            raise ServerBackingOff(
+                self.name, f"failed {self._failures} times: {self._last_problem}", advice=self._retry_advice
             )
-        if self._opening is None or self._opening.done():
-            self._opening = self._go(self._open())
-        return await asyncio.shield(self._opening)
+        if self._open_task is None or self._open_task.done():
+            self._open_task = self._start_task(self._open_connection())
+        return await asyncio.shield(self._open_task)
 
-    async def call(
+    async def call_tool(
         self,
         tool: str,
         args: Json,
-        courier: Courier | None = None,
+        relay: CallRelay | None = None,
         require: Callable[[Listing | None], None] | None = None,
     ) -> Any:
-        """Call a tool. Only a call that cannot have run is sent again, once.
+        """Call a tool. A call is sent a second time only if it cannot have run.
 
-        `require` is asked once there is a connection, and with it a list that is no older.
+        `require` is called before sending, with the current listing, and may raise.
         """
 
-        def send(connection: Connection) -> Awaitable[Any]:
+        def send(connection: ServerConnection) -> Awaitable[Any]:
             if require is not None:
                 require(self.listing)
-            return connection.call(tool, args, courier)
+            return connection.call_tool(tool, args, relay)
 
-        return await self._asked(send, courier)
+        return await self._run_on_connection(send, relay)
 
-    async def ask(self, method: str, params: Json, courier: Courier | None = None) -> Any:
-        """Ask for something else than a tool's work."""
+    async def send_request(self, method: str, params: Json, relay: CallRelay | None = None) -> Any:
+        """Send a request other than a tool call."""
         seconds = self.settings.call_timeout_seconds
-        if method == "resources/unsubscribe":  # also where it does not hear of it: it is not asked again
-            self._followed.discard(params["uri"])
-        answer = await self._asked(lambda it: it.ask(method, params, seconds, courier), courier)
+        if method == "resources/unsubscribe":  # even if the request fails: do not resubscribe
+            self._subscriptions.discard(params["uri"])
+        answer = await self._run_on_connection(
+            lambda connection: connection.send_request(method, params, seconds, relay), relay
+        )
         if method == "resources/subscribe":
-            self._followed.add(params["uri"])
+            self._subscriptions.add(params["uri"])
         return answer
 
-    async def refresh(self) -> Listing:
-        """Ask for its tools now."""
-        connection = await self.connection()
-        await self._take(await connection.listed(self.settings.connect_timeout_seconds))
-        assert self.listing is not None  # noqa: S101 - just taken
+    async def refresh_listing(self) -> Listing:
+        """List the server's tools now."""
+        connection = await self.get_connection()
+        await self._publish_listing(await connection.list_tools(self.settings.connect_timeout_seconds))
+        assert self.listing is not None  # noqa: S101 - set by `_publish_listing`
         return self.listing
 
     async def restart(self) -> None:
-        """Begin anew, whatever happened before."""
-        if self._opening is not None and not self._opening.done():
-            self._opening.cancel()
-            await asyncio.wait({self._opening}, timeout=SIGN_SECONDS)
-        await self._drop()
+        """Close the connection, reset the failure count and connect again."""
+        if self._open_task is not None and not self._open_task.done():
+            self._open_task.cancel()
+            await asyncio.wait({self._open_task}, timeout=PING_TIMEOUT_S)
+        await self._close_current()
         self._failures, self._next_try, self._error = 0, 0.0, None
-        await self.connection()
+        await self.get_connection()
 
     async def close(self) -> None:
-        """End it. Takes a bounded time."""
+        """Close all connections in a bounded time."""
         self._closed = True
         for task in self._tasks:
             task.cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=SIGN_SECONDS)
-        await self._drop()
-        for connection in tuple(self._connections):  # their end was under way, and was cut short
-            await self._end(connection, at_once=True)
+            await asyncio.wait(self._tasks, timeout=PING_TIMEOUT_S)
+        await self._close_current()
+        for connection in tuple(self._connections):  # closing them was interrupted above
+            await self._close_connection(connection, force=True)
 
-    async def _asked(self, ask: Callable[[Connection], Awaitable[Any]], courier: Courier | None) -> Any:
-        if self._doubt is not None:
-            await asyncio.wait({self._doubt})  # a server that hangs would get no other call done
-        connection = await self.connection()
-        if courier is not None:
-            self.couriers.append(courier)
+    async def _run_on_connection(
+        self, ask: Callable[[ServerConnection], Awaitable[Any]], relay: CallRelay | None
+    ) -> Any:
+        if self._liveness_check is not None:
+            await asyncio.wait({self._liveness_check})  # a hanging server would not answer another call
+        connection = await self.get_connection()
+        if relay is not None:
+            self.call_relays.append(relay)
         try:
             return await ask(connection)
-        except Unsent:
-            self._retire(connection)
-            return await ask(await self.connection())
-        except NoAnswer:
-            if self._doubt is None or self._doubt.done():
-                self._doubt = self._go(self._look_after(connection))
+        except RequestNotSent:
+            self._retire_connection(connection)
+            return await ask(await self.get_connection())
+        except ResponseTimeout:
+            if self._liveness_check is None or self._liveness_check.done():
+                self._liveness_check = self._start_task(self._close_if_unresponsive(connection))
             raise
         finally:
-            if courier is not None:
-                self.couriers.remove(courier)
+            if relay is not None:
+                self.call_relays.remove(relay)
 
-    async def _open(self) -> Connection:
-        began = time.monotonic()
+    async def _open_connection(self) -> ServerConnection:
+        started = time.monotonic()
         try:
-            connection, listing = await self._opened()
+            connection, listing = await self._connect_and_list()
         except ServerFailed as error:
-            self._failed(error)
+            self._record_failure(error)
             raise
         except ConfigError as error:
             problem = str(error).removesuffix(f"\n  {error.hint}")
             fault = NotStarted(self.name, f"cannot be started: {problem}", advice=error.hint)
-            self._failed(fault)
+            self._record_failure(fault)
             raise fault from None
-        self._seconds = time.monotonic() - began
+        self._startup_seconds = time.monotonic() - started
         self._connection, self._next_try, self._error = connection, 0.0, None
-        self._go(self._watch(connection))
-        await self._take(listing)
-        if self._followed:
+        self._start_task(self._watch_connection(connection))
+        await self._publish_listing(listing)
+        if self._subscriptions:
             seconds = self.settings.call_timeout_seconds
-            self._go(connection.follow_again(tuple(self._followed), seconds))
+            self._start_task(connection.resubscribe(tuple(self._subscriptions), seconds))
         return connection
 
-    async def _opened(self) -> tuple[Connection, Listing]:
-        # Loading the SDK takes a while, which is none of the server's time.
+    async def _connect_and_list(self) -> tuple[ServerConnection, Listing]:
+        # Loading the SDK takes a while, which must not count against the server's timeout.
         await asyncio.get_running_loop().run_in_executor(None, load_sdk)
-        connection = Connection(self.name, await self._wiring(self))
+        connection = ServerConnection(self.name, await self._build_deps(self))
         self._connections.add(connection)
         await connection.open(self.settings.connect_timeout_seconds)
         try:
-            listing = await connection.listed(self.settings.connect_timeout_seconds)
+            listing = await connection.list_tools(self.settings.connect_timeout_seconds)
         except BaseException:
-            await self._end(connection, at_once=True)
+            await self._close_connection(connection, force=True)
             raise
         self.is_legacy = connection.is_legacy
         return connection, listing
 
-    async def _watch(self, connection: Connection) -> None:
-        """From the moment it is up until it is gone; then open another, after a while."""
-        keepalive, began = self.settings.keepalive_seconds, time.monotonic()
-        while connection.alive:
-            await asyncio.wait({connection.gone}, timeout=keepalive or None)
-            if connection.alive and not connection.is_busy and connection.idle_seconds >= keepalive * 0.9:
-                await self._look_after(connection)
-        if time.monotonic() - began > STEADY_SECONDS:
+    async def _watch_connection(self, connection: ServerConnection) -> None:
+        """Check the connection periodically until it ends, then open another one after a backoff."""
+        keepalive, started = self.settings.keepalive_seconds, time.monotonic()
+        while connection.is_alive:
+            await asyncio.wait({connection.run_task}, timeout=keepalive or None)
+            if connection.is_alive and not connection.is_busy and connection.idle_seconds >= keepalive * 0.9:
+                await self._close_if_unresponsive(connection)
+        if time.monotonic() - started > STABLE_AFTER_S:
             self._failures = 0
         if self._connection is not connection or self._closed:
             return
-        await self._drop()
-        fault = ServerFailed(self.name, "ended.", advice="It is started again when it is needed.")
-        self._failed(fault)
-        await self._reopen()
+        await self._close_current()
+        fault = ServerFailed(self.name, "exited.", advice="It is restarted when it is needed.")
+        self._record_failure(fault)
+        await self._reopen_with_backoff()
 
-    async def _reopen(self) -> None:
-        for _ in range(MOST_ATTEMPTS):
-            await asyncio.sleep(self._pause_left)
-            if self._closed or self.word in ("up", "starting", "login"):
+    async def _reopen_with_backoff(self) -> None:
+        for _ in range(MAX_REOPEN_ATTEMPTS):
+            await asyncio.sleep(self._backoff_remaining)
+            if self._closed or self.state_name in ("up", "starting", "login"):
                 return
             with contextlib.suppress(ServerFailed):
-                self._opening = self._go(self._open())
-                await asyncio.shield(self._opening)
+                self._open_task = self._start_task(self._open_connection())
+                await asyncio.shield(self._open_task)
                 return
 
-    async def _look_after(self, connection: Connection) -> None:
-        """Whether it still lives. One that gives no sign is ended: nothing else will wake it."""
+    async def _close_if_unresponsive(self, connection: ServerConnection) -> None:
+        """Ping the server and close the connection if there is no response."""
         try:
-            await connection.sign(SIGN_SECONDS)
+            await connection.check_alive(PING_TIMEOUT_S)
         except ServerFailed as error:
-            log.warning("MCP server %r gives no sign of life and is ended: %s", self.name, error)
-            await self._end(connection, at_once=True)
+            log.warning("MCP server %r does not respond and is terminated: %s", self.name, error)
+            await self._close_connection(connection, force=True)
 
-    def changed(self, what: str) -> None:
-        """Told by the connection that a list is not what it was. Many such words are one."""
-        if what and not self._changing and not self._closed:  # resources and prompts are tools as well
-            self._changing = True
-            self._go(self._relist())
+    def schedule_relist(self, what: str) -> None:
+        """List the server again soon; several changes within the delay are handled once."""
+        if (
+            what and not self._is_relist_scheduled and not self._closed
+        ):  # resources and prompts become tools as well
+            self._is_relist_scheduled = True
+            self._start_task(self._relist_after_delay())
 
-    async def _relist(self) -> None:
+    async def _relist_after_delay(self) -> None:
         now = time.monotonic()
-        self._restless = self._restless + 1 if now - self._relisted < LONGEST_SETTLE else 0
-        await asyncio.sleep(min(LONGEST_SETTLE, SETTLE_SECONDS * 2 ** min(self._restless, 10)))
-        if self._opening is not None:  # it may have changed while it was listed for the first time
-            await asyncio.wait({self._opening})
-        self._changing, self._relisted = False, time.monotonic()
+        self._rapid_changes = self._rapid_changes + 1 if now - self._last_relist < MAX_RELIST_DELAY_S else 0
+        await asyncio.sleep(min(MAX_RELIST_DELAY_S, RELIST_DELAY_S * 2 ** min(self._rapid_changes, 10)))
+        if self._open_task is not None:  # the first listing may be in progress
+            await asyncio.wait({self._open_task})
+        self._is_relist_scheduled, self._last_relist = False, time.monotonic()
         with contextlib.suppress(ServerFailed):
             connection = self._connection
-            if connection is not None and connection.alive:
-                await self._take(await connection.listed(self.settings.connect_timeout_seconds))
+            if connection is not None and connection.is_alive:
+                await self._publish_listing(
+                    await connection.list_tools(self.settings.connect_timeout_seconds)
+                )
 
-    async def _take(self, listing: Listing) -> None:
-        """Tell of a listing, one at a time, and away from the loop: to look at many tools takes a while."""
-        async with self._telling:
+    async def _publish_listing(self, listing: Listing) -> None:
+        """Publish a listing in a thread, one at a time: checking many tools takes a while."""
+        async with self._publish_lock:
             self.listing = listing
             await asyncio.to_thread(self._publish, self.name, listing)
 
-    async def _drop(self) -> None:
+    async def _close_current(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            await self._end(connection)
+            await self._close_connection(connection)
 
-    async def _end(self, connection: Connection, *, at_once: bool = False) -> None:
-        await connection.close(at_once=at_once)
+    async def _close_connection(self, connection: ServerConnection, *, force: bool = False) -> None:
+        await connection.close(force=force)
         self._connections.discard(connection)
 
-    def _retire(self, connection: Connection) -> None:
-        """Use it for nothing new, unless that was decided already. What it is busy with it may finish."""
+    def _retire_connection(self, connection: ServerConnection) -> None:
+        """Use the connection for no new request, and close it once its pending requests are done."""
         if self._connection is connection:
             self._connection = None
-            self._go(self._close_when_idle(connection))
+            self._start_task(self._close_when_idle(connection))
 
-    async def _close_when_idle(self, connection: Connection) -> None:
+    async def _close_when_idle(self, connection: ServerConnection) -> None:
         try:
-            while connection.is_busy and connection.alive:  # noqa: ASYNC110 - every answer has its time limit
+            while connection.is_busy and connection.is_alive:  # noqa: ASYNC110 - each request has a timeout
                 await asyncio.sleep(0.1)
         finally:
-            await self._end(connection, at_once=True)
+            await self._close_connection(connection, force=True)
 
-    def _failed(self, error: ServerFailed) -> None:
+    def _record_failure(self, error: ServerFailed) -> None:
         self._error = error
-        self.is_legacy = False  # it may be another program by now
+        self.is_legacy = False  # the next process may be another version
         if isinstance(error, NeedsLogin):
             return
         self._failures += 1
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self._failures - 1))
-        self._next_try = time.monotonic() + pause * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        pause = min(MAX_BACKOFF_S, INITIAL_BACKOFF_S * 2 ** (self._failures - 1))
+        self._next_try = time.monotonic() + pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not cryptography
         log.info("MCP server %r: %s", self.name, error)
 
     @property
-    def _pause_left(self) -> float:
+    def _backoff_remaining(self) -> float:
         return max(0.0, self._next_try - time.monotonic())
 
     @property
-    def _is_resting(self) -> bool:
-        return self._failures >= MOST_FAILURES and self._pause_left > 0
+    def _is_backing_off(self) -> bool:
+        return self._failures >= MAX_FAILURES and self._backoff_remaining > 0
 
     @property
     def _last_problem(self) -> str:
-        return self._error.problem if self._error else "no more is known."
+        return self._error.problem if self._error else "no details are known."
 
     @property
-    def _when(self) -> str:
-        return f"It will be tried again in {self._pause_left:.0f} s."
+    def _retry_advice(self) -> str:
+        return f"It will be tried again in {self._backoff_remaining:.0f} s."
 
-    def _go(self, work: Any) -> asyncio.Task[Any]:
+    def _start_task(self, work: Any) -> asyncio.Task[Any]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._finish_task)
         return task
 
-    def _done(self, task: asyncio.Task[Any]) -> None:
+    def _finish_task(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) and not isinstance(error, ServerFailed):
-            log.error("supervising MCP server %r failed", self.name, exc_info=error)
+            log.error("internal error while supervising MCP server %r", self.name, exc_info=error)

@@ -1,7 +1,7 @@
-"""A server's offers as tools of the registry.
+"""Registry tools for the tools, resources and prompts of a server.
 
-Names them, leaves out what the configuration leaves out, and says of each what it may do. Resources and
-prompts become tools as well. What happens when one is called is handed in: knows no connection.
+Names them, applies `include` and `exclude`, and declares their effects. Resources and prompts become
+auxiliary tools. The functions that perform calls are passed in: knows no connection.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from toolfold.approval.annotations import effects_of_annotations
 from toolfold.authoring import build_tool
-from toolfold.config.servers import McpServer
+from toolfold.config.servers import McpServerSettings
 from toolfold.errors import InvalidTool
 from toolfold.model import (
     MCP_PREFIX,
@@ -32,170 +32,197 @@ from toolfold.model import (
     Tool,
 )
 from toolfold.sources.mcp.content import (
-    Mark,
-    as_it_is,
-    listed_prompts,
-    listed_resources,
+    TextMarker,
+    leave_unmarked,
     prompt_content,
+    prompt_list_content,
     resource_content,
+    resource_list_content,
 )
-from toolfold.sources.mcp.faults import Rejected
-from toolfold.sources.mcp.naming import Names
-from toolfold.sources.mcp.offers import Listing, Offer
+from toolfold.sources.mcp.faults import RequestRejected
+from toolfold.sources.mcp.naming import ToolNames
+from toolfold.sources.mcp.tool_listing import ListedTool, Listing
 
 log = logging.getLogger(__name__)
 
-__all__ = ["Ask", "Caller", "extras_of", "is_wanted", "read_by_approval", "tools_of"]
+__all__ = ["CallTool", "SendRequest", "approval_traits", "build_auxiliary_tools", "build_tools", "is_wanted"]
 
-Caller = Callable[[Offer, Json, CallContext], Awaitable[Content]]
-Ask = Callable[[str, Json, CallContext], Awaitable[Any]]
+CallTool = Callable[[ListedTool, Json, CallContext], Awaitable[Content]]
+SendRequest = Callable[[str, Json, CallContext], Awaitable[Any]]
 
-GRACE_SECONDS = 5.0
-"""How much longer than a connection the line waits: the connection's own error says more."""
+DISPATCH_GRACE_S = 5.0
+"""Time that the dispatch line waits longer than the connection, whose own timeout error is more specific."""
 
-_CODE = frozenset(
+_CODE_PARAMETERS = frozenset(
     {"code", "script", "javascript", "js_code", "python", "python_code", "source_code", "shell", "bash"}
     | {"shell_code", "shell_script", "bash_script", "bash_code"}
 )
-# The names that approval knows by itself, which a declaration must not make it forget.
-_COMMANDS = frozenset({"command", "cmd", "commands", "shell_command", "command_line", "commandline", "bash"})
-_FOLDERS = frozenset({"cwd", "workdir", "working_directory", "working_dir"})
-_PATHS = frozenset(
+# Default names of approval, which a declaration would otherwise replace.
+_COMMAND_PARAMETERS = frozenset(
+    {"command", "cmd", "commands", "shell_command", "command_line", "commandline", "bash"}
+)
+_DIRECTORY_PARAMETERS = frozenset({"cwd", "workdir", "working_directory", "working_dir"})
+_PATH_PARAMETERS = frozenset(
     {"path", "paths", "file", "files", "file_path", "filepath", "filename", "destination", "dest", "target"}
     | {"target_path", "output", "output_path", "output_file", "new_path", "to", "to_path", "target_file"}
 )
-_A_SHELL = re.compile(r"\b(?:bash|zsh|sh|shell)\b", re.IGNORECASE)
-_NO_SHELL = re.compile(r"\b(?:java|type|apps ?)script\b|\b(?:js|python|ruby|lua|sql)\b", re.IGNORECASE)
-_FLAT = frozenset({"string", "integer", "number", "boolean", "null"})
-_READS = frozenset({Effect.READ})
+_SHELL_WORDS = re.compile(r"\b(?:bash|zsh|sh|shell)\b", re.IGNORECASE)
+_OTHER_LANGUAGE_WORDS = re.compile(
+    r"\b(?:java|type|apps ?)script\b|\b(?:js|python|ruby|lua|sql)\b", re.IGNORECASE
+)
+_FLAT_TYPES = frozenset({"string", "integer", "number", "boolean", "null"})
+_READ_ONLY = frozenset({Effect.READ})
 
 
-def tools_of(
-    server: str, settings: McpServer, offers: Iterable[Offer], names: Names, call: Caller
+def build_tools(
+    server: str, settings: McpServerSettings, listed: Iterable[ListedTool], names: ToolNames, call: CallTool
 ) -> list[Tool]:
-    """The tools that a server brings. One that cannot be used is left out, and told of."""
+    """Build the tools of a server. A tool that cannot be used is left out and logged."""
     tools: dict[str, Tool] = {}
-    for offer in offers:
-        if not is_wanted(settings, offer.name):
+    for each in listed:
+        if not is_wanted(settings, each.name):
             continue
         try:
-            tool = _tool(server, settings, offer, names, call)
+            tool = _build_listed_tool(server, settings, each, names, call)
         except InvalidTool as error:
-            log.warning("MCP server %r: a tool is left out: %s", server, error)
+            log.warning("MCP server %r: a tool is ignored: %s", server, error)
             continue
         tools.setdefault(tool.name, tool)
     return list(tools.values())
 
 
-def is_wanted(settings: McpServer, tool: str) -> bool:
-    """Whether the configuration takes a tool of this name from the server."""
+def is_wanted(settings: McpServerSettings, tool: str) -> bool:
+    """Return True if the configuration includes a tool of this name from the server."""
     included = any(fnmatchcase(tool, glob) for glob in settings.include)
     return included and not any(fnmatchcase(tool, glob) for glob in settings.exclude)
 
 
-def _tool(server: str, settings: McpServer, offer: Offer, names: Names, call: Caller) -> Tool:
-    effects, judged_as = read_by_approval(offer)
+def _build_listed_tool(
+    server: str, settings: McpServerSettings, tool: ListedTool, names: ToolNames, call: CallTool
+) -> Tool:
+    effects, judged_as = approval_traits(tool)
 
     async def run(args: Json, context: CallContext) -> Content:
-        return await call(offer, args, context)
+        return await call(tool, args, context)
 
-    return _built(
+    return _build_tool(
         server,
         settings,
         names,
-        offer.name,
+        tool.name,
         run,
-        description=offer.description or offer.title,
-        title=offer.title,
-        schema={"parameters": offer.input_schema},
+        description=tool.description or tool.title,
+        title=tool.title,
+        schema={"parameters": tool.input_schema},
         effects=effects,
         judged_as=judged_as,
-        parallel=offer.annotations.get("readOnlyHint") is True and Effect.DESTRUCTIVE not in effects,
+        parallel=tool.annotations.get("readOnlyHint") is True and Effect.DESTRUCTIVE not in effects,
     )
 
 
-def read_by_approval(offer: Offer) -> tuple[frozenset[Effect], Mapping[str, Meaning]]:
+def approval_traits(tool: ListedTool) -> tuple[frozenset[Effect], Mapping[str, Meaning]]:
     """Return what approval goes by: the effects a tool declares, and the arguments declared as commands."""
-    effects = effects_of_annotations(offer.annotations)
-    if Effect.READ not in effects and any(name.casefold() in _CODE for name in _properties(offer)):
+    effects = effects_of_annotations(tool.annotations)
+    if Effect.READ not in effects and any(
+        name.casefold() in _CODE_PARAMETERS for name in _parameter_schemas(tool)
+    ):
         effects |= {Effect.EXECUTE}
-    return effects, _judged_as(offer, effects)
+    return effects, _argument_meanings(tool, effects)
 
 
-def _built(server: str, settings: McpServer, names: Names, own: str, handler: Handler, **said: Any) -> Tool:
-    name, original = names.name(server, own)
+def _build_tool(
+    server: str,
+    settings: McpServerSettings,
+    names: ToolNames,
+    tool_name: str,
+    handler: Handler,
+    **attributes: Any,
+) -> Tool:
+    name, original = names.names_of(server, tool_name)
     tool = build_tool(
         name=name,
         toolset=f"{MCP_PREFIX}{server}",
         handler=handler,
         is_async=True,
-        timeout=settings.max_call_seconds + GRACE_SECONDS,
+        timeout=settings.max_call_seconds + DISPATCH_GRACE_S,
         source=Source(MCP_SOURCE, server),
-        **said,
+        **attributes,
     )
-    listed = names.listed(server, own)
+    listed = names.name_in_settings(server, tool_name)
     return replace(tool, original_name=original, listed_name="" if listed == tool.name else listed)
 
 
-def _properties(offer: Offer) -> Mapping[str, Any]:
-    properties = offer.input_schema.get("properties")
+def _parameter_schemas(tool: ListedTool) -> Mapping[str, Any]:
+    properties = tool.input_schema.get("properties")
     return properties if isinstance(properties, Mapping) else {}
 
 
-def _judged_as(offer: Offer, effects: Collection[Effect]) -> dict[str, Meaning]:
-    """Which arguments hold a script for a shell. Nothing where there is none: the usual names speak then.
+def _argument_meanings(tool: ListedTool, effects: Collection[Effect]) -> dict[str, Meaning]:
+    """Map arguments to meanings if one of them holds a shell script; {} keeps the default names.
 
-    What is declared takes the place of the usual names, at any depth, so that they are declared as well and
-    nothing is declared for a tool with depths.
+    Declared meanings replace the default names at any depth, so the defaults are declared as well, and
+    nothing is declared for a tool with nested parameters.
     """
-    properties = _properties(offer)
-    scripts = [name for name, schema in properties.items() if _is_for_a_shell(name, schema, offer)]
-    if not scripts or any(map(_has_depths, properties.values())):
+    properties = _parameter_schemas(tool)
+    scripts = [name for name, schema in properties.items() if _is_shell_script(name, schema, tool)]
+    if not scripts or any(map(_is_nested, properties.values())):
         return {}
-    meanings = {name: _usual_meaning(name.casefold(), effects) for name in properties}
-    usual = {name: meaning for name, meaning in meanings.items() if meaning is not None}
-    return usual | dict.fromkeys(scripts, Meaning.COMMAND)
+    meanings = {name: _default_meaning(name.casefold(), effects) for name in properties}
+    defaults = {name: meaning for name, meaning in meanings.items() if meaning is not None}
+    return defaults | dict.fromkeys(scripts, Meaning.COMMAND)
 
 
-def _usual_meaning(name: str, effects: Collection[Effect]) -> Meaning | None:
-    if name in _COMMANDS:
+def _default_meaning(name: str, effects: Collection[Effect]) -> Meaning | None:
+    if name in _COMMAND_PARAMETERS:
         return Meaning.COMMAND
-    if name in _FOLDERS:
+    if name in _DIRECTORY_PARAMETERS:
         return Meaning.FOLDER
-    return Meaning.PATH if name in _PATHS and Effect.WRITE in effects else None
+    return Meaning.PATH if name in _PATH_PARAMETERS and Effect.WRITE in effects else None
 
 
-def _is_for_a_shell(name: str, schema: Any, offer: Offer) -> bool:
-    if name.casefold() not in _CODE or not isinstance(schema, Mapping) or schema.get("type") != "string":
+def _is_shell_script(name: str, schema: Any, tool: ListedTool) -> bool:
+    if (
+        name.casefold() not in _CODE_PARAMETERS
+        or not isinstance(schema, Mapping)
+        or schema.get("type") != "string"
+    ):
         return False
-    said = f"{name.replace('_', ' ')} {schema.get('description')} {offer.name.replace('_', ' ')}"
-    said = f"{said} {offer.description}"
-    return bool(_A_SHELL.search(said)) and not _NO_SHELL.search(said)
+    text = f"{name.replace('_', ' ')} {schema.get('description')} {tool.name.replace('_', ' ')}"
+    text = f"{text} {tool.description}"
+    return bool(_SHELL_WORDS.search(text)) and not _OTHER_LANGUAGE_WORDS.search(text)
 
 
-def _has_depths(schema: Any) -> bool:
-    return not isinstance(schema, Mapping) or schema.get("type") not in _FLAT
+def _is_nested(schema: Any) -> bool:
+    return not isinstance(schema, Mapping) or schema.get("type") not in _FLAT_TYPES
 
 
-def extras_of(
-    server: str, settings: McpServer, listing: Listing, names: Names, ask: Ask, *, mark: Mark = as_it_is
+def build_auxiliary_tools(
+    server: str,
+    settings: McpServerSettings,
+    listing: Listing,
+    names: ToolNames,
+    ask: SendRequest,
+    *,
+    mark: TextMarker = leave_unmarked,
 ) -> list[Tool]:
-    """What a server has beside tools, as tools. A tool of its own by the same name stands before them."""
-    extras: list[_Extra] = []
+    """Build tools for resources and prompts. A tool of the server with the same name takes precedence."""
+    extras: list[_AuxiliaryTool] = []
     if settings.resources and listing.has_resources:
-        extras += _for_resources(server, ask, mark)
+        extras += _resource_tools(server, ask, mark)
     if settings.prompts and listing.has_prompts:
-        extras += _for_prompts(server, ask, mark)
-    taken = {offer.name for offer in listing.offers}
+        extras += _prompt_tools(server, ask, mark)
+    taken = {tool.name for tool in listing.tools}
     return [
-        replace(_extra_tool(server, settings, names, each), is_auxiliary=True)
+        replace(_build_auxiliary_tool(server, settings, names, each), is_auxiliary=True)
         for each in extras
         if each.name not in taken
     ]
 
 
-def _extra_tool(server: str, settings: McpServer, names: Names, extra: _Extra) -> Tool:
-    return _built(
+def _build_auxiliary_tool(
+    server: str, settings: McpServerSettings, names: ToolNames, extra: _AuxiliaryTool
+) -> Tool:
+    return _build_tool(
         server,
         settings,
         names,
@@ -203,82 +230,82 @@ def _extra_tool(server: str, settings: McpServer, names: Names, extra: _Extra) -
         extra.run,
         description=extra.description,
         schema={"parameters": extra.parameters},
-        effects=_READS,
+        effects=_READ_ONLY,
         parallel=True,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Extra:
+class _AuxiliaryTool:
     name: str
     description: str
     parameters: Json
     run: Handler
 
 
-def _for_resources(server: str, ask: Ask, mark: Mark) -> list[_Extra]:
-    # Long answers take a while to be looked through, in which others are to be served.
+def _resource_tools(server: str, ask: SendRequest, mark: TextMarker) -> list[_AuxiliaryTool]:
+    # Long results are scanned in a thread: in the event loop they would block other servers.
     async def listed(args: Json, context: CallContext) -> Content:
         page = await ask("resources/list", args, context)
-        templates = None if args else await _templates(ask, context)
-        return await asyncio.to_thread(listed_resources, page, templates, mark=mark)
+        templates = None if args else await _list_templates(ask, context)
+        return await asyncio.to_thread(resource_list_content, page, templates, mark=mark)
 
     async def read(args: Json, context: CallContext) -> Content:
         answer = await ask("resources/read", args, context)
         return await asyncio.to_thread(resource_content, answer, mark=mark)
 
     return [
-        _Extra(
+        _AuxiliaryTool(
             "list_resources",
-            f"List the resources (files, records, pages) that the MCP server {server} can give, with their"
-            " addresses.",
-            _PAGED,
+            f"List the resources (files, records, pages) that the MCP server {server} provides, with their"
+            " URIs.",
+            _CURSOR_SCHEMA,
             listed,
         ),
-        _Extra(
+        _AuxiliaryTool(
             "read_resource",
-            f"Read a resource of the MCP server {server} by its address.",
-            _object(
-                {"uri": {"type": "string", "description": "The address, as listed or linked to."}}, "uri"
+            f"Read a resource of the MCP server {server} by its URI.",
+            _object_schema(
+                {"uri": {"type": "string", "description": "The URI, as listed or linked."}}, "uri"
             ),
             read,
         ),
     ]
 
 
-async def _templates(ask: Ask, context: CallContext) -> Any:
-    """The patterns of addresses; many servers that have resources know no such question."""
+async def _list_templates(ask: SendRequest, context: CallContext) -> Any:
+    """Return the resource templates; None if the server does not know the method."""
     try:
         return await ask("resources/templates/list", {}, context)
-    except Rejected:
+    except RequestRejected:
         return None
 
 
-def _for_prompts(server: str, ask: Ask, mark: Mark) -> list[_Extra]:
+def _prompt_tools(server: str, ask: SendRequest, mark: TextMarker) -> list[_AuxiliaryTool]:
     async def listed(args: Json, context: CallContext) -> Content:
         answer = await ask("prompts/list", args, context)
-        return await asyncio.to_thread(listed_prompts, answer, mark=mark)
+        return await asyncio.to_thread(prompt_list_content, answer, mark=mark)
 
     async def get(args: Json, context: CallContext) -> Content:
         answer = await ask("prompts/get", args, context)
         return await asyncio.to_thread(prompt_content, answer, mark=mark)
 
     return [
-        _Extra(
+        _AuxiliaryTool(
             "list_prompts",
             f"List the prompt templates that the MCP server {server} has, with their arguments.",
-            _PAGED,
+            _CURSOR_SCHEMA,
             listed,
         ),
-        _Extra(
+        _AuxiliaryTool(
             "get_prompt",
             f"Get a prompt template of the MCP server {server}, filled in.",
-            _object(
+            _object_schema(
                 {
                     "name": {"type": "string", "description": "The name, as listed."},
                     "arguments": {
                         "type": "object",
-                        "description": "What its arguments are filled with.",
+                        "description": "Values of its arguments.",
                         "additionalProperties": {"type": "string"},
                     },
                 },
@@ -289,10 +316,10 @@ def _for_prompts(server: str, ask: Ask, mark: Mark) -> list[_Extra]:
     ]
 
 
-def _object(properties: Json, *required: str) -> Json:
+def _object_schema(properties: Json, *required: str) -> Json:
     return {"type": "object", "properties": properties, "required": list(required)}
 
 
-_PAGED = FrozenDict(
-    _object({"cursor": {"type": "string", "description": "The `next_cursor` of the page before."}})
+_CURSOR_SCHEMA = FrozenDict(
+    _object_schema({"cursor": {"type": "string", "description": "The `next_cursor` of the previous page."}})
 )

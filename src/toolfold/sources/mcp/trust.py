@@ -1,9 +1,9 @@
-"""Which of a server's tools may be used: those that are what somebody accepted.
+"""Trust policy for server tools: a tool may be used if it is what a person accepted.
 
-Adding a server is the first approval, so its first listing is pinned as it is, except for what the scanner
-flags. From then on a tool that is new or has changed in a way that matters is held until a person accepts it
-(`pin`), told of (`warn`) or let through (`off`); a harmless change is recorded. Asked again at every call,
-because a list may be older than the lock. Knows no connection and asks nobody.
+Adding a server is the first approval, so its first listing is pinned, except for tools that the scanner
+flags. After that a tool that is new or has changed meaningfully is held until a person accepts it (`pin`),
+reported (`warn`) or allowed (`off`); a harmless change is recorded. Checked again at every call, because a
+listing may be older than the lock file. Knows no connection and asks no person.
 """
 
 from __future__ import annotations
@@ -23,53 +23,53 @@ from toolfold.config.record import SettingsRecord
 from toolfold.config.settings import Config
 from toolfold.config.trust import PROJECT_FILE
 from toolfold.errors import ConfigError, shorten
-from toolfold.sources.mcp.changes import cautious_annotations, find_meaningful_changes
-from toolfold.sources.mcp.lock import Lock, Pins, lock_file
-from toolfold.sources.mcp.offers import Offer
-from toolfold.sources.mcp.scan import Finding, legible, scan_offer, scan_offers
+from toolfold.sources.mcp.lock import LockFile, Pins, lock_path
+from toolfold.sources.mcp.scan import Finding, escape_hidden, scan_tool, scan_tools
+from toolfold.sources.mcp.tool_changes import cautious_annotations, find_meaningful_changes
+from toolfold.sources.mcp.tool_listing import ListedTool
 
 Policy = Literal["pin", "warn", "off"]
-Why = Literal["new", "changed", "flagged"]
+HoldReason = Literal["new", "changed", "flagged"]
 _Findings = Mapping[str, tuple[Finding, ...]]
 
-MOST_COMPARED = 400  # lines; beyond them a comparison by place would take too long
+MAX_COMPARED_LINES = 400  # longer texts are compared without positions, which is faster
 
 _SENTENCES = re.compile(r"(?<=[.!?:;。！？])[^\S\n]+|\n")
 _PLAIN_KEY = re.compile(r"[$\w-]{1,200}", re.ASCII)
 _ORDER = ("name", "title", "description", "annotations", "inputSchema", "outputSchema")
-_SAID = {"new": "is new", "changed": "has changed", "flagged": "is suspicious"}
+_REASON_TEXTS = {"new": "is new", "changed": "has changed", "flagged": "is suspicious"}
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A tool that waits for a person."""
+class HeldTool:
+    """A tool that a person must review before it can be used."""
 
-    offer: Offer
-    before: Offer | None
-    """As it was accepted, where that is known."""
-    why: Why
+    tool: ListedTool
+    accepted_version: ListedTool | None
+    """The version that was accepted, if it is known."""
+    reason: HoldReason
     findings: tuple[Finding, ...] = ()
     changes: tuple[str, ...] = ()
-    """What has changed about it that a person must decide about."""
+    """Changes that a person must decide about."""
 
     def __str__(self) -> str:
         reasons = "".join(f"; {shorten(str(each), 300)}" for each in (*self.findings[:3], *self.changes[:3]))
-        return f"{shorten(legible(self.offer.name), 80)!r} {_SAID[self.why]}{reasons}"
+        return f"{shorten(escape_hidden(self.tool.name), 80)!r} {_REASON_TEXTS[self.reason]}{reasons}"
 
 
 @dataclass(frozen=True, slots=True)
-class Sifted:
-    """A server's tools, parted."""
+class TrustResult:
+    """Tools of a server, divided into accepted and held ones."""
 
-    accepted: tuple[Offer, ...] = ()
-    held: tuple[Held, ...] = ()
+    accepted: tuple[ListedTool, ...] = ()
+    held: tuple[HeldTool, ...] = ()
     warnings: tuple[str, ...] = ()
-    updated: tuple[Offer, ...] = ()
-    """Those of the accepted ones whose harmless changes were recorded now."""
+    updated: tuple[ListedTool, ...] = ()
+    """Accepted tools whose harmless changes were recorded now."""
 
 
 class Trust:
-    """What was accepted of every server. Safe for several threads."""
+    """Accepted tools of all servers. Safe for several threads."""
 
     def __init__(
         self,
@@ -79,280 +79,298 @@ class Trust:
         record: SettingsRecord | None = None,
         strict: bool = False,
     ) -> None:
-        """`own` keeps what was accepted here of servers whose lock comes with a project, from wherever.
+        """`own` is the file for what was accepted on this machine of servers with a lock file in a project.
 
-        `record` tells Toolfold's own changes of the user's lock files from others. `strict` holds tools also
-        for doubtful findings.
+        `record` distinguishes Toolfold's changes of the user's lock files from others. `strict` also holds
+        tools with doubtful findings.
         """
         self._lock_of, self._record, self._strict = lock_of, record, strict
-        self._own = None if own is None else Lock(own, record)
+        self._local_lock = None if own is None else LockFile(own, record)
         self._guard = threading.Lock()
-        self._locks: dict[Path, Lock] = {}
-        self._offered: dict[str, tuple[Offer, ...]] = {}
-        self._looked_at: dict[tuple[str, str], bool] = {}
-        """Whether a tool is suspicious in itself, by server and fingerprint."""
-        self._harmless: set[tuple[str, str, str]] = set()
-        """Changes found harmless: server, accepted fingerprint, fingerprint."""
+        self._locks: dict[Path, LockFile] = {}
+        self._listed: dict[str, tuple[ListedTool, ...]] = {}
+        self._scan_cache: dict[tuple[str, str], bool] = {}
+        """Cached scan results: (server, fingerprint) → True if the tool is suspicious."""
+        self._harmless_changes: set[tuple[str, str, str]] = set()
+        """Harmless changes: (server, accepted fingerprint, new fingerprint)."""
 
     @classmethod
-    def of(cls, config: Config) -> Trust:
-        """With the lock files where the servers are declared."""
+    def from_config(cls, config: Config) -> Trust:
+        """Create it with the lock files of the configured servers."""
         own = config.paths.state_dir / "mcp" / "accepted.lock"
         record = SettingsRecord(config.paths.state_dir)
         strict = config.mcp.scan == "strict"
-        return cls(lambda server: lock_file(config, server), own=own, record=record, strict=strict)
+        return cls(lambda server: lock_path(config, server), own=own, record=record, strict=strict)
 
-    def sift(self, server: str, policy: Policy, offers: Iterable[Offer]) -> Sifted:
-        """Part what may be used from what is held. Pins a server that is listed for the first time.
+    def check_tools(self, server: str, policy: Policy, tools: Iterable[ListedTool]) -> TrustResult:
+        """Divide tools into accepted and held ones. Pins a server that is listed for the first time.
 
-        Raises ConfigError where the lock file cannot be used: then nothing of the server may be.
+        Raises ConfigError if the lock file cannot be used: no tool of the server may be used then.
         """
-        offers = tuple(offers)
+        tools = tuple(tools)
         if policy == "off":
-            return self._remembered(server, Sifted(offers))
-        lock, pins = self._lock(server), self._pins(server, offers)
-        unknown = offers if pins is None else [each for each in offers if _differs(each, pins)]
-        others = self._beside_others(server, offers)
-        found = _scan(unknown, server, others)
+            return self._store_accepted(server, TrustResult(tools))
+        lock, pins = self._lock_for(server), self._effective_pins(server, tools)
+        unknown = tools if pins is None else [each for each in tools if _is_unaccepted(each, pins)]
+        others = self._add_listed(server, tools)
+        findings = _scan_by_name(unknown, server, others)
         if pins is None:
-            pins = lock.begin(server, [each for each in offers if not self._holds(found[each.name])])
-        changes = {each.name: _weigh(each, pins, found, server, others) for each in unknown}
+            pins = lock.pin_new_server(
+                server, [each for each in tools if not self._should_hold(findings[each.name])]
+            )
+        changes = {
+            each.name: _find_changes_to_review(each, pins, findings, server, others) for each in unknown
+        }
         updated = [each for each in unknown if changes[each.name] == ()]
         self._record_updates(server, lock, updated, pins)
-        sifted = _parted(server, policy, offers, pins, found, changes)
-        return self._remembered(server, replace(sifted, updated=tuple(updated)))
+        result = _partition_tools(server, policy, tools, pins, findings, changes)
+        return self._store_accepted(server, replace(result, updated=tuple(updated)))
 
-    def allows(self, server: str, policy: Policy, offer: Offer) -> Held | None:
-        """None if the tool may be called as it is now; otherwise why it may not. Raises ConfigError.
+    def check_call(self, server: str, policy: Policy, tool: ListedTool) -> HeldTool | None:
+        """Return None if the tool may be called as it is now, or else why it is held. Raises ConfigError.
 
-        Looks at pins alone: to scan what is held anyway would let a server take up time with every call.
+        Compares pins only: scanning a held tool at every call would let a server consume time.
         """
         if policy != "pin":
             return None
-        pins = self._pins(server, [offer]) or {}
-        if not _differs(offer, pins) or self._was_harmless(server, offer, pins):
+        pins = self._effective_pins(server, [tool]) or {}
+        if not _is_unaccepted(tool, pins) or self._was_harmless(server, tool, pins):
             return None
-        return _held(offer, pins, ())
+        return _make_held_tool(tool, pins, ())
 
-    def as_believed(self, server: str, offer: Offer) -> Offer:
+    def with_cautious_hints(self, server: str, tool: ListedTool) -> ListedTool:
         """Return a tool without the hints that make it look safer than the version a person accepted."""
         try:
-            pin = (self._lock(server).pins(server) or {}).get(offer.name)
+            pin = (self._lock_for(server).pins(server) or {}).get(tool.name)
         except ConfigError:
-            return offer
-        if pin is None or pin.offer is None or pin.fingerprint == offer.fingerprint:
-            return offer
-        return replace(offer, annotations=cautious_annotations(pin.offer, offer))
+            return tool
+        if pin is None or pin.tool is None or pin.fingerprint == tool.fingerprint:
+            return tool
+        return replace(tool, annotations=cautious_annotations(pin.tool, tool))
 
-    def accept(self, server: str, offers: Iterable[Offer]) -> None:
-        """A person has looked at these and wants them."""
-        offers, lock = tuple(offers), self._lock(server)
-        lock.accept(server, offers)
-        if self._own is not None and _is_a_projects(lock):
-            self._own.accept(_key(server, lock), offers)
+    def accept(self, server: str, tools: Iterable[ListedTool]) -> None:
+        """Pin tools that a person has reviewed and accepted."""
+        tools, lock = tuple(tools), self._lock_for(server)
+        lock.accept(server, tools)
+        if self._local_lock is not None and _is_project_lock(lock):
+            self._local_lock.accept(_local_lock_key(server, lock), tools)
 
     def forget(self, server: str) -> bool:
-        """The server is gone; added again, it is a new one. False if it was not known."""
+        """Remove all pins of a server, so that it is new when added again. Return False if it had none."""
         with self._guard:
-            self._offered.pop(server, None)
-        lock = self._lock(server)
-        if self._own is not None:
-            self._own.forget(_key(server, lock))
+            self._listed.pop(server, None)
+        lock = self._lock_for(server)
+        if self._local_lock is not None:
+            self._local_lock.forget(_local_lock_key(server, lock))
         return lock.forget(server)
 
-    def _pins(self, server: str, offers: Iterable[Offer]) -> Pins | None:
-        """What was accepted, as far as it counts here.
+    def _effective_pins(self, server: str, tools: Iterable[ListedTool]) -> Pins | None:
+        """Return the accepted tools that count on this machine.
 
-        A project's lock may be the work of whoever made the tools: what is suspicious must have been accepted
-        here as well.
+        The project's lock file may added from the author of the tools: a suspicious tool must have been
+        accepted on this machine as well.
         """
-        lock = self._lock(server)
+        lock = self._lock_for(server)
         pins = lock.pins(server)
-        if pins is None or self._own is None or not _is_a_projects(lock):
+        if pins is None or self._local_lock is None or not _is_project_lock(lock):
             return pins
-        own = self._own.pins(_key(server, lock)) or {}
+        own = self._local_lock.pins(_local_lock_key(server, lock)) or {}
         doubtful = {
             each.name
-            for each in offers
-            if not _differs(each, pins) and _differs(each, own) and self._is_suspicious(server, each)
+            for each in tools
+            if not _is_unaccepted(each, pins)
+            and _is_unaccepted(each, own)
+            and self._is_suspicious(server, each)
         }
         return {name: pin for name, pin in pins.items() if name not in doubtful}
 
-    def _record_updates(self, server: str, lock: Lock, updated: Sequence[Offer], pins: Pins) -> None:
+    def _record_updates(self, server: str, lock: LockFile, updated: Sequence[ListedTool], pins: Pins) -> None:
         if not updated:
             return
-        self._harmless |= {(server, pins[each.name].fingerprint, each.fingerprint) for each in updated}
+        self._harmless_changes |= {
+            (server, pins[each.name].fingerprint, each.fingerprint) for each in updated
+        }
         lock.record_updates(server, updated, pins)
-        if self._own is not None and _is_a_projects(lock):
-            self._own.record_updates(_key(server, lock), updated, pins)
+        if self._local_lock is not None and _is_project_lock(lock):
+            self._local_lock.record_updates(_local_lock_key(server, lock), updated, pins)
 
-    def _was_harmless(self, server: str, offer: Offer, pins: Pins) -> bool:
-        """Whether its change was found harmless here, though another version was recorded since."""
-        pin = pins.get(offer.name)
-        return pin is not None and (server, pin.fingerprint, offer.fingerprint) in self._harmless
+    def _was_harmless(self, server: str, tool: ListedTool, pins: Pins) -> bool:
+        """Return True if this change was found harmless before, even if another one was recorded since."""
+        pin = pins.get(tool.name)
+        return pin is not None and (server, pin.fingerprint, tool.fingerprint) in self._harmless_changes
 
-    def suspicions(self, server: str, offers: Sequence[Offer]) -> list[tuple[Offer, Finding]]:
-        """Scan tools that are in use anyway, and list what was not reason enough to hold them."""
+    def find_suspicious(self, server: str, tools: Sequence[ListedTool]) -> list[tuple[ListedTool, Finding]]:
+        """Scan tools that are in use, and return grave findings."""
         with self._guard:
-            others = dict(self._offered)
-        findings = scan_offers(offers, server, others)
+            others = dict(self._listed)
+        findings = scan_tools(tools, server, others)
         return [
-            (each, one) for each, found in zip(offers, findings, strict=True) for one in found if one.grave
+            (each, one) for each, found in zip(tools, findings, strict=True) for one in found if one.grave
         ]
 
-    def _holds(self, findings: Iterable[Finding]) -> bool:
-        return any(finding.holds(strict=self._strict) for finding in findings)
+    def _should_hold(self, findings: Iterable[Finding]) -> bool:
+        return any(finding.requires_review(strict=self._strict) for finding in findings)
 
-    def _is_suspicious(self, server: str, offer: Offer) -> bool:
-        key = server, offer.fingerprint
-        if key not in self._looked_at:
-            self._looked_at[key] = self._holds(scan_offer(offer, server, {}))
-        return self._looked_at[key]
+    def _is_suspicious(self, server: str, tool: ListedTool) -> bool:
+        key = server, tool.fingerprint
+        if key not in self._scan_cache:
+            self._scan_cache[key] = self._should_hold(scan_tool(tool, server, {}))
+        return self._scan_cache[key]
 
-    def _lock(self, server: str) -> Lock:
+    def _lock_for(self, server: str) -> LockFile:
         file = self._lock_of(server)
         with self._guard:
             if file not in self._locks:
-                lock = Lock(file)
-                self._locks[file] = lock if _is_a_projects(lock) else Lock(file, self._record)
+                lock = LockFile(file)
+                self._locks[file] = lock if _is_project_lock(lock) else LockFile(file, self._record)
             return self._locks[file]
 
-    def _beside_others(self, server: str, offers: tuple[Offer, ...]) -> Mapping[str, tuple[Offer, ...]]:
-        """What every server offers, and these from now on: of two that come at once, one sees the other."""
+    def _add_listed(self, server: str, tools: tuple[ListedTool, ...]) -> Mapping[str, tuple[ListedTool, ...]]:
+        """Add these tools and return those of all servers, so that concurrent listings see each other."""
         with self._guard:
-            self._offered[server] = offers
-            return dict(self._offered)
+            self._listed[server] = tools
+            return dict(self._listed)
 
-    def _remembered(self, server: str, sifted: Sifted) -> Sifted:
+    def _store_accepted(self, server: str, result: TrustResult) -> TrustResult:
         with self._guard:
-            self._offered[server] = sifted.accepted
-        return sifted
+            self._listed[server] = result.accepted
+        return result
 
 
-def _is_a_projects(lock: Lock) -> bool:
-    """Whether it lies beside a project's settings, and so may come from somebody else."""
+def _is_project_lock(lock: LockFile) -> bool:
+    """Return True if the lock file is beside a project's settings, and may added from somebody else."""
     return (lock.file.parent / PROJECT_FILE).exists()
 
 
-def _key(server: str, lock: Lock) -> str:
+def _local_lock_key(server: str, lock: LockFile) -> str:
     return f"{server} {lock.file}"
 
 
-def _scan(offers: Sequence[Offer], server: str, others: Mapping[str, tuple[Offer, ...]]) -> _Findings:
-    findings = scan_offers(offers, server, others)
-    return {each.name: found for each, found in zip(offers, findings, strict=True)}
+def _scan_by_name(
+    tools: Sequence[ListedTool], server: str, others: Mapping[str, tuple[ListedTool, ...]]
+) -> _Findings:
+    findings = scan_tools(tools, server, others)
+    return {each.name: found for each, found in zip(tools, findings, strict=True)}
 
 
-def _weigh(
-    offer: Offer, pins: Pins, found: _Findings, server: str, others: Mapping[str, tuple[Offer, ...]]
+def _find_changes_to_review(
+    tool: ListedTool,
+    pins: Pins,
+    findings: _Findings,
+    server: str,
+    others: Mapping[str, tuple[ListedTool, ...]],
 ) -> tuple[str, ...] | None:
-    """List what has changed in a way that matters; None where there is nothing to compare with."""
-    pin = pins.get(offer.name)
-    if pin is None or pin.offer is None or pin.fingerprint == offer.fingerprint:
+    """List meaningful changes; return None if there is no accepted version to compare with."""
+    pin = pins.get(tool.name)
+    if pin is None or pin.tool is None or pin.fingerprint == tool.fingerprint:
         return None
-    changes = find_meaningful_changes(pin.offer, offer)
-    if changes or not found[offer.name]:
+    changes = find_meaningful_changes(pin.tool, tool)
+    if changes or not findings[tool.name]:
         return changes
-    known = scan_offers([pin.offer], server, others)[0]
-    return tuple(str(finding) for finding in found[offer.name] if finding not in known)
+    known = scan_tools([pin.tool], server, others)[0]
+    return tuple(str(finding) for finding in findings[tool.name] if finding not in known)
 
 
-def _parted(
+def _partition_tools(
     server: str,
     policy: Policy,
-    offers: Sequence[Offer],
+    tools: Sequence[ListedTool],
     pins: Pins,
-    found: _Findings,
+    findings: _Findings,
     changes: Mapping[str, tuple[str, ...] | None],
-) -> Sifted:
+) -> TrustResult:
     held = [
-        _held(each, pins, found.get(each.name, ()), changes.get(each.name) or ())
-        for each in offers
-        if _differs(each, pins) and changes.get(each.name) != ()
+        _make_held_tool(each, pins, findings.get(each.name, ()), changes.get(each.name) or ())
+        for each in tools
+        if _is_unaccepted(each, pins) and changes.get(each.name) != ()
     ]
-    waiting = {each.offer.name for each in held}
-    accepted = [each for each in offers if each.name not in waiting]
-    warnings = [_told(server, each.name, note) for each in accepted for note in found.get(each.name, ())]
+    held_names = {each.tool.name for each in held}
+    accepted = [each for each in tools if each.name not in held_names]
+    warnings = [
+        _format_warning(server, each.name, note) for each in accepted for note in findings.get(each.name, ())
+    ]
     if policy == "warn":
-        return Sifted(tuple(offers), (), (*(f"{server}: {each}" for each in held), *warnings))
-    return Sifted(tuple(accepted), tuple(held), tuple(warnings))
+        return TrustResult(tuple(tools), (), (*(f"{server}: {each}" for each in held), *warnings))
+    return TrustResult(tuple(accepted), tuple(held), tuple(warnings))
 
 
-def _told(server: str, name: str, finding: Finding) -> str:
-    return f"{server}: {shorten(legible(name), 80)!r}: {finding}"
+def _format_warning(server: str, name: str, finding: Finding) -> str:
+    return f"{server}: {shorten(escape_hidden(name), 80)!r}: {finding}"
 
 
-def _differs(offer: Offer, pins: Pins) -> bool:
-    pin = pins.get(offer.name)
-    return pin is None or not pin.accepts(offer.fingerprint)
+def _is_unaccepted(tool: ListedTool, pins: Pins) -> bool:
+    pin = pins.get(tool.name)
+    return pin is None or not pin.accepts(tool.fingerprint)
 
 
-def _held(offer: Offer, pins: Pins, findings: tuple[Finding, ...], changes: tuple[str, ...] = ()) -> Held:
-    pin = pins.get(offer.name)
+def _make_held_tool(
+    tool: ListedTool, pins: Pins, findings: tuple[Finding, ...], changes: tuple[str, ...] = ()
+) -> HeldTool:
+    pin = pins.get(tool.name)
     if pin is not None:
-        return Held(offer, pin.offer, "changed", findings, changes)
-    return Held(offer, None, "flagged" if any(each.grave for each in findings) else "new", findings)
+        return HeldTool(tool, pin.tool, "changed", findings, changes)
+    return HeldTool(tool, None, "flagged" if any(each.grave for each in findings) else "new", findings)
 
 
-def difference(before: Offer | None, after: Offer) -> tuple[str, ...]:
-    """What a person must see to decide, one line each: `- ` was, `+ ` is now, the rest says where.
+def describe_difference(before: ListedTool | None, after: ListedTool) -> tuple[str, ...]:
+    """Return what a person must see to decide: `- ` old, `+ ` new, other lines say where.
 
-    Nothing is left out, and nothing in it can move a terminal's cursor or hide.
+    Complete, and free of terminal control characters.
     """
-    old = dict(_leaves(before)) if before else {}
-    new = dict(_leaves(after))
+    old = dict(_flatten_values(before)) if before else {}
+    new = dict(_flatten_values(after))
     lines: list[str] = []
-    for path in sorted({*old, *new}, key=_place):
+    for path in sorted({*old, *new}, key=_path_order):
         if old.get(path) != new.get(path):
-            lines += _changes(path, old.get(path), new.get(path))
+            lines += _describe_value_change(path, old.get(path), new.get(path))
     return tuple(lines)
 
 
-def _place(path: str) -> tuple[int, str]:
+def _path_order(path: str) -> tuple[int, str]:
     first = re.split(r"[.\[]", path, maxsplit=1)[0]
     return (_ORDER.index(first) if first in _ORDER else len(_ORDER)), path
 
 
-def _leaves(offer: Offer) -> Iterator[tuple[str, str]]:
-    """Each value that holds no other, as text under its path."""
-    waiting: list[tuple[str, Any]] = [(key, value) for key, value in offer.plain().items()]
-    while waiting:
-        path, value = waiting.pop()
+def _flatten_values(tool: ListedTool) -> Iterator[tuple[str, str]]:
+    """Yield each scalar or flat list as text, with its path."""
+    stack: list[tuple[str, Any]] = [(key, value) for key, value in tool.to_json().items()]
+    while stack:
+        path, value = stack.pop()
         if isinstance(value, Mapping) and value:
-            waiting += [(f"{path}{_step(key)}", each) for key, each in value.items()]
+            stack += [(f"{path}{_format_path_step(key)}", each) for key, each in value.items()]
         elif isinstance(value, list) and any(isinstance(each, (Mapping, list)) for each in value):
-            waiting += [(f"{path}[{place}]", each) for place, each in enumerate(value)]
+            stack += [(f"{path}[{index}]", each) for index, each in enumerate(value)]
         else:
             yield path, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _step(key: str) -> str:
-    """One key of a path; quoted where it could be taken for several."""
+def _format_path_step(key: str) -> str:
+    """Format one key of a path; quoted if it could be taken for several."""
     return f".{key}" if _PLAIN_KEY.fullmatch(key) else f"[{json.dumps(key, ensure_ascii=False)}]"
 
 
-def _changes(path: str, old: str | None, new: str | None) -> list[str]:
-    said = legible(path)
-    was, now = _sentences(old), _sentences(new)
+def _describe_value_change(path: str, old: str | None, new: str | None) -> list[str]:
+    label = escape_hidden(path)
+    was, now = _split_sentences(old), _split_sentences(new)
     if was == now:
-        return [f"  {said}: only its blanks and line breaks have changed"]
+        return [f"  {label}: only its whitespace has changed"]
     if len(was) <= 1 and len(now) <= 1:
-        return [f"- {said}: {each}" for each in was] + [f"+ {said}: {each}" for each in now]
-    return [f"  {said}:", *_compared(was, now)]
+        return [f"- {label}: {each}" for each in was] + [f"+ {label}: {each}" for each in now]
+    return [f"  {label}:", *_diff_lines(was, now)]
 
 
-def _sentences(text: str | None) -> list[str]:
-    """Text is compared by sentences: one that was slipped into a long paragraph stands out."""
+def _split_sentences(text: str | None) -> list[str]:
+    """Split text into sentences, so that one inserted into a long paragraph shows in the comparison."""
     if text is None:
         return []
-    return [part for line in _SENTENCES.split(legible(text)) if (part := line.strip())] or ["(empty)"]
+    return [part for line in _SENTENCES.split(escape_hidden(text)) if (part := line.strip())] or ["(empty)"]
 
 
-def _compared(was: list[str], now: list[str]) -> Iterator[str]:
-    if len(was) + len(now) <= MOST_COMPARED:
+def _diff_lines(was: list[str], now: list[str]) -> Iterator[str]:
+    if len(was) + len(now) <= MAX_COMPARED_LINES:
         yield from (line for line in difflib.ndiff(was, now) if not line.startswith("?"))
         return
-    gone, come = Counter(was) - Counter(now), Counter(now) - Counter(was)
-    if not gone and not come:
+    removed, added = Counter(was) - Counter(now), Counter(now) - Counter(was)
+    if not removed and not added:
         yield "  (the same sentences in another order)"
-    yield from chain((f"- {line}" for line in gone), (f"+ {line}" for line in come))
+    yield from chain((f"- {line}" for line in removed), (f"+ {line}" for line in added))

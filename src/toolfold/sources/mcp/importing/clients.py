@@ -14,10 +14,10 @@ from typing import Any
 
 from toolfold.errors import ConfigError, shorten
 from toolfold.model import Json, encodable
+from toolfold.sources.mcp.importing.client_format import ClientFormat, ImportContext
 from toolfold.sources.mcp.importing.codex import CODEX
 from toolfold.sources.mcp.importing.documents import read_document
-from toolfold.sources.mcp.importing.entries import Entry
-from toolfold.sources.mcp.importing.found import Answer, Client, Found, NotUsable, Place, Unusable
+from toolfold.sources.mcp.importing.entry_reader import EntryReader
 from toolfold.sources.mcp.importing.goose import GOOSE
 from toolfold.sources.mcp.importing.mcp_json import (
     CLAUDE_CODE,
@@ -28,13 +28,20 @@ from toolfold.sources.mcp.importing.mcp_json import (
     WINDSURF,
 )
 from toolfold.sources.mcp.importing.opencode import OPENCODE
-from toolfold.sources.mcp.importing.program import Program, Surroundings
 from toolfold.sources.mcp.importing.snippets import parse_snippet
+from toolfold.sources.mcp.importing.types import (
+    ClientConfigFile,
+    ClientName,
+    ImportedServer,
+    ImportResult,
+    RejectedEntry,
+    RejectedEntryError,
+)
 from toolfold.sources.mcp.importing.variables import Variables
 
-MOST_SERVERS = 500
+MAX_SERVERS = 500
 
-CLIENTS: Mapping[Client, Program] = MappingProxyType(
+CLIENTS: Mapping[ClientName, ClientFormat] = MappingProxyType(
     {
         "claude-desktop": CLAUDE_DESKTOP,
         "claude-code": CLAUDE_CODE,
@@ -49,49 +56,56 @@ CLIENTS: Mapping[Client, Program] = MappingProxyType(
 )
 
 
-def read(place: Place, *, home: Path, project: Path) -> Answer:
+def read_client_file(place: ClientConfigFile, *, home: Path, project: Path) -> ImportResult:
     """All that one file gives. `project` is the folder somebody is in."""
-    program = CLIENTS[place.client]
-    around = Surroundings(home, project if place.scope == "project" else None, project)
+    program = CLIENTS[place.client_name]
+    around = ImportContext(home, project if place.scope == "project" else None, project)
     try:
         has_history = program.has_history and place.scope == "user"
         document = read_document(place.file, with_history=has_history)
     except ConfigError as error:
-        return Answer(place, problem=error.problem)
+        return ImportResult(place, problem=error.problem)
     return _read_document(document, place, program, around)
 
 
 def read_snippet(
-    text: str, place: Place, *, home: Path, project: Path, name_entry: Callable[[Sequence[str]], str]
-) -> Answer:
+    text: str,
+    place: ClientConfigFile,
+    *,
+    home: Path,
+    project: Path,
+    name_entry: Callable[[Sequence[str]], str],
+) -> ImportResult:
     """Read servers from a text that was copied, in any of the forms that READMEs print."""
     try:
         document = parse_snippet(text, place.file, name_entry)
     except ConfigError as error:
         hint = f" ({error.hint})" if error.hint else ""
-        return Answer(place, problem=f"{error.problem}{hint}")
-    return _read_document(document, place, VSCODE, Surroundings(home, None, project))
+        return ImportResult(place, problem=f"{error.problem}{hint}")
+    return _read_document(document, place, VSCODE, ImportContext(home, None, project))
 
 
-def _read_document(document: Json, place: Place, program: Program, around: Surroundings) -> Answer:
+def _read_document(
+    document: Json, place: ClientConfigFile, program: ClientFormat, around: ImportContext
+) -> ImportResult:
     entries = program.entries(document, around)
     variables = program.variables(document, around)
     entries_read = [
-        _read_one(program, shorten(encodable(name), 200), held, variables, place, around)
-        for name, held in islice(entries.items(), MOST_SERVERS)
+        _read_entry(program, shorten(encodable(name), 200), held, variables, place, around)
+        for name, held in islice(entries.items(), MAX_SERVERS)
     ]
     remarks = program.remarks(document, around)
-    if len(entries) > MOST_SERVERS:
-        remarks = (*remarks, f"it names more than {MOST_SERVERS} servers; the rest is left out")
-    return Answer(
+    if len(entries) > MAX_SERVERS:
+        remarks = (*remarks, f"it names more than {MAX_SERVERS} servers; the rest is left out")
+    return ImportResult(
         place,
-        tuple(each for each in entries_read if isinstance(each, Found)),
-        tuple(each for each in entries_read if isinstance(each, Unusable)),
+        tuple(each for each in entries_read if isinstance(each, ImportedServer)),
+        tuple(each for each in entries_read if isinstance(each, RejectedEntry)),
         remarks=remarks,
     )
 
 
-def guessed(file: Path) -> Client:
+def guess_client(file: Path) -> ClientName:
     """Whose file it most likely is, by its name."""
     if file.suffix == ".toml":
         return "codex"
@@ -111,21 +125,26 @@ def guessed(file: Path) -> Client:
     return "claude-desktop" if file.name == "claude_desktop_config.json" else "claude-code"
 
 
-def _read_one(
-    program: Program, name: str, held: Any, variables: Variables, place: Place, around: Surroundings
-) -> Found | Unusable:
+def _read_entry(
+    program: ClientFormat,
+    name: str,
+    held: Any,
+    variables: Variables,
+    place: ClientConfigFile,
+    around: ImportContext,
+) -> ImportedServer | RejectedEntry:
     try:
-        entry = Entry(held, variables)
+        entry = EntryReader(held, variables)
         program.read(entry)
-        _begin_in(entry, around)
+        _set_working_directory(entry, around)
         return entry.done(name, place)
-    except NotUsable as error:
-        return Unusable(name, place, encodable(str(error)))
+    except RejectedEntryError as error:
+        return RejectedEntry(name, place, encodable(str(error)))
     except (ValueError, OverflowError):  # a number of more digits than Python prints or divides
-        return Unusable(name, place, "it holds a number that cannot be used")
+        return RejectedEntry(name, place, "it holds a number that cannot be used")
 
 
-def _begin_in(entry: Entry, around: Surroundings) -> None:
+def _set_working_directory(entry: EntryReader, around: ImportContext) -> None:
     """The folder a server starts in: that of its project, where it has one."""
     if "${" in entry.settings.get("cwd", ""):
         entry.remark(f"cwd {shorten(entry.settings.pop('cwd'), 80)} is not looked up and is left out")

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolfold.errors import shorten
-from toolfold.sources.mcp.importing.entries import Entry
-from toolfold.sources.mcp.importing.found import NotUsable
-from toolfold.sources.mcp.importing.program import Program, below
+from toolfold.sources.mcp.importing.client_format import ClientFormat, get_mapping
+from toolfold.sources.mcp.importing.entry_reader import EntryReader
+from toolfold.sources.mcp.importing.types import RejectedEntryError
 
 _HARMLESS = ("required", "name", "description")
 _PERMISSIONS = ("default_tools_approval_mode", "tools")
 
 
-def _read(entry: Entry) -> None:
+def _read(entry: EntryReader) -> None:
     entry.put("command", entry.text("command"))
     entry.put("args", entry.texts("args"))
     entry.put("env", entry.pairs("env"))
@@ -37,24 +37,24 @@ def _read(entry: Entry) -> None:
     entry.ignore(*_HARMLESS)
 
 
-def _read_login(entry: Entry) -> None:
-    said = Entry(entry.map("oauth"), entry.variables)
+def _read_login(entry: EntryReader) -> None:
+    said = EntryReader(entry.map("oauth"), entry.variables)
     scopes = entry.names("scopes") or said.names("scopes")
     wanted = {"client_id": said.text("client_id"), "scopes": scopes}
     entry.put("oauth", {key: value for key, value in wanted.items() if value})
     entry.remarks += [f"oauth.{remark}" for remark in said.left()]
 
 
-def _passed(entry: Entry) -> list[str]:
+def _passed(entry: EntryReader) -> list[str]:
     """The variables it is given by name; one that lives on another machine cannot be."""
     held = entry.take("env_vars") or []
     if not isinstance(held, list):
-        raise NotUsable("env_vars is not a list")
+        raise RejectedEntryError("env_vars is not a list")
     names = []
     for each in held:
         name = each.get("name") if isinstance(each, Mapping) else each
         if not isinstance(name, str):
-            raise NotUsable("env_vars holds what is no name")
+            raise RejectedEntryError("env_vars holds what is no name")
         if isinstance(each, Mapping) and each.get("source", "local") != "local":
             entry.remark(f"the variable {shorten(name, 60)} comes from another machine and is left out")
         else:
@@ -62,7 +62,7 @@ def _passed(entry: Entry) -> list[str]:
     return names
 
 
-def _headers(entry: Entry) -> dict[str, str]:
+def _headers(entry: EntryReader) -> dict[str, str]:
     headers = entry.pairs("http_headers")
     for header, variable in entry.map("env_http_headers").items():
         headers[header] = _looked_up(variable)
@@ -76,8 +76,8 @@ def _headers(entry: Entry) -> dict[str, str]:
 
 def _looked_up(variable: Any) -> str:
     if not isinstance(variable, str) or not variable.isidentifier() or not variable.isascii():
-        raise NotUsable(f"{shorten(str(variable), 60)!r} cannot be the name of a variable")
+        raise RejectedEntryError(f"{shorten(str(variable), 60)!r} cannot be the name of a variable")
     return f"${{{variable}}}"
 
 
-CODEX = Program("Codex", lambda document, _around: below(document, "mcp_servers"), _read)
+CODEX = ClientFormat("Codex", lambda document, _around: get_mapping(document, "mcp_servers"), _read)

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolfold.model import Json
-from toolfold.sources.mcp.importing.entries import Entry
-from toolfold.sources.mcp.importing.found import NotUsable
-from toolfold.sources.mcp.importing.program import Program, Surroundings, below
+from toolfold.sources.mcp.importing.client_format import ClientFormat, ImportContext, get_mapping
+from toolfold.sources.mcp.importing.entry_reader import EntryReader
+from toolfold.sources.mcp.importing.types import RejectedEntryError
 
 _ITS_OWN = frozenset({"builtin", "platform", "frontend", "inline_python"})
 _HARMLESS = ("name", "display_name", "description", "bundled", "id")
 
 
-def _entries(document: Json, _around: Surroundings) -> Mapping[str, Any]:
-    return {name: _flat(held) for name, held in below(document, "extensions").items()}
+def _entries(document: Json, _around: ImportContext) -> Mapping[str, Any]:
+    return {name: _flat(held) for name, held in get_mapping(document, "extensions").items()}
 
 
 def _flat(held: Any) -> Any:
@@ -26,10 +26,10 @@ def _flat(held: Any) -> Any:
     return {**{key: value for key, value in held.items() if key != "config"}, **inner}
 
 
-def _read(entry: Entry) -> None:
+def _read(entry: EntryReader) -> None:
     kind = entry.text("type") or "stdio"
     if kind in _ITS_OWN:
-        raise NotUsable("it is a part of Goose, and no server")
+        raise RejectedEntryError("it is a part of Goose, and no server")
     entry.put("command", entry.text("cmd"))
     entry.put("args", entry.texts("args"))
     entry.put("env", entry.pairs("envs") | _kept_secrets(entry))
@@ -45,7 +45,7 @@ def _read(entry: Entry) -> None:
     entry.ignore(*_HARMLESS)
 
 
-def _kept_secrets(entry: Entry) -> dict[str, str]:
+def _kept_secrets(entry: EntryReader) -> dict[str, str]:
     """Goose looks these up in a keyring of its own, which nobody else can read."""
     names = [name for name in entry.names("env_keys") if name.isidentifier() and name.isascii()]
     if names:
@@ -53,4 +53,4 @@ def _kept_secrets(entry: Entry) -> dict[str, str]:
     return {name: f"${{{name}}}" for name in names}
 
 
-GOOSE = Program("Goose", _entries, _read)
+GOOSE = ClientFormat("Goose", _entries, _read)

@@ -11,9 +11,9 @@ from typing import Any
 
 from toolfold.errors import shorten
 from toolfold.model import Json
-from toolfold.sources.mcp.importing.entries import Entry
-from toolfold.sources.mcp.importing.found import NotUsable
-from toolfold.sources.mcp.importing.program import Program, Surroundings, below
+from toolfold.sources.mcp.importing.client_format import ClientFormat, ImportContext, get_mapping
+from toolfold.sources.mcp.importing.entry_reader import EntryReader
+from toolfold.sources.mcp.importing.types import RejectedEntryError
 from toolfold.sources.mcp.importing.variables import Variables
 
 _HARMLESS = (
@@ -32,7 +32,7 @@ _PERMISSIONS = ("alwaysAllow", "autoApprove", "trust", "permissions")
 _ITS_SANDBOX = ("sandbox", "sandboxEnabled")
 
 
-def read_server(entry: Entry) -> None:
+def read_server(entry: EntryReader) -> None:
     """The common form, with every name one of these programs has for a part of it."""
     _read_start(entry)
     url = entry.text("url", "serverUrl", "httpUrl", "endpoint")
@@ -47,11 +47,11 @@ def read_server(entry: Entry) -> None:
     _tell_of_the_rest(entry)
 
 
-def _read_start(entry: Entry) -> None:
+def _read_start(entry: EntryReader) -> None:
     command = entry.take("command")
     words = [command] if isinstance(command, str) else command or []
     if not isinstance(words, list) or not all(isinstance(each, str) for each in words):
-        raise NotUsable("command is not text")
+        raise RejectedEntryError("command is not text")
     program, *more = [entry.translated(each) for each in words] or [""]
     entry.put("command", program)
     entry.put("args", [*more, *entry.texts("args", "arguments")])
@@ -59,9 +59,9 @@ def _read_start(entry: Entry) -> None:
     entry.put("cwd", entry.text("cwd", "workingDirectory"))
 
 
-def _read_login(entry: Entry) -> None:
+def _read_login(entry: EntryReader) -> None:
     """What was registered by hand, under the two sets of names it goes by."""
-    said = Entry({**entry.map("auth"), **entry.map("oauth")}, entry.variables)
+    said = EntryReader({**entry.map("auth"), **entry.map("oauth")}, entry.variables)
     oauth: Json = {
         "client_id": said.text("clientId", "CLIENT_ID", "client_id", is_value=True),
         "client_secret": said.text("clientSecret", "CLIENT_SECRET", "client_secret", is_value=True),
@@ -72,7 +72,7 @@ def _read_login(entry: Entry) -> None:
     entry.remarks += [*said.remarks, *(f"oauth.{remark}" for remark in said.left())]
 
 
-def _tell_of_the_rest(entry: Entry) -> None:
+def _tell_of_the_rest(entry: EntryReader) -> None:
     entry.ignore(*_HARMLESS)
     if file := entry.take("envFile"):
         entry.remark(
@@ -86,12 +86,12 @@ def _tell_of_the_rest(entry: Entry) -> None:
         entry.remark("the editor runs it in a sandbox; Toolfold does not")
 
 
-def _read_for_claude_code(entry: Entry) -> None:
+def _read_for_claude_code(entry: EntryReader) -> None:
     entry.seconds("timeout", "call_timeout_seconds", per_second=1_000)
     read_server(entry)
 
 
-def _read_for_gemini(entry: Entry) -> None:
+def _read_for_gemini(entry: EntryReader) -> None:
     """Gemini tells the two HTTP transports apart by the key: `httpUrl` is Streamable HTTP, `url` is SSE."""
     if entry.has("url") and not entry.has("httpUrl", "type"):
         entry.settings["transport"] = "sse"
@@ -101,11 +101,11 @@ def _read_for_gemini(entry: Entry) -> None:
     read_server(entry)
 
 
-def _of_claude_code(document: Json, around: Surroundings) -> Mapping[str, Any]:
+def _of_claude_code(document: Json, around: ImportContext) -> Mapping[str, Any]:
     """The user's own, and over them those kept for the project somebody is in."""
-    local = below(document, "projects", str(around.current))
-    here = {name: _starting_in(held, around) for name, held in below(local, "mcpServers").items()}
-    servers = {**below(document, "mcpServers"), **here}
+    local = get_mapping(document, "projects", str(around.current))
+    here = {name: _starting_in(held, around) for name, held in get_mapping(local, "mcpServers").items()}
+    servers = {**get_mapping(document, "mcpServers"), **here}
     disabled = local.get("disabledMcpServers")
     for name in disabled if isinstance(disabled, list) else ():
         if isinstance(name, str) and isinstance(servers.get(name), Mapping):
@@ -113,17 +113,17 @@ def _of_claude_code(document: Json, around: Surroundings) -> Mapping[str, Any]:
     return servers
 
 
-def _starting_in(held: Any, around: Surroundings) -> Any:
+def _starting_in(held: Any, around: ImportContext) -> Any:
     if not isinstance(held, Mapping) or "command" not in held:
         return held
     return {"cwd": str(around.current), **held}
 
 
-def _kept_for_others(document: Json, around: Surroundings) -> tuple[str, ...]:
+def _kept_for_others(document: Json, around: ImportContext) -> tuple[str, ...]:
     others = [
         folder
-        for folder in below(document, "projects")
-        if folder != str(around.current) and below(document, "projects", folder, "mcpServers")
+        for folder in get_mapping(document, "projects")
+        if folder != str(around.current) and get_mapping(document, "projects", folder, "mcpServers")
     ]
     if not others:
         return ()
@@ -131,13 +131,13 @@ def _kept_for_others(document: Json, around: Surroundings) -> tuple[str, ...]:
     return (f"it also keeps servers for {len(others)} other {projects}; import those from their folders",)
 
 
-def _of_vscode(document: Json, _around: Surroundings) -> Mapping[str, Any]:
+def _of_vscode(document: Json, _around: ImportContext) -> Mapping[str, Any]:
     """Its own form, the older one within its settings, and the one people copy from elsewhere."""
-    older = {**below(document, "mcp", "servers"), **below(document, "mcp", "mcpServers")}
-    return {**older, **below(document, "mcpServers"), **below(document, "servers")}
+    older = {**get_mapping(document, "mcp", "servers"), **get_mapping(document, "mcp", "mcpServers")}
+    return {**older, **get_mapping(document, "mcpServers"), **get_mapping(document, "servers")}
 
 
-def _as_editors(document: Json, around: Surroundings) -> Variables:
+def _as_editors(document: Json, around: ImportContext) -> Variables:
     folders = {"userHome": str(around.home), "pathSeparator": "/", "/": "/"}
     if around.project is not None:
         folders |= {
@@ -145,7 +145,7 @@ def _as_editors(document: Json, around: Surroundings) -> Variables:
             "workspaceRoot": str(around.project),
             "workspaceFolderBasename": around.project.name,
         }
-    listed = document.get("inputs") or below(document, "mcp").get("inputs")
+    listed = document.get("inputs") or get_mapping(document, "mcp").get("inputs")
     inputs = {
         each["id"]: each
         for each in (listed if isinstance(listed, list) else ())
@@ -154,12 +154,12 @@ def _as_editors(document: Json, around: Surroundings) -> Variables:
     return Variables("editor", {key: text.replace("${", "$${") for key, text in folders.items()}, inputs)
 
 
-def _common(document: Json, _around: Surroundings) -> Mapping[str, Any]:
-    return below(document, "mcpServers")
+def _common(document: Json, _around: ImportContext) -> Mapping[str, Any]:
+    return get_mapping(document, "mcpServers")
 
 
-CLAUDE_DESKTOP = Program("Claude Desktop", _common, read_server)
-CLAUDE_CODE = Program(
+CLAUDE_DESKTOP = ClientFormat("Claude Desktop", _common, read_server)
+CLAUDE_CODE = ClientFormat(
     "Claude Code",
     _of_claude_code,
     _read_for_claude_code,
@@ -167,7 +167,7 @@ CLAUDE_CODE = Program(
     _kept_for_others,
     has_history=True,
 )
-CURSOR = Program("Cursor", _common, read_server, _as_editors)
-VSCODE = Program("VS Code", _of_vscode, read_server, _as_editors)
-WINDSURF = Program("Windsurf", _common, read_server, _as_editors)
-GEMINI = Program("Gemini CLI", _common, _read_for_gemini, lambda _document, _around: Variables("shell"))
+CURSOR = ClientFormat("Cursor", _common, read_server, _as_editors)
+VSCODE = ClientFormat("VS Code", _of_vscode, read_server, _as_editors)
+WINDSURF = ClientFormat("Windsurf", _common, read_server, _as_editors)
+GEMINI = ClientFormat("Gemini CLI", _common, _read_for_gemini, lambda _document, _around: Variables("shell"))

@@ -8,17 +8,17 @@ from typing import Any
 
 from toolfold.errors import shorten
 from toolfold.model import Json
-from toolfold.sources.mcp.importing.entries import Entry
-from toolfold.sources.mcp.importing.found import NotUsable
-from toolfold.sources.mcp.importing.program import Program, Surroundings, below
+from toolfold.sources.mcp.importing.client_format import ClientFormat, ImportContext, get_mapping
+from toolfold.sources.mcp.importing.entry_reader import EntryReader
+from toolfold.sources.mcp.importing.types import RejectedEntryError
 from toolfold.sources.mcp.importing.variables import Variables
 
 # opencode replaces these in the text of the file, before it is parsed.
 _REFERENCE = re.compile(r"\{(env|file):([^{}]*)\}")
 
 
-def _list_entries(document: Json, _around: Surroundings) -> Mapping[str, Any]:
-    return {name: _expand(held) for name, held in below(document, "mcp").items()}
+def _list_entries(document: Json, _around: ImportContext) -> Mapping[str, Any]:
+    return {name: _expand(held) for name, held in get_mapping(document, "mcp").items()}
 
 
 def _expand(value: Any) -> Any:
@@ -37,7 +37,7 @@ def _translate_reference(found: re.Match[str]) -> str:
     return f"${{{found[2]}}}" if found[1] == "env" and found[2].isidentifier() else found[0]
 
 
-def _read(entry: Entry) -> None:
+def _read(entry: EntryReader) -> None:
     kind = entry.text("type")
     command = entry.texts("command")
     if command:
@@ -56,11 +56,11 @@ def _read(entry: Entry) -> None:
     _refuse_files(entry.settings)
 
 
-def _read_login(entry: Entry) -> None:
+def _read_login(entry: EntryReader) -> None:
     held = entry.take("oauth")
     if not isinstance(held, Mapping):
         return
-    login = Entry(held, entry.variables)
+    login = EntryReader(held, entry.variables)
     wanted = {
         "client_id": login.text("clientId", is_value=True),
         "client_secret": login.text("clientSecret", is_value=True),
@@ -71,12 +71,12 @@ def _read_login(entry: Entry) -> None:
 
 
 def _refuse_files(settings: Any) -> None:
-    """Raise NotUsable for a reference to a file's content, which Toolfold's settings cannot express."""
+    """Raise RejectedEntryError for a reference to a file's content, which Toolfold's settings cannot express."""
     if isinstance(settings, str) and (found := re.search(r"\{(?:file|env):[^{}]*\}", settings)):
-        raise NotUsable(f"{shorten(found[0], 80)} cannot be expanded: use an environment variable")
+        raise RejectedEntryError(f"{shorten(found[0], 80)} cannot be expanded: use an environment variable")
     values = settings.values() if isinstance(settings, Mapping) else settings
     for each in values if isinstance(settings, (Mapping, list)) else ():
         _refuse_files(each)
 
 
-OPENCODE = Program("opencode", _list_entries, _read, lambda _document, _around: Variables("shell"))
+OPENCODE = ClientFormat("opencode", _list_entries, _read, lambda _document, _around: Variables("shell"))

@@ -9,7 +9,7 @@ from typing import Any
 
 from toolfold.errors import ConfigError
 from toolfold.model import Json
-from toolfold.sources.mcp.importing.documents import parse
+from toolfold.sources.mcp.importing.documents import parse_document
 
 SECTIONS = ("mcpServers", "servers", "mcp_servers", "context_servers", "mcp")
 """The keys under which programs keep their servers."""
@@ -34,10 +34,10 @@ def _parse_text(text: str, file: Path) -> Json:
     bare = (fenced[1] if fenced else bare).strip().removesuffix(",")
     if bare.startswith(('"', "//")) or (bare and not bare.startswith(("{", "/*"))):
         try:
-            return parse(f"{{{bare}\n}}", file.with_suffix(".json"))
+            return parse_document(f"{{{bare}\n}}", file.with_suffix(".json"))
         except ConfigError:
             pass  # the error about the text as it stands says more
-    return parse(bare, file.with_suffix(".json"))
+    return parse_document(bare, file.with_suffix(".json"))
 
 
 def _servers(document: Json, file: Path, name_entry: Callable[[Sequence[str]], str]) -> Json:

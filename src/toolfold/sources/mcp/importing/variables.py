@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from toolfold.errors import shorten
-from toolfold.sources.mcp.importing.found import NotUsable
+from toolfold.sources.mcp.importing.types import RejectedEntryError
 
 Style = Literal["none", "shell", "editor"]
 
@@ -45,7 +45,9 @@ class Variables:
             if mine is None:
                 return f"{dollar}$${{" + ("" if inside is None else f"{inside}}}")
             if dollar and mine.startswith("${"):
-                raise NotUsable(f"{shorten(found[0], 60)!r}: a $ before a reference cannot be written here")
+                raise RejectedEntryError(
+                    f"{shorten(found[0], 60)!r}: a $ before a reference cannot be written here"
+                )
             return dollar + mine
 
         return _HELD.sub(replacement, text)
@@ -64,13 +66,13 @@ class Variables:
             return f"${{{name[1]}}}"
         if inside.startswith(_INPUT):
             return self._asked_for(inside.removeprefix(_INPUT), remarks)
-        raise NotUsable(f"only the editor itself knows what ${{{shorten(inside, 60)}}} stands for")
+        raise RejectedEntryError(f"only the editor itself knows what ${{{shorten(inside, 60)}}} stands for")
 
     def _as_shells(self, inside: str, remarks: list[str], *, is_value: bool) -> str | None:
         if self.style == "shell":
             return f"${{{inside}}}"
         if self.style == "editor" and inside in ("workspaceFolder", "workspaceFolderBasename"):
-            raise NotUsable(f"it uses ${{{inside}}}, and belongs to no project")
+            raise RejectedEntryError(f"it uses ${{{inside}}}, and belongs to no project")
         if not is_value:
             return None
         remarks.append(f"${{{inside}}} was passed on as it stands; Toolfold looks the variable up")

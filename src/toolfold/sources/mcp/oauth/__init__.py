@@ -1,12 +1,12 @@
-"""Logins at servers that are reached over HTTP, by OAuth 2.1 as MCP has it.
+"""OAuth 2.1 logins at MCP servers over HTTP.
 
-    auth      the token of every request to a server
-    log_in    a person's login, asked for by name
-    log_out   the end of it
-    standing  what there is of it now
+    create_auth   authorizes every request to a server
+    log_in        runs an interactive login
+    log_out       deletes the login and revokes its token
+    login_status  reports the stored login
 
-Tokens lie in files of their owner's alone, are sent to the server they were given for and to nobody else, and
-appear in no error. Whatever speaks HTTP is loaded when the first of these is used.
+Tokens are stored in files that only their owner can read, are sent only to the server they were issued for,
+and appear in no error message. HTTP libraries are imported on first use.
 """
 
 from __future__ import annotations
@@ -19,174 +19,181 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolfold.config.servers import McpServer
+from toolfold.config.servers import McpServerSettings
 from toolfold.errors import ConfigError
 from toolfold.loops import Loops
-from toolfold.sources.mcp.oauth.logins import Login, Logins
-from toolfold.sources.mcp.references import resolve
+from toolfold.sources.mcp.oauth.login_store import Login, LoginStore
+from toolfold.sources.mcp.setting_references import resolve_references
 
 if TYPE_CHECKING:
-    from toolfold.sources.mcp.oauth.provider import Provider
-    from toolfold.sources.mcp.oauth.signing_in import Client
+    from toolfold.sources.mcp.oauth.provider import OAuthProvider
+    from toolfold.sources.mcp.oauth.sign_in_flow import OAuthClient
 
-__all__ = ["Standing", "Visit", "auth", "browser", "log_in", "log_out", "standing"]
+__all__ = ["LoginStatus", "OpenUrl", "create_auth", "find_browser", "log_in", "log_out", "login_status"]
 
-SECONDS_TO_LOG_IN = 300.0
+LOGIN_TIMEOUT_S = 300.0
 
-Visit = Callable[[str], Any]
-"""Brings a person to an address, by a function of either kind.
+OpenUrl = Callable[[str], Any]
+"""Shows a login page to a person; may be async.
 
-It may give the address the person was sent back to, where their browser runs on another machine.
+It may return the redirect URL that the person pasted, if the browser runs on another machine.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """How things stand with a login."""
+class LoginStatus:
+    """State of a stored login."""
 
     issuer: str
     scopes: tuple[str, ...]
-    is_good: bool
-    """Whether the server can be used without a person: its token holds, or can be renewed."""
+    is_usable: bool
+    """True if the server can be used without a new login: the token is valid or can be refreshed."""
     expires: float | None
-    """Until when the token is used, in seconds since 1970; None where nobody said."""
+    """Expiry in timeout since 1970; None if the issuer did not state one."""
 
 
-def auth(
+def create_auth(
     server: str,
-    settings: McpServer,
-    folder: Path,
+    settings: McpServerSettings,
+    directory: Path,
     interactive: bool,
     *,
     environment: Mapping[str, str],
-    visit: Visit | None = None,
-    seconds: float = SECONDS_TO_LOG_IN,
+    open_url: OpenUrl | None = None,
+    timeout_s: float = LOGIN_TIMEOUT_S,
     loops: Loops | None = None,
-) -> Provider:
-    """What authorizes each request of an HTTP client: an `httpx2.Auth`. `folder` is that of the logins.
+) -> OAuthProvider:
+    """Return an `httpx2.Auth` that authorizes each request; `directory` contains the stored logins.
 
-    Where a person must log in, it raises NeedsLogin; only if `interactive`, and there is a browser or a
-    `visit`, the login is done there and then. Raises ConfigError for a reference that leads nowhere.
+    If a login is needed, it raises NeedsLogin, unless `interactive` is set and a browser or `open_url` is
+    available: then the login runs at once. Raises ConfigError for an unresolved reference in the settings.
     """
-    from toolfold.sources.mcp.oauth.provider import Provider
-    from toolfold.sources.mcp.oauth.signing_in import Asking
+    from toolfold.sources.mcp.oauth.provider import OAuthProvider
+    from toolfold.sources.mcp.oauth.sign_in_flow import SignInPrompt
 
-    shown_by = (visit or browser(environment)) if interactive else None
-    asking = Asking(visit=shown_by, seconds=seconds, loops=loops or Loops()) if shown_by else None
-    return Provider(_client(server, settings, environment), Logins(folder), asking)
+    opener = (open_url or find_browser(environment)) if interactive else None
+    prompt = SignInPrompt(open_url=opener, timeout_s=timeout_s, loops=loops or Loops()) if opener else None
+    return OAuthProvider(_build_client(server, settings, environment), LoginStore(directory), prompt)
 
 
 async def log_in(
     server: str,
-    settings: McpServer,
-    folder: Path,
+    settings: McpServerSettings,
+    directory: Path,
     *,
     environment: Mapping[str, str],
-    visit: Visit | None = None,
-    seconds: float = SECONDS_TO_LOG_IN,
+    open_url: OpenUrl | None = None,
+    timeout_s: float = LOGIN_TIMEOUT_S,
     loops: Loops | None = None,
-) -> Standing:
-    """Log in anew, whatever there is; of several at once one does. Raises ServerFailed, ConfigError."""
+) -> LoginStatus:
+    """Log in, replacing any stored login; concurrent calls share one. Raises ServerFailed, ConfigError."""
     import httpx2
 
     from toolfold.sources.mcp.faults import NotStarted
 
-    provider = auth(
-        server, settings, folder, True, environment=environment, visit=visit, seconds=seconds, loops=loops
+    provider = create_auth(
+        server,
+        settings,
+        directory,
+        True,
+        environment=environment,
+        open_url=open_url,
+        timeout_s=timeout_s,
+        loops=loops,
     )
-    client = _client(server, settings, environment)
-    known = Logins(folder).find(server, client.url)
-    headers = {name: resolve(value, environment) for name, value in settings.headers.items()}
+    client = _build_client(server, settings, environment)
+    known = LoginStore(directory).find(server, client.url)
+    headers = {name: resolve_references(value, environment) for name, value in settings.headers.items()}
     try:
-        challenge = await _challenge(client.url, headers)
+        challenge = await _fetch_challenge(client.url, headers)
     except httpx2.HTTPError as error:
         raise NotStarted(server, f"cannot be reached: {type(error).__name__}.") from None
     await provider.log_in(challenge, known=known.token if known else "")
-    now = standing(server, settings, folder, environment=environment)
-    if now is None:
-        raise NotStarted(server, "was logged in to, and the login is gone already.")
-    return now
+    status = login_status(server, settings, directory, environment=environment)
+    if status is None:
+        raise NotStarted(server, "accepted the login, but the stored login was deleted meanwhile.")
+    return status
 
 
 async def log_out(
-    server: str, settings: McpServer | None, folder: Path, *, environment: Mapping[str, str]
+    server: str, settings: McpServerSettings | None, directory: Path, *, environment: Mapping[str, str]
 ) -> bool:
-    """Forget every login of the server, and tell its issuer if that can be done. Whether there was one."""
-    forgotten = Logins(folder).forget(server)
-    if settings is not None and any(login.token for login in forgotten):
-        await _revoke(server, settings, environment, forgotten)
-    return bool(forgotten)
+    """Delete all logins of the server and revoke their tokens if possible; return True if there were any."""
+    deleted = LoginStore(directory).delete(server)
+    if settings is not None and any(login.token for login in deleted):
+        await _revoke_tokens(server, settings, environment, deleted)
+    return bool(deleted)
 
 
-def standing(
-    server: str, settings: McpServer, folder: Path, *, environment: Mapping[str, str]
-) -> Standing | None:
-    """What is known of the login at a server, without asking anybody. Raises ConfigError."""
-    login = Logins(folder).find(server, resolve(settings.url, environment))
+def login_status(
+    server: str, settings: McpServerSettings, directory: Path, *, environment: Mapping[str, str]
+) -> LoginStatus | None:
+    """Return the state of the stored login without any request; None if there is none. Raises ConfigError."""
+    login = LoginStore(directory).find(server, resolve_references(settings.url, environment))
     if login is None or not login.token:
         return None
-    holds = login.fresh_until is None or time.time() < login.fresh_until
-    return Standing(
+    is_valid = login.fresh_until is None or time.time() < login.fresh_until
+    return LoginStatus(
         issuer=login.issuer,
         scopes=login.scopes,
-        is_good=holds or bool(login.renewal),
+        is_usable=is_valid or bool(login.refresh_token),
         expires=login.fresh_until,
     )
 
 
-def browser(environment: Mapping[str, str]) -> Visit | None:
-    """What opens a page on this machine's screen, or None where there is no screen."""
-    has_screen = sys.platform in ("darwin", "win32") or any(
+def find_browser(environment: Mapping[str, str]) -> OpenUrl | None:
+    """Return a function that opens a page in the local browser, or None without a display."""
+    has_display = sys.platform in ("darwin", "win32") or any(
         environment.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
     )
-    return _open_page if has_screen else None
+    return _open_page if has_display else None
 
 
-def _open_page(address: str) -> None:
+def _open_page(url: str) -> None:
     import webbrowser
 
-    if not webbrowser.open(address):
-        raise RuntimeError("no browser")
+    if not webbrowser.open(url):
+        raise RuntimeError("no browser could be opened")
 
 
-async def _revoke(
-    server: str, settings: McpServer, environment: Mapping[str, str], logins: Iterable[Login]
+async def _revoke_tokens(
+    server: str, settings: McpServerSettings, environment: Mapping[str, str], logins: Iterable[Login]
 ) -> None:
-    """As far as it can be done: a token ends by itself, and we no longer have it."""
-    from toolfold.sources.mcp.oauth.renewing import revoke
-    from toolfold.sources.mcp.oauth.traffic import Refusal
+    """Revoke tokens at their issuer; failures are ignored because the tokens expire by themselves."""
+    from toolfold.sources.mcp.oauth.auth_requests import AuthError
+    from toolfold.sources.mcp.oauth.token_refresh import revoke_login
 
-    with contextlib.suppress(ConfigError, Refusal):
-        client = _client(server, settings, environment)
+    with contextlib.suppress(ConfigError, AuthError):
+        client = _build_client(server, settings, environment)
         for login in logins:
             if login.url == client.url:
-                await revoke(client, login)
+                await revoke_login(client, login)
 
 
-def _client(server: str, settings: McpServer, environment: Mapping[str, str]) -> Client:
-    from toolfold.sources.mcp.oauth.signing_in import Client
+def _build_client(server: str, settings: McpServerSettings, environment: Mapping[str, str]) -> OAuthClient:
+    from toolfold.sources.mcp.oauth.sign_in_flow import OAuthClient
 
     oauth = settings.oauth
-    return Client(
+    return OAuthClient(
         server=server,
-        url=resolve(settings.url, environment),
-        client_id=resolve(oauth.client_id, environment),
-        client_secret=resolve(oauth.client_secret, environment),
-        metadata_url=resolve(oauth.client_metadata_url, environment),
+        url=resolve_references(settings.url, environment),
+        client_id=resolve_references(oauth.client_id, environment),
+        client_secret=resolve_references(oauth.client_secret, environment),
+        metadata_url=resolve_references(oauth.client_metadata_url, environment),
         scopes=oauth.scopes,
         redirect_port=oauth.redirect_port,
     )
 
 
-async def _challenge(url: str, headers: Mapping[str, str]) -> Any:
-    """How the server asks for a login; one that does not, when knocked at, may still say where it is done."""
+async def _fetch_challenge(url: str, headers: Mapping[str, str]) -> Any:
+    """Return the server's 401 response; a bare one if it does not demand a login at once."""
     import httpx2
 
-    knock = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     accept = {"Accept": "application/json, text/event-stream", **headers}
     async with (
         httpx2.AsyncClient(timeout=30.0, follow_redirects=False) as client,
-        client.stream("POST", url, json=knock, headers=accept) as response,
+        client.stream("POST", url, json=ping, headers=accept) as response,
     ):
-        said = response.headers if response.status_code == 401 else {}
-        return httpx2.Response(401, headers=said, request=response.request)
+        challenge = response.headers if response.status_code == 401 else {}
+        return httpx2.Response(401, headers=challenge, request=response.request)

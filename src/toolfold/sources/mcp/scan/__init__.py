@@ -1,55 +1,57 @@
-"""Text from servers, looked through for what is meant for the model and not for its user.
+"""Scanner for prompt injection and disguised content in text from MCP servers.
 
-Pure functions over what a server says of its tools and what its tools answer. Flags and marks; never drops
-anything silently, and is no proof that a text is harmless. Knows no lock, no policy and no connection. The
-words and weights behind it are read when it is first asked, for most who import it ask late or never.
+Pure functions over tool definitions and tool results. The scanner reports and marks; it never drops text
+silently, and a clean result does not prove that a text is harmless. Knows nothing of lock files, policies or
+connections. Phrases and weights are loaded on first use, because many programs import but never scan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from toolfold.sources.mcp.offers import Offer
 from toolfold.sources.mcp.scan.findings import Finding
+from toolfold.sources.mcp.tool_listing import ListedTool
 
-__all__ = ["Finding", "legible", "neutralised", "scan_offer", "scan_offers", "scan_text"]
+__all__ = ["Finding", "escape_hidden", "neutralise_text", "scan_text", "scan_tool", "scan_tools"]
 
 
-def scan_offer(offer: Offer, server: str, others: Mapping[str, Sequence[Offer]]) -> tuple[Finding, ...]:
-    """Why a tool should be looked at before a model sees it.
+def scan_tool(
+    tool: ListedTool, server: str, others: Mapping[str, Sequence[ListedTool]]
+) -> tuple[Finding, ...]:
+    """Return the reasons to review a tool before a model sees it.
 
-    `others` are the tools of the other servers; under the server's own name, those of the server itself.
+    `others` maps each server to its tools; the server's own name maps to its own tools.
     """
-    from toolfold.sources.mcp.scan import look
+    from toolfold.sources.mcp.scan import scanner
 
-    return look.scan_offers([offer], server, others)[0]
+    return scanner.scan_tools([tool], server, others)[0]
 
 
-def scan_offers(
-    offers: Iterable[Offer], server: str, others: Mapping[str, Sequence[Offer]]
+def scan_tools(
+    tools: Iterable[ListedTool], server: str, others: Mapping[str, Sequence[ListedTool]]
 ) -> list[tuple[Finding, ...]]:
-    """The same for many tools of one server: what stands around them is read once."""
-    from toolfold.sources.mcp.scan import look
+    """Return the findings for each tool of one server; faster than one call per tool."""
+    from toolfold.sources.mcp.scan import scanner
 
-    return look.scan_offers(offers, server, others)
+    return scanner.scan_tools(tools, server, others)
 
 
 def scan_text(text: str, *, where: str = "result") -> tuple[Finding, ...]:
-    """Why a text should be taken for data alone."""
-    from toolfold.sources.mcp.scan import look
+    """Return the findings for a tool's result."""
+    from toolfold.sources.mcp.scan import scanner
 
-    return look.scan_text(text, where=where)
-
-
-def neutralised(text: str, findings: Iterable[Finding]) -> str:
-    """The text with what was found in it made harmless: nothing is dropped but what nobody sees."""
-    from toolfold.sources.mcp.scan import look
-
-    return look.neutralised(text, findings)
+    return scanner.scan_text(text, where=where)
 
 
-def legible(text: str) -> str:
-    """Text that can be shown: what nobody sees is written out, and no cursor moves."""
-    from toolfold.sources.mcp.scan import hidden
+def neutralise_text(text: str, findings: Iterable[Finding]) -> str:
+    """Return the text with injected instructions marked as data and hidden characters removed."""
+    from toolfold.sources.mcp.scan import scanner
 
-    return hidden.legible(text)
+    return scanner.neutralise_text(text, findings)
+
+
+def escape_hidden(text: str) -> str:
+    """Return printable text: hidden and control characters are shown as code points."""
+    from toolfold.sources.mcp.scan import hidden_characters
+
+    return hidden_characters.escape_hidden(text)

@@ -1,31 +1,31 @@
-"""What the scanner reports. Plain data; knows no rule."""
+"""Findings of the scanner: plain data, independent of the rules that produce them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["hidden", "addressed", "encoded", "address", "annotation", "shadow"]
+FindingKind = Literal["hidden", "addressed", "encoded", "annotation", "shadow"]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One reason to look twice, in words for a person."""
+    """One suspicious property of a tool or text, described for a person."""
 
-    kind: Kind
+    kind: FindingKind
     where: str
-    """The part of the tool it stands in, such as `description` or `inputSchema.properties.path`."""
+    """The part of the tool that contains it, such as `description` or `inputSchema.properties.path`."""
     excerpt: str
-    """The passage, with characters nobody sees written out."""
+    """The passage, with hidden characters escaped."""
     why: str
     grave: bool = True
-    """Whether the tool should wait for a person; otherwise it is only told of."""
+    """True if the tool should wait for review; otherwise the finding is only reported."""
 
     doubtful: bool = False
-    """Whether its wording alone speaks against it, and only one way of judging wording says so."""
+    """True if it rests on wording alone and rules and classifier do not agree about it."""
 
-    def holds(self, *, strict: bool = False) -> bool:
-        """Whether the tool waits for a person; doubtful findings are a reason only where `strict`."""
+    def requires_review(self, *, strict: bool = False) -> bool:
+        """Return True if the tool must wait for review; doubtful findings count only if `strict`."""
         return self.grave and (strict or not self.doubtful)
 
     def __str__(self) -> str:

@@ -1,0 +1,182 @@
+"""Exported variables that name code, which affect every later program.
+
+A pager, a preloaded library or a start-up file: exporting such a variable decides what later commands run,
+however harmless they look. The effect of a variable on the one command it precedes is handled elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+
+from shellverdict.effects.run_context import MAX_OPERANDS, EffectHandlers, RunContext
+from shellverdict.names import names
+from shellverdict.options import Options
+from shellverdict.paths import PathKind
+from shellverdict.shell.words import EMPTY, GAP, Word
+from shellverdict.verdict import CommandEffect, EffectKind
+
+__all__ = ["VARIABLE_HANDLERS"]
+
+_COMMAND_VARIABLES = names(
+    "PAGER MANPAGER GIT_PAGER SYSTEMD_PAGER AWS_PAGER GH_PAGER BAT_PAGER DELTA_PAGER PSQL_PAGER EDITOR "
+    "VISUAL FCEDIT GIT_EDITOR GIT_SEQUENCE_EDITOR KUBE_EDITOR SUDO_EDITOR SYSTEMD_EDITOR SVN_EDITOR "
+    "HGEDITOR PSQL_EDITOR GH_EDITOR BROWSER GH_BROWSER GIT_SSH GIT_SSH_COMMAND GIT_EXTERNAL_DIFF "
+    "GIT_PROXY_COMMAND GIT_ASKPASS SSH_ASKPASS SUDO_ASKPASS RSYNC_RSH CVS_RSH SVN_SSH RSH MAILER LESSOPEN "
+    "LESSCLOSE RUSTC RUSTC_WRAPPER RUSTC_WORKSPACE_WRAPPER CARGO_BUILD_RUSTC_WRAPPER CC CXX LD AR CPP FC "
+    "MAKE CMAKE_C_COMPILER FZF_DEFAULT_COMMAND FZF_CTRL_T_COMMAND MANROFFOPT TERMCMD TERMINAL "
+    "KUBECTL_EXTERNAL_DIFF SHELL DOCKER_HOST_COMMAND npm_config_script_shell NPM_CONFIG_SCRIPT_SHELL "
+    "PYTHONBREAKPOINT"
+)
+_FILE_VARIABLES = names(
+    "BASH_ENV ENV ZDOTDIR PYTHONSTARTUP INPUTRC LD_PRELOAD LD_AUDIT DYLD_INSERT_LIBRARIES "
+    "GIT_CONFIG_GLOBAL GIT_CONFIG_SYSTEM GIT_CONFIG GIT_EXEC_PATH GIT_TEMPLATE_DIR OPENSSL_CONF "
+    "OPENSSL_ENGINES GCONV_PATH R_PROFILE R_PROFILE_USER R_ENVIRON R_ENVIRON_USER VIMRUNTIME MYVIMRC "
+    "PYTHONHOME XDG_CONFIG_HOME XDG_DATA_HOME TERMINFO WGETRC CURL_HOME PSQLRC SCREENRC "
+    "NPM_CONFIG_GLOBALCONFIG SYSTEMD_UNIT_PATH LOCPATH NLSPATH MAKEFILES GDBHISTFILE"
+)
+_SEARCH_PATH_VARIABLES = names(
+    "PYTHONPATH PERL5LIB PERLLIB RUBYLIB NODE_PATH CLASSPATH LUA_PATH LUA_CPATH GEM_PATH GEM_HOME "
+    "LD_LIBRARY_PATH DYLD_LIBRARY_PATH DYLD_FRAMEWORK_PATH CMAKE_PREFIX_PATH EMACSLOADPATH TCLLIBPATH"
+)
+_CODE_VARIABLES = names("PROMPT_COMMAND PERL5DB VIMINIT EXINIT GVIMINIT LUA_INIT")
+_OPTION_VARIABLES: Mapping[str, re.Pattern[str]] = {
+    "NODE_OPTIONS": re.compile(
+        r"(?:^|\s)(?:-r|--require|--import|--loader|--experimental-loader)[\s=]\s*[./~]"
+    ),
+    "PERL5OPT": re.compile(r"-[MmId](?!strict|warnings|utf8|Devel::Cover|Test2?::)"),
+    "RUBYOPT": re.compile(r"-[rI]\s*[./~]"),
+    "MAKEFLAGS": re.compile(r"--eval|(?:^|\s)-?-?f(?:ile)?[\s=]|SHELL|--include-dir|(?:^|\s)-I"),
+    "TAR_OPTIONS": re.compile(
+        r"-action|--to-command|--use-compress|--rsh-command|--info-script|(?:^|\s)-[IF]"
+    ),
+    "JAVA_TOOL_OPTIONS": re.compile(r"-javaagent|-agentpath|-agentlib|-Xbootclasspath|OnOutOfMemory|OnError"),
+    "GOFLAGS": re.compile(r"-toolexec|-exec|-overlay|-modfile"),
+    "RUSTFLAGS": re.compile(r"linker=\s*[./~]"),
+    "LESS": re.compile(r"(?:^|\s)\+"),
+    "RSYNC_CONNECT_PROG": re.compile("."),
+    "GREP_OPTIONS": re.compile("-f"),
+}
+_OTHER_NAMES = {
+    "_JAVA_OPTIONS": "JAVA_TOOL_OPTIONS",
+    "JDK_JAVA_OPTIONS": "JAVA_TOOL_OPTIONS",
+    "GNUMAKEFLAGS": "MAKEFLAGS",
+    "MAVEN_OPTS": "JAVA_TOOL_OPTIONS",
+    "GRADLE_OPTS": "JAVA_TOOL_OPTIONS",
+}
+_SYSTEM_PREFIXES = (
+    "/usr/",
+    "/opt/",
+    "/lib",
+    "/bin/",
+    "/sbin/",
+    "/nix/",
+    "/snap/",
+    "/Applications/",
+    "/dev/null",
+)
+_INTERPRETERS = names(
+    "sh bash zsh dash ksh fish python python3 perl ruby node php env eval exec curl wget nc socat sudo"
+)
+_SHELL_SYNTAX = re.compile(r"[;|&`<>]|\$\(|ProxyCommand|LocalCommand|KnownHostsCommand", re.IGNORECASE)
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+def _is_custom_command(_: RunContext, value: Word) -> bool:
+    """Return True if the value is more than an installed program with options."""
+    text = value.lstrip("|- ")
+    first = text.split(None, 1)[0] if text.split() else ""
+    if not first or first.startswith(GAP):
+        return False
+    if _SHELL_SYNTAX.search(text):
+        return True
+    program = first.rpartition("/")[2]
+    has_arguments = len(text.split()) > 1
+    return (program in _INTERPRETERS and has_arguments) or (
+        "/" in first and not first.startswith(_SYSTEM_PREFIXES)
+    )
+
+
+def _names_untrusted_file(context: RunContext, value: Word) -> bool:
+    """Return True if the value names a file outside the directories of installed software."""
+    paths = [part for part in re.split("[: ]", value) if "/" in part or part.endswith((".so", ".sh"))]
+    return any(
+        not part.startswith((*_SYSTEM_PREFIXES, GAP)) and not _is_usual_config(context, part)
+        for part in paths
+    )
+
+
+def _is_usual_config(context: RunContext, part: str) -> bool:
+    """Return True for `~/.config` and similar paths, which such variables usually name."""
+    path = context.classify(Word(part)).path
+    return path.startswith(context.paths.home) and path.rpartition("/")[2] in names(
+        ".config .inputrc .local share zsh .zsh .psqlrc"
+    )
+
+
+def _searches_untrusted_directory(context: RunContext, value: Word) -> bool:
+    """Return True if modules are searched for outside the project and installed software."""
+    for part in islice(value.split(":"), 64):
+        if "/" in part and not part.startswith((*_SYSTEM_PREFIXES, GAP)):
+            kinds_of_part = context.classify(Word(part)).kinds
+            if PathKind.PROJECT not in kinds_of_part and kinds_of_part & {PathKind.TEMP, PathKind.OUTSIDE}:
+                return True
+    return False
+
+
+def _is_code(_: RunContext, value: Word) -> bool:
+    return bool(value.strip(GAP + " "))
+
+
+def _find_check(name: str) -> Callable[[RunContext, Word], bool] | None:
+    """Return the check that decides whether a value of this variable is dangerous, or None."""
+    name = _OTHER_NAMES.get(name, name)
+    if name in _OPTION_VARIABLES:
+        return lambda _, value: _OPTION_VARIABLES[name].search(value) is not None
+    kinds = (
+        (_COMMAND_VARIABLES, _is_custom_command),
+        (_FILE_VARIABLES, _names_untrusted_file),
+        (_SEARCH_PATH_VARIABLES, _searches_untrusted_directory),
+    )
+    return next((check for known, check in (*kinds, (_CODE_VARIABLES, _is_code)) if name in known), None)
+
+
+def _export_effects(context: RunContext) -> Iterator[CommandEffect]:
+    options = Options.parse(context.run.argv)
+    if options.has("-p", "-f", "-F") and not options.has("-x"):
+        return
+    for word in islice(options.operands, MAX_OPERANDS):
+        name, equals, value = word.partition("=")
+        name = name.removesuffix("+")
+        if not _NAME.fullmatch(name):
+            continue
+        check = _find_check(value if options.has("-n") and context.run.name != "export" else name)
+        if check is None:
+            continue
+        if not equals:
+            has_unknown_value = (
+                name in _COMMAND_VARIABLES | _CODE_VARIABLES | _OPTION_VARIABLES.keys()
+                or name in _FILE_VARIABLES - {"ENV"}
+            )
+            is_dangerous = has_unknown_value and context.run.name == "export" and not options.has("-n")
+        else:
+            is_dangerous = options.has("-n") or check(context, Word(value))
+        if is_dangerous:
+            yield context.new_effect(
+                EffectKind.PRIVILEGE, "variable", target=Word(value) or EMPTY, detail=name
+            )
+
+
+def _setenv_effects(context: RunContext) -> Iterator[CommandEffect]:
+    words = context.run.argv[1:]
+    if len(words) > 1:
+        check = _find_check(words[0])
+        if check is not None and check(context, words[1]):
+            yield context.new_effect(EffectKind.PRIVILEGE, "variable", target=words[1], detail=words[0])
+
+
+VARIABLE_HANDLERS: EffectHandlers = {
+    **dict.fromkeys(names("export declare typeset readonly"), _export_effects),
+    "setenv": _setenv_effects,
+}

@@ -1,0 +1,170 @@
+"""The result of analyzing embedded code, and the builder that the language analyzers fill.
+
+Most operations on files and processes have a shell equivalent (`shutil.rmtree(x)` is `rm -rf x`). They are
+recorded as that shell command, so that the same rules judge both. Only operations without a shell equivalent
+are recorded as effects.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from shellverdict.shell.words import ANY, GAP, STAR, Taint, Word, unknown_word
+from shellverdict.verdict import CommandEffect, EffectKind
+
+__all__ = [
+    "HOME",
+    "SHELLS",
+    "AnalysisBuilder",
+    "CodeAnalysis",
+    "find_remote_url",
+    "is_bare_shell",
+    "quote_word",
+]
+
+HOME = "\ue0fe"  # placeholder for the home directory in constructed text
+
+_MAX_ENTRIES = 64  # scripts, and as many effects; code with more is reported as unreadable
+
+# Files that the tool that created them creates again on its next run.
+_GENERATED_SUFFIXES = (".pyc", ".pyo", ".py[co]", ".o", ".class", ".tmp", ".swp")
+_TOO_MUCH_CODE = CommandEffect(
+    EffectKind.UNREADABLE, Word("code beyond the analysis limit"), detail="code that cannot be analyzed"
+)
+
+SHELLS = frozenset(
+    {"sh", "bash", "zsh", "ksh", "dash", "ash", "fish", "cmd", "cmd.exe", "powershell", "pwsh", "csh", "tcsh"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeAnalysis:
+    """Shell scripts that the code runs, and the effects it has by itself."""
+
+    scripts: tuple[Word, ...] = ()
+    effects: tuple[CommandEffect, ...] = ()
+
+
+@dataclass(slots=True)
+class AnalysisBuilder:
+    """Collects scripts and effects without duplicates, up to a limit of each."""
+
+    scripts: dict[Word, None] = field(default_factory=dict)
+    effects: dict[CommandEffect, None] = field(default_factory=dict)
+    workdir: str = ""  # set by os.chdir; later commands run there
+
+    def build(self) -> CodeAnalysis:
+        return CodeAnalysis(tuple(self.scripts), tuple(self.effects))
+
+    def add_script(self, text: str) -> None:
+        """Add a line of shell code."""
+        text = text.replace(HOME, "$HOME")
+        line = Word(f"cd {quote_word(self.workdir)}; {text}" if self.workdir else text)
+        if len(self.scripts) < _MAX_ENTRIES and text.strip():
+            self.scripts[line] = None
+        elif text.strip() and line not in self.scripts:
+            self.effects[_TOO_MUCH_CODE] = None
+
+    def add_command(self, *words: str) -> None:
+        """Add a program with its arguments, started without a shell.
+
+        Glob patterns of the language are kept as unquoted shell patterns.
+        """
+        if words:
+            self.add_script(" ".join(quote_word(word) for word in words))
+
+    def add_delete(self, path: str, *, tree: bool = False) -> None:
+        self.add_command("rm", *(["-rf"] if tree else ["-f"]), "--", path)
+
+    def add_delete_each(self, pattern: str) -> None:
+        """Add the deletion of every file that matches a glob pattern, one file at a time."""
+        directory, _, name = pattern.rpartition("/")
+        base, deep, _ = directory.partition(f"{STAR}{STAR}")
+        if deep and not name.endswith(_GENERATED_SUFFIXES):
+            start = base.partition(STAR)[0].rstrip("/") or ("/" if pattern[:1] == "/" else ".")
+            named = "*" if GAP in name else name.replace(STAR, "*")
+            self.add_command("find", start, "-name", named, "-delete")
+            return
+        self.add_delete(pattern)
+        if not name.endswith(_GENERATED_SUFFIXES):
+            self.add_command("xargs", "rm", "-f", "--", pattern)
+
+    def add_file_upload(self, path: str, to: str) -> None:
+        """Add the upload of a file to a URL, which may be unknown."""
+        if to == GAP:
+            self.add_script(f"cat -- {quote_word(path)} | curl -d @- {GAP}")
+        else:
+            self.add_command("curl", "--data-binary", f"@{path}", to)
+
+    def add_environment_upload(self, names: Iterable[str], to: str) -> None:
+        """Add the upload of environment variables; an empty name stands for the whole environment."""
+        for name in names:
+            if name:
+                self.add_script(f'curl -d "${name}" {quote_word(to)}')
+            else:
+                self.add_script(f"printenv | curl -d @- {quote_word(to)}")
+
+    def add_overwrite(self, path: str) -> None:
+        self.add_script(f": > {quote_word(path)}")
+
+    def add_append(self, path: str) -> None:
+        self.add_script(f": >> {quote_word(path)}")
+
+    def add_effect(self, kind: EffectKind, target: str = "", *traits: str, detail: str = "") -> None:
+        if len(self.effects) < _MAX_ENTRIES:
+            target = target.replace(HOME, "~")
+            self.effects[CommandEffect(kind, Word(target), frozenset(traits), detail=detail)] = None
+        else:
+            self.effects[_TOO_MUCH_CODE] = None
+
+    def add_unreadable(self, text: str) -> None:
+        self.add_effect(
+            EffectKind.UNREADABLE, Word(text).display_text[:80], detail="code that cannot be analyzed"
+        )
+
+    def add_unread_code(self, text: str, traits: frozenset[str]) -> None:
+        """Add the execution of code whose text is not part of the command."""
+        self.add_effect(
+            EffectKind.RUN_UNREAD, Word(text).display_text[:80], *(traits or {Taint.UNREAD.value})
+        )
+
+    def merge(self, other: CodeAnalysis) -> None:
+        for script in other.scripts:
+            self.add_script(script)
+        for effect in other.effects:
+            self.effects[effect if len(self.effects) < _MAX_ENTRIES else _TOO_MUCH_CODE] = None
+
+
+_UNQUOTED = re.compile(f"([{GAP}{STAR}{ANY}{HOME}]|{GAP}[\ufdd5-\ufdd8]+)")
+
+
+def quote_word(word: str) -> str:
+    """Quote one shell word; patterns, the home directory and unknown text stay unquoted."""
+    if not word or not _UNQUOTED.search(word):
+        return shlex.quote(word)
+    parts = (_quote_part(part) for part in _UNQUOTED.split(word) if part)
+    return "".join(parts)
+
+
+def _quote_part(part: str) -> str:
+    if part == HOME:
+        return '"$HOME"'
+    return part if _UNQUOTED.fullmatch(part) else shlex.quote(part)
+
+
+def find_remote_url(texts: Iterable[str]) -> str:
+    """Return the first URL of another machine, else the first URL of this machine, else an unknown one."""
+    urls = [text for text in texts if "://" in text]
+    return next((text for text in urls if not _LOCAL_URL.search(text)), urls[0] if urls else GAP)
+
+
+_LOCAL_URL = re.compile(r"://(?:[^/@]*@)?(?:localhost|127\.|0\.0\.0\.0|\[::1\])")
+
+
+def is_bare_shell(script: str) -> bool:
+    """Return True if a script only starts a shell, or if nothing of it is known."""
+    first = script.strip().split(" ")[0].strip("'\"").rpartition("/")[2].lower()
+    return (first in SHELLS and " -c" not in script) or script.strip() == unknown_word()

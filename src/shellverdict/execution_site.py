@@ -1,0 +1,152 @@
+"""Execution sites: where commands run if not directly on this machine, such as a container.
+
+A site with its own files has other paths than this machine, so links and directories here do not tell what a
+path is there. A site that confines its commands makes some findings harmless: those that affect only its own
+files and processes. Sending and publishing data or changing other machines is never confined, and files that
+are shared with this machine or being worked on count as on this machine. This module decides nothing; the
+approval chain does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from shellverdict.names import names
+from shellverdict.paths import PathClassifier
+from shellverdict.paths.patterns import has_wildcards
+from shellverdict.shell.runs import ProgramRun
+from shellverdict.verdict import CommandEffect, EffectKind, Finding
+
+__all__ = ["CONFINABLE_RULES", "ExecutionSite"]
+
+CONFINABLE_RULES = {
+    "fs-delete": names(
+        "delete-system-tree delete-system-file delete-whole-directory delete-tree delete-many"
+    ),
+    "data-loss": names(
+        "delete-precious delete-for-good overwrite-secret overwrite-data overwrite-data-with-another"
+        " overwrite-emptied overwrite-many overwrite-for-good"
+    ),
+    "overwrite": names("overwrite-system write-system"),
+    "permissions": names(
+        "permissions-system-tree permissions-system permissions-secret permissions-everybody"
+        " permissions-unusable"
+    ),
+    "process": names("process-everything process-named process-unknown process-forced"),
+}
+"""Rules whose findings a site can make harmless, by category. Only built-in rules are included."""
+
+_FILE_EFFECTS = frozenset({EffectKind.DELETE, EffectKind.OVERWRITE, EffectKind.WRITE, EffectKind.PERMISSIONS})
+# The effects of these programs are fully known and local to the machine they run on.
+_LOCAL_PROGRAMS = names(
+    "rm rmdir unlink shred find mv cp install tee truncate dd chmod chown chgrp kill pkill killall"
+    " cat echo printf sed touch mkdir : true"
+)
+_TRANSPARENT_WRAPPERS = names("find xargs sh bash dash env nice timeout command nohup time")
+# After these programs, a path may lead elsewhere.
+_ESCAPING_PROGRAMS = names("ln link mount umount chroot nsenter unshare pivot_root bwrap setns fusermount")
+
+# Directories that cannot be expected to link to the project; any other one could.
+_SITE_DIRECTORIES = names("tmp etc usr bin sbin lib lib32 lib64 var boot run")
+
+_Parts = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionSite:
+    """One execution site, as far as judging commands needs to know it."""
+
+    name: str
+    home: str = ""
+    """Initial working directory there; empty if it is not known yet."""
+    has_own_files: bool = False
+    """True if its file system is not this machine's."""
+    shared_directories: tuple[tuple[str, str], ...] | None = None
+    """Directories of this machine that are writable from there, each with its path there.
+
+    None if other directories are writable too: then nothing is confined.
+    """
+    is_certain: bool = True
+    """True if a command certainly runs there. Input of a running process may take effect elsewhere."""
+
+    def classifier_for(self, here: PathClassifier, protected: Sequence[str]) -> PathClassifier:
+        """Return the path classifier for the site.
+
+        `protected` are the runtime's own files on this machine.
+        """
+        if not self.has_own_files:
+            return here
+        return PathClassifier(
+            cwd=self.home or None,
+            protected=tuple(self._protected_paths_at_site(protected)),
+            follow_links=False,
+        )
+
+    def can_escape(self, runs: Iterable[ProgramRun]) -> bool:
+        """Return True if the effects of these runs may reach beyond the site."""
+        if self.shared_directories is None or not self.is_certain:
+            return True
+        return any(not run.name.is_known or run.name in _ESCAPING_PROGRAMS for run in runs)
+
+    def confines(self, finding: Finding, effect: CommandEffect, run: ProgramRun) -> bool:
+        """Return True if a finding certainly affects only the site's own files and processes."""
+        if finding.blocked or finding.rule not in CONFINABLE_RULES.get(finding.category, ()):
+            return False
+        if (
+            run.is_remote
+            or (run.argv and run.name not in _LOCAL_PROGRAMS)
+            or not _TRANSPARENT_WRAPPERS.issuperset(run.wrappers)
+        ):
+            return False
+        if effect.kind is EffectKind.PROCESS:
+            return True
+        return effect.kind in _FILE_EFFECTS and self._is_site_only(effect.target)
+
+    def _is_site_only(self, path: str) -> bool:
+        """Return True if nothing shared or worked on is at the path, below it or above it."""
+        components = _known_components(path)
+        if not self.home or not path.startswith("/") or _SITE_DIRECTORIES.isdisjoint(components[:1]):
+            return False
+        spellings = {components} if self.has_own_files else {components, _resolve_components(components)}
+        return not any(
+            _overlap(spelling, directory)
+            for spelling in spellings
+            for directory in self._shared_or_working_parts()
+        )
+
+    def _shared_or_working_parts(self) -> set[_Parts]:
+        """Return the shared directories and the working directory, whose content may exist nowhere else."""
+        lexical = {
+            _split_components(self.home),
+            *(_split_components(there) for _, there in self.shared_directories or ()),
+        }
+        return lexical if self.has_own_files else lexical | {_resolve_components(parts) for parts in lexical}
+
+    def _protected_paths_at_site(self, protected: Iterable[str]) -> Iterable[str]:
+        for path in protected:
+            for here, there in self.shared_directories or ():
+                for spelling in {path, os.path.realpath(path)}:
+                    for start in {here, os.path.realpath(here)}:
+                        if spelling == start or spelling.startswith(start.rstrip("/") + "/"):
+                            yield there.rstrip("/") + spelling[len(start.rstrip("/")) :]
+
+
+def _split_components(path: str) -> _Parts:
+    return tuple(part for part in path.split("/") if part not in ("", "."))
+
+
+def _known_components(path: str) -> _Parts:
+    """Return the components before the first one with wildcards."""
+    parts = _split_components(path)
+    return parts[: next((n for n, part in enumerate(parts) if has_wildcards(part)), len(parts))]
+
+
+def _resolve_components(parts: _Parts) -> _Parts:
+    return _split_components(os.path.realpath("/" + "/".join(parts)))
+
+
+def _overlap(one: _Parts, other: _Parts) -> bool:
+    shorter = min(len(one), len(other))
+    return one[:shorter] == other[:shorter]

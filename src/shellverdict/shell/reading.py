@@ -1,0 +1,47 @@
+"""Data that the analysis of one command works on: its result, the context of a command, the branch policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from shellverdict.shell.embedded import WrittenTexts
+from shellverdict.shell.runs import ProgramRun, TextStream
+from shellverdict.shell.words import Word
+from shellverdict.verdict import CommandEffect
+
+__all__ = ["BranchPolicy", "CommandReading", "ExecutionContext"]
+
+
+@dataclass(slots=True)
+class CommandReading:
+    """Result of the analysis of one command."""
+
+    runs: list[ProgramRun] = field(default_factory=list)
+    effects: list[CommandEffect] = field(default_factory=list)
+    is_incomplete: bool = False
+    exported_variables: dict[str, Word] = field(default_factory=dict)
+    """Variables that the shell would pass on to the next command."""
+    written_texts: WrittenTexts = field(default_factory=WrittenTexts)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionContext:
+    """Everything that a command inherits from the code around it."""
+
+    stdin: TextStream | None = None
+    wrappers: tuple[str, ...] = ()
+    has_unknown_operands: bool = False
+    has_unknown_arguments: bool = False  # inside code that receives unknown words
+    background: bool = False
+    in_endless_loop: bool = False
+    call_stack: tuple[str, ...] = ()  # names of the functions being called
+    depth: int = 0
+
+
+class BranchPolicy(Enum):
+    """How to continue after two branches that leave different states; each policy is analysed separately."""
+
+    MARK_UNKNOWN = "differing values become unknown"
+    TAKEN = "continue as if the optional branch was taken"
+    SKIPPED = "continue as if the optional branch was skipped"

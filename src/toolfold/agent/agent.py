@@ -1,0 +1,150 @@
+"""The public agent: builds what a conversation needs from a model name and the configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterable
+from types import TracebackType
+
+from toolfold.agent.conversation import AgentConversation, AgentDeps, TurnResult
+from toolfold.agent.limits import AgentLimits
+from toolfold.agent.memory import FILE_NAME as MEMORY_FILE
+from toolfold.agent.memory import Memory
+from toolfold.agent.prompt import build_system_prompt
+from toolfold.config import Config
+from toolfold.errors import ConfigError
+from toolfold.model import Approver
+from toolfold.providers.client import ModelClient
+from toolfold.providers.models import ModelName, build_client, parse_model_name
+from toolfold.runtime import Runtime, open_runtime
+from toolfold.store import SessionRecord, SessionStore, SqliteSessionStore
+
+STORE_FILE = "sessions.db"
+
+
+def open_store(config: Config) -> SqliteSessionStore:
+    """Open the store of the user's sessions."""
+    return SqliteSessionStore(config.paths.state_dir / STORE_FILE)
+
+
+class Agent(AgentConversation):
+    """A conversation with a model that may use tools. Use it in a `with` or `async with` statement.
+
+    `model` is PROVIDER:MODEL or a client of your own; without it the configuration decides. `session_id`
+    resumes a stored session. Without `runtime` and `store` the agent opens and closes its own.
+    """
+
+    def __init__(
+        self,
+        model: str | ModelClient = "",
+        *,
+        toolsets: Iterable[str] | None = None,
+        disabled_toolsets: Iterable[str] = (),
+        runtime: Runtime | None = None,
+        store: SessionStore | None = None,
+        session_id: str | None = None,
+        instructions: str = "",
+        limits: AgentLimits | None = None,
+        approver: Approver | None = None,
+        context_tokens: int | None = None,
+        stream_model: bool = True,
+    ) -> None:
+        self._own_runtime = None if runtime else open_runtime(approver=approver)
+        self.runtime = runtime or self._own_runtime or open_runtime()
+        config = self.runtime.config
+        self._own_store = None if store else open_store(config)
+        used_store: SessionStore = store or self._own_store or open_store(config)
+        record = used_store.load_session(session_id) if session_id else None
+        client, name = _choose_model(model, record, config)
+        limit = config.agent.memory_max_chars
+        deps = AgentDeps(
+            runtime=self.runtime,
+            store=used_store,
+            client=client,
+            model=name,
+            memory=Memory(config.paths.config_dir / MEMORY_FILE, max_chars=limit) if limit else None,
+            approver=approver,
+            context_tokens=context_tokens,
+            stream_model=stream_model,
+            delegates=asyncio.Semaphore(config.agent.max_delegates),
+        )
+        if record is None:
+            record = _create_record(deps, toolsets, disabled_toolsets, instructions)
+        super().__init__(deps, record, limits or AgentLimits.from_settings(config.agent))
+
+    def run_sync(self, message: str) -> TurnResult:
+        """`run`, for callers that are not async."""
+        return self.runtime.run_coroutine(self.run(message))
+
+    async def change_model(self, model: str) -> None:
+        """Continue the session with another model."""
+        config = self.runtime.config
+        name = parse_model_name(model, config)
+        client = build_client(name, config)
+        await self._deps.client.close()
+        self._deps.client, self._deps.model, self._setup = client, name, None
+        self.history = self._open_history(self.history.record)
+
+    async def close(self) -> None:
+        """Release the session and close what the agent opened."""
+        self.interrupt()
+        self.release()
+        await self._deps.client.close()
+        if self._own_store is not None:
+            self._own_store.close()
+        if self._own_runtime is not None:
+            await asyncio.to_thread(self._own_runtime.close)
+
+    async def __aenter__(self) -> Agent:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __enter__(self) -> Agent:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        own, self._own_runtime = self._own_runtime, None  # it runs the coroutine below
+        try:
+            self.runtime.run_coroutine(self.close())
+        finally:
+            if own is not None:
+                own.close()
+
+
+def _choose_model(
+    model: str | ModelClient, record: SessionRecord | None, config: Config
+) -> tuple[ModelClient, ModelName]:
+    if not isinstance(model, str):
+        return model, ModelName(model.name, model.model)
+    text = model or (record.model if record else "") or config.agent.model
+    if not text:
+        raise ConfigError(
+            "no model is configured",
+            key="agent.model",
+            hint="set one: toolfold config set agent.model anthropic:claude-sonnet-4-6",
+        )
+    name = parse_model_name(text, config)
+    return build_client(name, config), name
+
+
+def _create_record(
+    deps: AgentDeps, toolsets: Iterable[str] | None, disabled: Iterable[str], instructions: str
+) -> SessionRecord:
+    facts = deps.memory.read_facts() if deps.memory else ()
+    record = SessionRecord(
+        id=secrets.token_hex(8),
+        model=str(deps.model),
+        dialect=deps.client.dialect.name,
+        system=build_system_prompt(deps.runtime.config, facts=facts, instructions=instructions),
+        toolsets=None if toolsets is None else tuple(toolsets),
+        disabled_toolsets=tuple(disabled),
+    )
+    deps.store.create_session(record)
+    return record

@@ -1,0 +1,318 @@
+"""One conversation of an agent: turns, interruption, undo, delegation to sub-agents.
+
+Works on a session that is already open in the store. Decides nothing about tools: scope, selection,
+approval and dispatch belong to the runtime's session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+
+from toolfold.agent.convert import convert_history
+from toolfold.agent.history import SessionHistory
+from toolfold.agent.limits import AgentLimits, TurnBudget
+from toolfold.agent.loop import ModelSetup, TurnLoop
+from toolfold.agent.memory import Memory
+from toolfold.agent.prompt import build_system_prompt
+from toolfold.agent.services import AgentTools
+from toolfold.errors import CallError, ToolfoldError, error_message
+from toolfold.events import Event, StopReason, TurnFinished, TurnStarted, Usage
+from toolfold.model import Approver, Json
+from toolfold.providers import get_dialect
+from toolfold.providers.client import ModelClient
+from toolfold.providers.models import ModelName, find_context_tokens
+from toolfold.runtime import Runtime
+from toolfold.session import Session
+from toolfold.store import SessionRecord, SessionStore
+
+CLAIM_RENEWAL_S = 20.0
+MAX_TITLE_CHARS = 80
+MAX_DELEGATE_STEPS = 30
+_LAST_EVENTS_TIMEOUT_S = 0.2
+_DELEGATE_INSTRUCTIONS = (
+    "You work on one task for another agent and cannot ask questions. Your last message is the report that it"
+    " receives: state what you found or did, with the values it needs, and what you could not do."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnResult:
+    """The outcome of one user message."""
+
+    text: str
+    reason: StopReason
+    usage: Usage = field(default_factory=Usage)
+    cost: float | None = None
+    """Dollars; None if the model's price is unknown."""
+    error: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Return True if the model finished its answer."""
+        return self.reason == "completed"
+
+
+@dataclass(slots=True, kw_only=True)
+class AgentDeps:
+    """What an agent and its sub-agents share."""
+
+    runtime: Runtime
+    store: SessionStore
+    client: ModelClient
+    model: ModelName
+    memory: Memory | None
+    approver: Approver | None = None
+    context_tokens: int | None = None
+    stream_model: bool = True
+    delegates: asyncio.Semaphore
+
+
+class AgentConversation:
+    """A conversation with a model that may use tools."""
+
+    def __init__(
+        self,
+        deps: AgentDeps,
+        record: SessionRecord,
+        limits: AgentLimits,
+        *,
+        parent: Session | None = None,
+        depth: int = 0,
+    ) -> None:
+        self._deps, self._limits, self._depth = deps, limits, depth
+        self._settings = deps.runtime.config.agent
+        self._owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._task: asyncio.Task[tuple[StopReason, str]] | None = None
+        self._budget: TurnBudget | None = None
+        self._setup: ModelSetup | None = None
+        self._is_interrupted = False
+        self.total_usage, self.total_cost = Usage(), 0.0
+        deps.store.claim_session(record.id, self._owner)
+        may_delegate = depth < self._settings.max_delegation_depth
+        self._tools = AgentTools(
+            record.id, deps.store, memory=deps.memory, delegate=self._delegate if may_delegate else None
+        )
+        self._tools.todos.restore(record.state.get("todos", []))
+        self.session = self._open_session(record, parent)
+        if "requests" in record.state:
+            self.session.restore_state(record.state["requests"])
+        self.history = self._open_history(record)
+
+    def _open_session(self, record: SessionRecord, parent: Session | None) -> Session:
+        if parent is not None:
+            return parent.delegate(record.toolsets, record.disabled_toolsets, agent=self._tools)
+        return self._deps.runtime.session(
+            record.toolsets,
+            disabled_toolsets=record.disabled_toolsets,
+            agent=self._tools,
+            approver=self._deps.approver,
+            id=record.id,
+        )
+
+    def _open_history(self, record: SessionRecord) -> SessionHistory:
+        """Open the messages, converted if the session was held in another dialect."""
+        deps, dialect = self._deps, self._deps.client.dialect
+        if record.dialect != dialect.name:
+            old = get_dialect(record.dialect)
+            SessionHistory(deps.store, record, old)  # makes it valid first
+            converted = convert_history(deps.store.load_messages(record.id), old, dialect)
+            deps.store.change_model(record.id, str(deps.model), dialect.name, converted)
+            record = replace(record, model=str(deps.model), dialect=dialect.name)
+        return SessionHistory(deps.store, record, dialect)
+
+    @property
+    def session_id(self) -> str:
+        """The id by which the session is stored and can be resumed."""
+        return self.history.record.id
+
+    @property
+    def model(self) -> str:
+        """The model in use, as PROVIDER:MODEL."""
+        return str(self._deps.model)
+
+    async def run(self, message: str) -> TurnResult:
+        """Work on a message until the model answers, a limit is reached or `interrupt` is called."""
+        if self._task is not None:
+            raise ToolfoldError("the agent is already working on a message")
+        self._is_interrupted = False
+        setup = await self._prepare_model()
+        turn = self.history.add_user_message(message)
+        self._set_title()
+        budget = self._budget = TurnBudget(self._limits)
+        self._publish(TurnStarted(session_id=self.session_id, turn=turn, message=message, model=self.model))
+        loop = TurnLoop(
+            self.session,
+            self.history,
+            setup,
+            budget,
+            publish=self._publish,
+            compress_at=self._settings.compress_at_percent / 100,
+            export_state=self._export_state,
+        )
+        try:
+            reason, text, error = await self._run_loop(loop, budget)
+        finally:
+            self._task = self._budget = None
+        self._deps.store.save_state(self.session_id, self._export_state())
+        self.total_usage += budget.usage
+        self.total_cost += budget.cost or 0.0
+        result = TurnResult(text=text, reason=reason, usage=budget.usage, cost=budget.cost, error=error)
+        self._publish(
+            TurnFinished(
+                session_id=self.session_id,
+                turn=turn,
+                reason=reason,
+                text=text,
+                usage=budget.usage,
+                cost=budget.cost,
+                error=error,
+            )
+        )
+        return result
+
+    async def _run_loop(self, loop: TurnLoop, budget: TurnBudget) -> tuple[StopReason, str, str]:
+        """Run the loop and, however it ends, leave a valid history."""
+        task = self._task = asyncio.create_task(loop.run())
+        renewal = asyncio.create_task(self._renew_claim())
+        try:
+            done, _ = await asyncio.wait({task}, timeout=max(0.0, budget.seconds_left))
+            if not done:
+                await _cancel(task)
+                return "time_limit", loop.interrupt(), ""
+            reason, text = task.result()
+        except asyncio.CancelledError:
+            await _cancel(task)
+            text = loop.interrupt()
+            if not self._is_interrupted:  # somebody cancelled the caller, not the turn
+                raise
+            return "interrupted", text, ""
+        except ToolfoldError as error:
+            return "error", loop.interrupt(), error_message(error)
+        except BaseException:
+            loop.interrupt()
+            raise
+        finally:
+            renewal.cancel()
+        return reason, text, ""
+
+    def interrupt(self) -> None:
+        """Stop the work on the current message; the history stays valid. Call it from the agent's loop."""
+        if self._task is not None and not self._task.done():
+            self._is_interrupted = True
+            self._task.cancel()
+
+    async def stream(self, message: str) -> AsyncIterator[Event]:
+        """Work on a message and yield the events of the session until the turn is finished."""
+        with self._deps.runtime.events.stream(self.session_id) as events:
+            work = asyncio.create_task(self.run(message))
+            try:
+                async for event in _until_finished(events, work):
+                    yield event
+                await work
+            finally:
+                if not work.done():
+                    self.interrupt()
+                    await asyncio.wait({work})
+
+    def undo(self) -> str:
+        """Take the newest turn back and return its message; what tools did is not undone."""
+        return self.history.undo_turn()
+
+    def release(self) -> None:
+        """Let other processes open the session."""
+        self._deps.store.release_session(self.session_id, self._owner)
+
+    async def _prepare_model(self) -> ModelSetup:
+        deps = self._deps
+        if self._setup is None:
+            tokens = deps.context_tokens
+            if tokens is None:
+                tokens = await find_context_tokens(deps.model, deps.runtime.config, deps.client)
+            self._setup = ModelSetup(
+                client=deps.client,
+                model=deps.model.model,
+                context_tokens=tokens,
+                max_output_tokens=self._settings.max_output_tokens,
+                stream=deps.stream_model,
+            )
+            self.session.set_context_tokens(tokens)
+        return self._setup
+
+    def _publish(self, event: Event) -> None:
+        self._deps.runtime.events.publish(event)
+
+    def _export_state(self) -> Json:
+        return {"requests": self.session.export_state(), "todos": self._tools.todos.export()}
+
+    def _set_title(self) -> None:
+        record = self.history.record
+        if record.title:
+            return
+        title = " ".join(self.history.first_text.split())[:MAX_TITLE_CHARS]
+        self.history.record = replace(record, title=title)
+        self._deps.store.save_state(record.id, record.state, title=title)
+
+    async def _renew_claim(self) -> None:
+        while True:
+            await asyncio.sleep(CLAIM_RENEWAL_S)
+            self._deps.store.claim_session(self.session_id, self._owner)
+
+    async def _delegate(self, args: Json) -> Json:
+        """Let a sub-agent with a narrower scope work on a task, and return its report."""
+        budget = self._budget
+        if budget is None:
+            raise CallError("tasks can be delegated only while the agent works on a message.")
+        async with self._deps.delegates:
+            limits = budget.remaining(max_steps=MAX_DELEGATE_STEPS)
+            child = AgentConversation(
+                self._deps, self._create_delegated(args), limits, parent=self.session, depth=self._depth + 1
+            )
+            try:
+                result = await child.run(args["goal"])
+            finally:
+                child.release()
+            budget.add_delegated(result.usage, result.cost)
+        outcome = {} if result.ok else {"stopped": result.reason, "error": result.error}
+        return {"report": result.text, "session": child.session_id, **outcome}
+
+    def _create_delegated(self, args: Json) -> SessionRecord:
+        toolsets = args.get("toolsets")
+        record = SessionRecord(
+            id=secrets.token_hex(8),
+            model=self.model,
+            dialect=self._deps.client.dialect.name,
+            system=build_system_prompt(self._deps.runtime.config, instructions=_DELEGATE_INSTRUCTIONS),
+            parent=self.session_id,
+            toolsets=None if toolsets is None else tuple(toolsets),
+        )
+        self._deps.store.create_session(record)
+        return record
+
+
+async def _cancel(task: asyncio.Task[tuple[StopReason, str]]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def _until_finished(
+    events: AsyncIterator[Event], work: asyncio.Task[TurnResult]
+) -> AsyncIterator[Event]:
+    """Yield events up to the end of the turn."""
+    while True:
+        following = asyncio.ensure_future(anext(events))
+        await asyncio.wait({following, work}, return_when=asyncio.FIRST_COMPLETED)
+        if not following.done():
+            # The last events may still be on their way to the queue.
+            await asyncio.wait({following}, timeout=_LAST_EVENTS_TIMEOUT_S)
+        if not following.done():
+            following.cancel()
+            return
+        event = following.result()
+        yield event
+        if isinstance(event, TurnFinished):
+            return

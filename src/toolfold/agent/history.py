@@ -1,0 +1,149 @@
+"""The messages of one agent session, in memory and in the store.
+
+Whatever happens (an interruption, a crash, a kill), the history stays valid: every tool call has a result,
+and a call whose outcome is unknown says so. Knows nothing of models and tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from toolfold.model import Json, ToolCall, ToolResult
+from toolfold.providers import Dialect, is_user_message
+from toolfold.providers.reply import Reply
+from toolfold.results import render
+from toolfold.store import MessageRecord, SessionRecord, SessionStore
+
+UNKNOWN_OUTCOME = (
+    "The run was interrupted while this tool was working. It may have completed, partly or fully:"
+    " check the state before you call it again."
+)
+NOT_RUN = "The run was interrupted before this tool was called. It was not run."
+
+RenderResults = Callable[[Sequence[ToolResult]], list[Json]]
+
+
+class SessionHistory:
+    """The active messages of a session. Every change is stored before it returns."""
+
+    def __init__(self, store: SessionStore, record: SessionRecord, dialect: Dialect) -> None:
+        self._store, self.record, self.dialect = store, record, dialect
+        self._entries = store.load_messages(record.id)
+        self._draft = ""
+        self._repair()
+
+    @property
+    def messages(self) -> list[Json]:
+        """The messages of the prompt, in the session's dialect."""
+        return [entry.body for entry in self._entries]
+
+    @property
+    def entries(self) -> Sequence[MessageRecord]:
+        return self._entries
+
+    @property
+    def turn(self) -> int:
+        """The number of the newest turn."""
+        return max((entry.turn for entry in self._entries), default=self.record.turns)
+
+    @property
+    def first_text(self) -> str:
+        """The first message of the user."""
+        return next((entry.text for entry in self._entries if entry.role == "user"), "")
+
+    def add_user_message(self, text: str) -> int:
+        """Start a turn and return its number."""
+        turn = self.turn + 1
+        self._append([self.dialect.user_message(text)], turn)
+        return turn
+
+    def save_draft(self, text: str) -> None:
+        """Store the part of an answer that has been received, before it is shown."""
+        self._draft = text
+        self._store.save_draft(self.record.id, text)
+
+    def add_reply(self, reply: Reply, *, state: Json | None = None) -> None:
+        """Append a model's reply; it replaces the draft."""
+        self._append(list(reply.messages), self.turn, state=state)
+        self._draft = ""
+
+    def start_calls(self, calls: Sequence[ToolCall]) -> None:
+        """Record that the tools of a reply are about to run."""
+        self._store.start_calls(self.record.id, {call.id: call.name for call in calls})
+
+    def keep_result(self, result: ToolResult) -> None:
+        """Store one result as soon as it is there; the others of the reply may still be running."""
+        kept = {"name": result.name, "text": result.text, "error": result.error}
+        self._store.finish_call(self.record.id, result.call_id, kept)
+
+    def add_results(
+        self, results: Sequence[ToolResult], rendered: Sequence[Json], *, state: Json | None = None
+    ) -> None:
+        """Append the messages that report the results of a reply's calls."""
+        self._append(list(rendered), self.turn, state=state, finished=[each.call_id for each in results])
+
+    def complete_calls(self, results: Mapping[str, ToolResult], render_results: RenderResults) -> None:
+        """Give every open call a result: the one it has, or that it was interrupted."""
+        open_calls = self._find_open_calls()
+        if not open_calls:
+            return
+        started = {record.call_id: record for record in self._store.load_calls(self.record.id)}
+        completed = []
+        for call_id, name in open_calls:
+            record = started.get(call_id)
+            if call_id in results:
+                completed.append(results[call_id])
+            elif record is not None and record.result is not None:
+                completed.append(ToolResult(call_id=call_id, **record.result))
+            else:
+                problem = NOT_RUN if record is None else UNKNOWN_OUTCOME
+                text = render({"error": problem})
+                completed.append(ToolResult(call_id=call_id, name=name, text=text, error=problem))
+        self.add_results(completed, render_results(completed))
+
+    def undo_turn(self) -> str:
+        """Take the newest turn out of the prompt and return the user message that started it."""
+        turn = self.turn
+        undone = [entry for entry in self._entries if entry.turn == turn]
+        if not undone:
+            return ""
+        self._store.replace_messages(self.record.id, [entry.number for entry in undone], "undone")
+        self._entries = [entry for entry in self._entries if entry.turn != turn]
+        return next((entry.text for entry in undone if entry.role == "user"), "")
+
+    def replace_oldest(self, count: int, summary: str) -> None:
+        """Replace the oldest messages by a summary."""
+        old = self._entries[:count]
+        turn = old[-1].turn if old else 0
+        record = self._to_record(self.dialect.user_message(summary), turn)
+        self._store.replace_messages(
+            self.record.id, [entry.number for entry in old], "compressed", summary=record
+        )
+        self._entries = self._store.load_messages(self.record.id)
+
+    def _repair(self) -> None:
+        """Make a history valid that ended in the middle of a turn."""
+        if draft := self._store.load_draft(self.record.id):
+            self._append([self.dialect.assistant_message(draft)], self.turn)
+        self.complete_calls({}, lambda results: self.dialect.render_results(results))
+
+    def _find_open_calls(self) -> list[tuple[str, str]]:
+        messages = self.messages
+        answered = self.dialect.find_result_ids(messages)
+        return [
+            (call_id, name) for call_id, name in self.dialect.find_calls(messages) if call_id not in answered
+        ]
+
+    def _append(
+        self, messages: Sequence[Json], turn: int, *, state: Json | None = None, finished: Sequence[str] = ()
+    ) -> None:
+        records = [self._to_record(message, turn) for message in messages]
+        numbers = self._store.append_messages(self.record.id, records, state=state, finished_calls=finished)
+        numbered = [replace(each, number=at) for each, at in zip(records, numbers, strict=True)]
+        self._entries = [*self._entries, *numbered]
+
+    def _to_record(self, message: Json, turn: int) -> MessageRecord:
+        is_user = is_user_message(message)
+        role = "user" if is_user else "tool" if self.dialect.find_result_ids([message]) else "assistant"
+        return MessageRecord(body=message, role=role, text=self.dialect.find_text(message), turn=turn)

@@ -1,0 +1,271 @@
+"""The work on one user message: call the model, run its tool calls, repeat until it answers.
+
+`TurnLoop.run` is read from top to bottom. Every tool is reached through `Session.call_all`, so that scope,
+hooks, validation and approval apply as everywhere. Every step is stored before the next one starts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from toolfold.agent.compression import KEPT_SHARE, count_messages, find_cut, write_summary
+from toolfold.agent.drafts import DraftWriter
+from toolfold.agent.history import SessionHistory
+from toolfold.agent.limits import TurnBudget
+from toolfold.events import (
+    ContextCompressed,
+    Event,
+    ModelReplied,
+    ModelRetried,
+    StopReason,
+    TextReceived,
+    ThinkingReceived,
+    ToolsSelected,
+)
+from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, Json, ToolCall, ToolResult
+from toolfold.providers.client import ModelClient, ReplyStream, RetryPolicy, call_model
+from toolfold.providers.errors import ProviderError
+from toolfold.providers.reply import Delta, ModelRequest, Reply, TextDelta
+from toolfold.session import Session
+from toolfold.turn import unwrap
+from toolfold.turn.placement import Request
+from toolfold.turn.pricing import cost_of_call, find_prices
+from toolfold.turn.tokens import TokenCounter, compact, tokenizer_for
+
+UNKNOWN_CONTEXT_TOKENS = 128_000
+"""Assumed for compression if the model's context window is unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSetup:
+    """The model of a session and how it is called."""
+
+    client: ModelClient
+    model: str
+    context_tokens: int | None = None
+    max_output_tokens: int | None = None
+    retries: RetryPolicy = RetryPolicy()  # noqa: RUF009 - immutable
+    stream: bool = True
+
+
+class TurnLoop:
+    """The loop of one turn. Use it once."""
+
+    def __init__(
+        self,
+        session: Session,
+        history: SessionHistory,
+        setup: ModelSetup,
+        budget: TurnBudget,
+        *,
+        publish: Callable[[Event], None],
+        compress_at: float = 0.75,
+        export_state: Callable[[], Json] = dict,
+    ) -> None:
+        self._session, self._history, self._setup, self._budget = session, history, setup, budget
+        self._publish, self._compress_at, self._export_state = publish, compress_at, export_state
+        self._counter = TokenCounter(tokenizer_for(setup.model))
+        self._stream: ReplyStream | None = None
+        self._draft: DraftWriter | None = None
+        self._request: Request | None = None
+        self._results: dict[str, ToolResult] = {}
+
+    async def run(self) -> tuple[StopReason, str]:
+        """Work until the model answers without calling a tool, or a limit is reached."""
+        while (reached := self._budget.exceeded()) is None:
+            await self._compress_if_needed()
+            request = await self._prepare_request()
+            reply = await self._call_model(request)
+            if reply is None:
+                continue  # the history was too long and has been compressed
+            self._history.add_reply(reply, state=self._export_state())
+            if not reply.calls:
+                return "completed", reply.text
+            results = await self._run_calls(reply.calls)
+            self._history.add_results(results, request.answer(*results), state=self._export_state())
+        return reached, ""
+
+    async def _prepare_request(self) -> Request:
+        dialect = self._history.dialect
+        request = await self._session.prepare_request(
+            self._history.messages, model=self._setup.model, form=dialect.name, cache=True
+        )
+        self._request = request
+        self._publish_selection(request)
+        return request
+
+    def _publish_selection(self, request: Request) -> None:
+        turn = request.turn
+        tokens = self._counter.text(compact(request.tools)) if request.tools else 0
+        whole = self._counter.definitions(tool.definition() for tool in turn.offered)
+        selection = turn.selection
+        self._publish(
+            ToolsSelected(
+                session_id=self._session.id,
+                turn=self._history.turn,
+                shown=tuple(tool.name for tool in turn.tools if tool.name not in BRIDGE_NAMES),
+                reasons=dict(selection.why) if selection else {},
+                available=len(turn.offered),
+                tool_search=turn.searchable,
+                tokens=tokens,
+                tokens_saved=max(0, whole - tokens),
+            )
+        )
+
+    async def _call_model(self, request: Request) -> Reply | None:
+        """Return the model's reply, or None if the history had to be compressed first."""
+        setup, started = self._setup, time.perf_counter()
+        draft = self._draft = DraftWriter(self._history.save_draft, self._publish_text)
+
+        def receive(delta: Delta) -> None:
+            if isinstance(delta, TextDelta):
+                draft.add(delta.text)
+            else:
+                self._publish_thinking(delta.text)
+
+        try:
+            reply = await call_model(
+                setup.client,
+                ModelRequest(
+                    model=setup.model,
+                    system=self._history.record.system,
+                    messages=request.messages,
+                    tools=request.tools,
+                    max_output_tokens=setup.max_output_tokens,
+                    stream=setup.stream,
+                    headers=request.headers,
+                ),
+                on_delta=receive,
+                on_retry=self._publish_retry,
+                on_stream=self._remember_stream,
+                retries=setup.retries,
+            )
+        except ProviderError as error:
+            if error.kind != "context_length" or not await self._compress():
+                raise
+            return None
+        draft.flush()
+        self._stream = None
+        self._count_reply(reply, time.perf_counter() - started)
+        return reply
+
+    def _publish_thinking(self, text: str) -> None:
+        self._publish(ThinkingReceived(session_id=self._session.id, turn=self._history.turn, text=text))
+
+    def _publish_text(self, text: str) -> None:
+        self._publish(TextReceived(session_id=self._session.id, turn=self._history.turn, text=text))
+
+    def _publish_retry(self, attempt: int, delay: float, error: ProviderError) -> None:
+        self._publish(
+            ModelRetried(
+                session_id=self._session.id,
+                turn=self._history.turn,
+                attempt=attempt,
+                delay_s=delay,
+                reason=str(error),
+            )
+        )
+
+    def _remember_stream(self, stream: ReplyStream) -> None:
+        self._stream = stream
+
+    def _count_reply(self, reply: Reply, seconds: float) -> None:
+        cost = cost_of_call(reply.usage, find_prices(self._setup.model))
+        self._budget.add_call(reply.usage, cost)
+        self._publish(
+            ModelReplied(
+                session_id=self._session.id,
+                turn=self._history.turn,
+                model=reply.model or self._setup.model,
+                usage=reply.usage,
+                cost=cost,
+                duration_s=seconds,
+                calls=tuple(name for call in reply.calls if (name := real_tool_name(call))),
+            )
+        )
+
+    async def _run_calls(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        self._history.start_calls(calls)
+        self._results = {}
+        return await self._session.call_all(calls, on_result=self._keep_result)
+
+    def _keep_result(self, result: ToolResult) -> None:
+        self._results[result.call_id] = result
+        self._history.keep_result(result)
+
+    def interrupt(self) -> str:
+        """Make the history valid after the loop was cancelled, and return the text received so far."""
+        text = ""
+        if self._draft is not None:
+            self._draft.flush()
+        if self._stream is not None:
+            reply = self._stream.reply
+            text, self._stream = reply.text, None
+            self._history.add_reply(reply)
+        request = self._request
+        dialect = self._history.dialect
+        self._history.complete_calls(
+            self._results,
+            lambda results: request.answer(*results) if request else dialect.render_results(results),
+        )
+        return text
+
+    async def _compress_if_needed(self) -> None:
+        window = self._setup.context_tokens or UNKNOWN_CONTEXT_TOKENS
+        if count_messages(self._history.messages, self._counter) > window * self._compress_at:
+            await self._compress()
+
+    async def _compress(self) -> bool:
+        """Replace the oldest messages by a summary. Returns False if nothing can be replaced."""
+        window = self._setup.context_tokens or UNKNOWN_CONTEXT_TOKENS
+        history = self._history
+        before = count_messages(history.messages, self._counter)
+        keep = int(min(window, before) * KEPT_SHARE)
+        cut = find_cut(history.entries, history.dialect, self._counter, keep_tokens=keep)
+        if not cut:
+            return False
+        count_before = len(history.messages)
+        summary = await write_summary(history.entries[:cut], self._summarise)
+        history.replace_oldest(cut, summary)
+        self._publish(
+            ContextCompressed(
+                session_id=self._session.id,
+                turn=history.turn,
+                messages_before=count_before,
+                messages_after=len(history.messages),
+                tokens_before=before,
+                tokens_after=count_messages(history.messages, self._counter),
+            )
+        )
+        return True
+
+    async def _summarise(self, instruction: str, transcript: str) -> str:
+        """Let the model write a summary."""
+        dialect = self._history.dialect
+        reply = await call_model(
+            self._setup.client,
+            ModelRequest(
+                model=self._setup.model,
+                system=instruction,
+                messages=[dialect.user_message(transcript)],
+                stream=self._setup.stream,
+            ),
+            on_delta=lambda _: None,
+            on_retry=self._publish_retry,
+            on_stream=lambda _: None,
+            retries=self._setup.retries,
+        )
+        self._budget.add_call(reply.usage, cost_of_call(reply.usage, find_prices(self._setup.model)))
+        return reply.text
+
+
+def real_tool_name(call: ToolCall) -> str:
+    """Return the tool that a call means; empty for a search or a call that cannot be read."""
+    if call.name != BRIDGE_CALL:
+        return "" if call.name in BRIDGE_NAMES else call.name
+    try:
+        return unwrap(call).name
+    except Exception:  # a malformed call: dispatch will tell the model what is wrong with it
+        return ""

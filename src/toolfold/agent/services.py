@@ -1,0 +1,74 @@
+"""The tools that the agent runs itself: plan, memory, search over past sessions, delegation.
+
+They belong to one session. Their schemas are in `tools/agent.py`.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from toolfold.agent.memory import Memory
+from toolfold.agent.todo import TodoList
+from toolfold.errors import NeedsAgent
+from toolfold.model import Json
+from toolfold.store import SessionStore
+
+Delegate = Callable[[Json], Awaitable[Json]]
+
+
+class AgentTools:
+    """Agent services for one session (`AgentServices`)."""
+
+    def __init__(
+        self,
+        session_id: str,
+        store: SessionStore,
+        *,
+        memory: Memory | None = None,
+        delegate: Delegate | None = None,
+    ) -> None:
+        self._session_id, self._store = session_id, store
+        self._memory, self._delegate = memory, delegate
+        self.todos = TodoList()
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """The names of the tools that this agent runs."""
+        offered = {"todo", "session_search"}
+        offered |= {"memory"} if self._memory is not None else set()
+        offered |= {"delegate_task"} if self._delegate is not None else set()
+        return frozenset(offered)
+
+    def run(self, name: str, args: Json) -> Any:
+        """Run one of them."""
+        if name not in self.offers:
+            raise NeedsAgent(name)
+        match name:
+            case "todo":
+                return self.todos.run(args)
+            case "session_search":
+                return self._search_sessions(args)
+            case "memory" if self._memory is not None:
+                return self._memory.run(args)
+            case "delegate_task" if self._delegate is not None:
+                return self._delegate(args)
+        raise NeedsAgent(name)
+
+    def _search_sessions(self, args: Json) -> Json:
+        found = self._store.search_messages(
+            args["query"], limit=args.get("limit") or 5, without_session=self._session_id
+        )
+        return {
+            "matches": [
+                {
+                    "session": match.session_id,
+                    "title": match.title,
+                    "date": f"{datetime.datetime.fromtimestamp(match.created).astimezone():%Y-%m-%d %H:%M}",
+                    "role": match.role,
+                    "text": match.snippet,
+                }
+                for match in found
+            ]
+        }

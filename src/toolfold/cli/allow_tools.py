@@ -1,0 +1,144 @@
+"""Allow destructive tools to run without approval: resolve the named tools, and offer it for new servers."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from toolfold.cli.app import Invocation
+from toolfold.cli.output import NotFound, escape_text, format_count, print_line
+from toolfold.errors import did_you_mean, nearest
+
+if TYPE_CHECKING:
+    from toolfold.config import Config
+    from toolfold.config.allowed_tools import AllowedTool
+    from toolfold.model import Tool
+    from toolfold.registry import Snapshot
+
+__all__ = ["allow_destructive_option", "find_targets", "offer_to_allow"]
+
+_MCP_TOOL_PREFIX = "mcp_"
+
+allow_destructive_option = click.option(
+    "--allow-destructive",
+    is_flag=True,
+    help="Let tools that declare that they can destroy data run without approval.",
+)
+
+
+def find_targets(
+    invocation: Invocation, targets: Sequence[str], *, client: str = "", in_project: bool = False
+) -> list[AllowedTool]:
+    """Return the entries that allow the named tools and servers. Raises NotFound for an unknown name."""
+    config = invocation.load_config()
+    if any(each.isspace() for each in client):
+        raise click.UsageError(f"{client!r} is not a valid client name: it contains whitespace")
+    named = [_split_effect(each) for each in targets]
+    if all(name in config.mcp.servers for name, _ in named):
+        return [
+            _make_entry(config, "server", name, name, effect, client, in_project) for name, effect in named
+        ]
+    with invocation.open_runtime() as runtime:
+        snapshot = runtime.registry.snapshot()
+    return [_find_target(config, snapshot, name, effect, client, in_project) for name, effect in named]
+
+
+def offer_to_allow(
+    invocation: Invocation,
+    servers: Sequence[str],
+    *,
+    allow: bool,
+    ask: bool = False,
+    tools: Sequence[str] = (),
+    quiet: bool = False,
+) -> None:
+    """Allow the destructive tools of these servers if `allow` is set or the user confirms it.
+
+    `tools` are the names of the destructive tools, if known.
+    """
+    from toolfold.approval.allowed_tools import build_allowed_tools
+
+    command = f"toolfold approvals allow {' '.join(servers)}"
+    if tools and not quiet:
+        verb = "declares that it" if len(tools) == 1 else "declare that they"
+        print_line(
+            f"{format_count(len(tools), 'tool')} {verb} can destroy data. Each call needs your approval"
+        )
+        print_line("and is refused if the client cannot ask you.")
+    if not allow and ask and not quiet and sys.stdin.isatty():
+        allow = _confirm_destructive()
+    if not allow:
+        if tools and not quiet:
+            print_line(f"to let them run without approval: {escape_text(command)}")
+        return
+    config = invocation.load_config()
+    known = [name for name in servers if name in config.mcp.servers]
+    entries = [_make_entry(config, "server", name, name, "destructive", "", False) for name in known]
+    if entries:
+        build_allowed_tools(config).add(*entries)
+    if entries and not quiet:
+        print_line(
+            f"allowed. To undo, run: toolfold approvals revoke {escape_text(shlex.join(map(str, entries)))}"
+        )
+
+
+def _confirm_destructive() -> bool:
+    question = "Let tools that declare that they can destroy data run without approval?"
+    try:
+        return click.confirm(question, default=False, err=True)
+    except click.Abort:  # the server has been added already
+        return False
+
+
+def _split_effect(target: str) -> tuple[str, str]:
+    from toolfold.config.allowed_tools import DECLARED_EFFECTS
+
+    name, colon, effect = target.partition(":")
+    effect = effect if colon else DECLARED_EFFECTS[0]
+    if effect not in DECLARED_EFFECTS:
+        raise click.UsageError(f"unknown kind {effect!r}; known kinds: {', '.join(DECLARED_EFFECTS)}")
+    return name, effect
+
+
+def _find_target(
+    config: Config, snapshot: Snapshot, name: str, effect: str, client: str, in_project: bool
+) -> AllowedTool:
+    from toolfold.model import MCP_SOURCE, Effect
+
+    if name in config.mcp.servers:
+        return _make_entry(config, "server", name, name, effect, client, in_project)
+    tool = _find_tool(snapshot, name)
+    if Effect(effect) not in tool.effects:
+        raise click.ClickException(
+            f"{name!r} does not declare that it can destroy data, so there is nothing to allow."
+        )
+    server = tool.server if tool.source.kind == MCP_SOURCE else ""
+    return _make_entry(config, "tool", tool.name, server, effect, client, in_project)
+
+
+def _find_tool(snapshot: Snapshot, name: str) -> Tool:
+    found = [*snapshot.named(name), *snapshot.named(f"{_MCP_TOOL_PREFIX}{name}")]
+    if not found:
+        known = [each.removeprefix(_MCP_TOOL_PREFIX) for each in snapshot]
+        near = did_you_mean(nearest(name, known))
+        raise NotFound(f"there is no tool and no MCP server {name!r}.{near} `toolfold tools list` lists all.")
+    if len(found) > 1 and found[0].name != name:
+        names = ", ".join(each.name for each in found)
+        raise click.ClickException(f"{name!r} matches several tools: {names}. Use one of these names.")
+    return found[0]
+
+
+def _make_entry(
+    config: Config, target: str, name: str, server: str, effect: str, client: str, in_project: bool
+) -> AllowedTool:
+    """Make an entry. A server that a project declares is allowed in that project only."""
+    from toolfold.approval.allowed_tools import is_own_server
+    from toolfold.config.allowed_tools import AllowedTool
+
+    if in_project or (server and not is_own_server(config, server)):
+        return AllowedTool(target, name, effect, client, str(config.paths.project_dir.resolve()))
+    return AllowedTool(target, name, effect, client)

@@ -1,0 +1,158 @@
+"""Ask for approval at a terminal: show what would run, the reason for asking, and the possible answers.
+
+Text written by a model is printed with deceptive characters escaped, so that it cannot move the cursor,
+change colours or imitate Toolfold's own output. The most important information is printed last, next to
+the answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import sys
+import threading
+
+import click
+
+from toolfold.approval.visible import brief, visible
+from toolfold.model import Answer, ApprovalRequest, Meaning
+
+__all__ = ["ApprovalPrompt"]
+
+_MAX_ATTEMPTS = 3
+_POLL_INTERVAL_S = 0.05
+_MAX_REASONS_SHOWN = 8
+_ANSWER_TEXTS = {
+    Answer.ONCE: "run it this once",
+    Answer.SESSION: "run it, and allow {session_covers} in this session",
+    Answer.KIND: "run it, and allow every {kinds} in this session",
+    Answer.ALWAYS: "run it, and never ask about {covers} again",
+    Answer.ALWAYS_KIND: "run it, and never ask about any {kinds} again, in any session",
+    Answer.DENY: "do not run it",
+}
+
+
+_ALIASES = {Answer.ONCE: ("y", "yes"), Answer.DENY: ("n", "no")}
+_KEYS = {answer: answer.value[0] for answer in Answer} | {Answer.ALWAYS_KIND: "ak"}
+
+
+class ApprovalPrompt:
+    """An approver that asks on standard error and reads standard input, one request at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __call__(self, request: ApprovalRequest, /) -> Answer:
+        with self._lock:
+            if request.withdrawn.is_set():  # while another question was open
+                return Answer.DENY
+            click.echo(format_question(request), err=True)
+            return self._read_answer(request)
+
+    def _read_answer(self, request: ApprovalRequest) -> Answer:
+        for _ in range(_MAX_ATTEMPTS):
+            click.echo("Your answer > ", nl=False, err=True)
+            line = _read_line(request.withdrawn)
+            if line is None:
+                _end_line()
+                return Answer.DENY
+            word = line.strip().casefold()
+            if not word:
+                return Answer.DENY
+            for answer in request.answers:
+                if word in _accepted_words(answer):
+                    return answer
+            letters = ", ".join(_KEYS[answer] for answer in request.answers)
+            click.echo(f"Please answer with one of {letters}.", err=True)
+        return Answer.DENY
+
+
+def _accepted_words(answer: Answer) -> tuple[str, ...]:
+    return (answer.value, _KEYS[answer], *_ALIASES.get(answer, ()))
+
+
+def _read_line(withdrawn: threading.Event) -> str | None:
+    """Return the next line of standard input, or None if input ends or the request is withdrawn.
+
+    Does not use `sys.stdin`: a thread that blocks in it holds a lock that Python needs at exit, so Ctrl-C
+    would crash. Reads byte by byte, because input after the line belongs to the next question.
+    """
+    line = bytearray()
+    try:
+        keys = sys.stdin.fileno()
+        while not line.endswith(b"\n"):
+            while not select.select([keys], [], [], _POLL_INTERVAL_S)[0]:
+                if withdrawn.is_set():
+                    return None
+            byte = os.read(keys, 1)
+            if not byte:
+                return None
+            line += byte
+    except (OSError, ValueError):  # the terminal has closed, or there is none
+        return None
+    return line.decode(errors="replace")
+
+
+def _end_line() -> None:
+    """Write a line break after the question, without `sys.stderr`, which has a lock like `sys.stdin`'s."""
+    with contextlib.suppress(OSError, ValueError):
+        os.write(sys.stderr.fileno(), b"\n")
+
+
+def format_question(request: ApprovalRequest) -> str:
+    """Return the text of the question as it is printed."""
+    what = f"{request.category}, {request.severity}" if request.category else ""
+    lines = [
+        "",
+        click.style(
+            f"{visible(request.tool.name)} needs your approval" + (f" ({what})" if what else ""), bold=True
+        ),
+        "",
+        _indent_lines(visible(brief(request.command)) if request.command else _format_arguments(request)),
+        "",
+    ]
+    if request.part and request.part.strip() != request.command.strip():
+        lines.append(_labelled_text("part", visible(brief(request.part, 500))))
+    if directory := _working_directory(request):
+        lines.append(_labelled_text("in", visible(brief(directory, 200))))
+    lines.append(_labelled_text("why", visible(request.reason)))
+    lines += [_labelled_text("also", visible(reason)) for reason in request.also[:_MAX_REASONS_SHOWN]]
+    if len(request.also) > _MAX_REASONS_SHOWN:
+        lines.append(_labelled_text("also", f"and {len(request.also) - _MAX_REASONS_SHOWN} more"))
+    lines.append("")
+    lines += [
+        f"  {click.style(_KEYS[answer].ljust(2), bold=True)} {_describe_answer(answer, request)}"
+        for answer in request.answers
+    ]
+    return "\n".join(lines)
+
+
+def _working_directory(request: ApprovalRequest) -> str:
+    """Return the directory in which the command would run, if the call names one."""
+    meanings = request.tool.judged_as.items()
+    named = (request.args.get(name) for name, meaning in meanings if meaning is Meaning.FOLDER)
+    return next((each for each in named if request.command and isinstance(each, str)), "")
+
+
+def _describe_answer(answer: Answer, request: ApprovalRequest) -> str:
+    named = (" ".join(visible(brief(each, 80)).split()) for each in request.kinds)
+    kinds = " or ".join(named) or "command found by the same rules"
+    covers = " ".join(visible(brief(request.covers, 200)).split())
+    session_covers = visible(request.session_covers) or "the same call again"
+    means = _ANSWER_TEXTS[answer].format(kinds=kinds, covers=covers, session_covers=session_covers)
+    return f"{answer.value}: {means}"
+
+
+def _format_arguments(request: ApprovalRequest) -> str:
+    return visible(brief(f"{request.tool.name} {json.dumps(request.args, ensure_ascii=False, default=str)}"))
+
+
+def _indent_lines(text: str) -> str:
+    return "\n".join(f"  │ {line}" for line in text.split("\n"))
+
+
+def _labelled_text(label: str, text: str) -> str:
+    first, *rest = text.split("\n")
+    return "\n".join((f"  {label + ':':<6}{first}", *(f"        {line}" for line in rest)))

@@ -1,0 +1,55 @@
+"""Restrict the command line inside a process that a tool call has started: read-only commands only.
+
+A command that is not in the list is refused, so new commands are refused by default. Imports no command
+module.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NoReturn
+
+import click
+
+from toolfold.errors import StartedByTool
+
+__all__ = ["ALLOWED_IN_TOOL_CALLS", "restrict_command"]
+
+ALLOWED_IN_TOOL_CALLS = frozenset(
+    {
+        *("approvals list", "approvals log", "approvals test", "call", "completion"),
+        *("config get", "config schema", "config show", "cost", "demo", "doctor", "env list", "env test"),
+        *(
+            "eval",
+            "explain",
+            "mcp list",
+            "mcp logs",
+            "mcp serve",
+            "mcp status",
+            "mcp test",
+            "plugins",
+            "plugins list",
+        ),
+        *("search", "serve", "token list", "tools", "tools list", "tools show"),
+    }
+)
+
+
+def restrict_command(command: click.Command, path: str, started_by: str) -> click.Command:
+    """Return a copy of the command in which every subcommand that only the user may run is refused."""
+    if isinstance(command, click.Group):
+        group = copy.copy(command)
+        group.commands = {
+            name: restrict_command(each, f"{path} {name}", started_by)
+            for name, each in command.commands.items()
+        }
+        return group
+    if path in ALLOWED_IN_TOOL_CALLS:
+        return command
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise StartedByTool(f"`toolfold {path}`", started_by)
+
+    refused = copy.copy(command)
+    refused.callback = refuse
+    return refused

@@ -1,0 +1,324 @@
+"""Helpers of the commands below `toolfold mcp`: describe, locate, change and probe servers.
+
+Text from servers and other programs' files is printed with deceptive characters escaped and secrets redacted.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import stat
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from toolfold.approval.visible import brief, visible, visible_line
+from toolfold.cli.app import Invocation
+from toolfold.cli.output import (
+    NotFound,
+    escape_text,
+    format_count,
+    join_names,
+    print_line,
+    print_note,
+    print_table,
+    print_warning,
+    show_spinner,
+)
+from toolfold.errors import ConfigError, did_you_mean, nearest
+
+if TYPE_CHECKING:
+    from toolfold.config import Config
+    from toolfold.config.record import SettingsRecord
+    from toolfold.sources.mcp.pool import McpServers
+    from toolfold.sources.mcp.tool_listing import Listing
+    from toolfold.sources.mcp.trust import HeldTool
+
+MAX_PARALLEL_PROBES = 8
+MAX_PROBLEMS_SHOWN = 5
+"""Limit per server if several servers are shown."""
+_MAX_PROBLEM_CHARS = 600
+_LONG_PATH = re.compile(r"(?<!\S)(?:/[^/\s]+){3,}((?:/[^/\s]+){3})(?!\S)")
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+project_option = click.option(
+    "--in-project", is_flag=True, help="Change the project's toolfold.yaml instead of your own settings."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProbe:
+    """Result of starting one server and listing its tools."""
+
+    name: str
+    listing: Listing | None = None
+    held: tuple[HeldTool, ...] = ()
+    problem: str = ""
+    kind: str = "up"
+    """`up`, or the kind of failure."""
+    seconds: float = 0.0
+
+
+def server_key(name: str) -> str:
+    """Return the settings key of a server."""
+    return f"mcp.servers.{name}"
+
+
+def confirm(question: str, yes: bool) -> bool:
+    """Ask for confirmation; `yes` skips the question. Raises an error with advice if there is no terminal."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise click.ClickException(
+            "Confirmation needs a terminal. Check the output above, then repeat with --yes."
+        )
+    return click.confirm(question, default=False, err=True)
+
+
+def select_servers(config: Config, names: Sequence[str]) -> list[str]:
+    """Return the named servers, or all enabled servers if no name is given. Raises NotFound."""
+    servers = config.mcp.servers
+    for name in names:
+        if name not in servers:
+            raise unknown_server_error(name, servers)
+    return list(names) or [name for name, server in servers.items() if server.enabled]
+
+
+def unknown_server_error(name: str, servers: Mapping[str, Any]) -> NotFound:
+    """Return the error for a server that is not configured."""
+    near = did_you_mean(nearest(name, servers, count=1))
+    return NotFound(f"there is no MCP server {name!r}.{near} `toolfold mcp list` lists all servers.")
+
+
+def print_server(heading: str, settings: Mapping[str, Any], remarks: Sequence[str] = ()) -> None:
+    """Print what a server would start or connect to. `settings` have the form of a settings file."""
+    from toolfold.sources.mcp.importing import redact_settings
+
+    print_line(f"[bold]{escape_text(heading)}[/bold]")
+    for label, text in _settings_lines(redact_settings(settings)):
+        print_line(f"  {label:<9}{escape_text(brief(visible(text)))}")
+    for remark in remarks:
+        print_line(f"  {'note':<9}{escape_text(visible(remark))}")
+
+
+def summarize_server(settings: Mapping[str, Any], *, short: bool = False) -> str:
+    """Return a server's command or URL in one line. `short` shortens long paths."""
+    from toolfold.sources.mcp.importing import redact_settings
+
+    _, text = next(_settings_lines(redact_settings(settings)))
+    shown = visible(text)
+    return brief(_LONG_PATH.sub(r"…\1", shown) if short else shown, 200)
+
+
+def shorten_problem(problem: str) -> str:
+    """Return an error message that is safe to print and not too long."""
+    return brief(visible(problem), _MAX_PROBLEM_CHARS)
+
+
+def _settings_lines(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if shown.get("url"):
+        yield "url", f"{shown['url']} ({'sse' if shown.get('transport') == 'sse' else 'http'})"
+    else:
+        yield "command", shlex.join([shown.get("command", ""), *shown.get("args", ())])
+    if shown.get("cwd"):
+        yield "cwd", str(shown["cwd"])
+    for section, label in (("env", "env"), ("headers", "header")):
+        for name, value in shown.get(section, {}).items():
+            yield label, f"{name} = {value}"
+    for key, label in (("pass_env", "pass env"), ("include", "include"), ("exclude", "exclude")):
+        if shown.get(key):
+            yield label, ", ".join(map(str, shown[key]))
+    if shown.get("enabled") is False:
+        yield "state", "disabled"
+
+
+def dump_settings(settings: Any) -> dict[str, Any]:
+    """Return a server's settings as a settings file has them: only values that differ from the defaults."""
+    values: dict[str, Any] = settings.model_dump(mode="json", exclude_defaults=True)
+    return values
+
+
+def settings_file(invocation: Invocation, in_project: bool) -> Path:
+    """Return the settings file to change. It is not loaded, so that an invalid file can be repaired."""
+    from toolfold.config import PROJECT_FILE
+
+    paths = invocation.paths()
+    return paths.project_file or paths.project_dir / PROJECT_FILE if in_project else paths.user_file
+
+
+def find_server_file(invocation: Invocation, name: str, in_project: bool) -> Path:
+    """Return the settings file, the user's or the project's, that defines a server. It may be invalid."""
+    from toolfold.config import read_file_value
+
+    own, of_project = settings_file(invocation, False), settings_file(invocation, True)
+    for file in (of_project,) if in_project else (own, of_project):
+        if read_file_value(file, server_key(name)) is not None:
+            return file
+    try:
+        config = invocation.load_config()
+    except ConfigError:  # without a valid configuration, no server is known
+        raise unknown_server_error(name, {}) from None
+    if name not in config.mcp.servers:
+        raise unknown_server_error(name, config.mcp.servers)
+    origin = config.origins.get(server_key(name), "")
+    raise click.ClickException(
+        f"{name!r} cannot be changed with this command because it is defined in {origin}; change it there"
+    )
+
+
+@contextmanager
+def changing_settings(invocation: Invocation, file: Path) -> Iterator[SettingsRecord]:
+    """Change a settings file in a `with` block; yields the record in which to note the change.
+
+    A project that was trusted before the change stays trusted.
+    """
+    from toolfold.config import PROJECT_FILE, get_trust_state, trust_project
+
+    paths = invocation.paths()
+    of_project = file.name == PROJECT_FILE and file.parent == paths.project_dir
+    before = get_trust_state(file.parent, paths) if of_project else "trusted"
+    yield invocation.settings_record()
+    if of_project and before == "trusted":
+        trust_project(file.parent, paths)
+    elif of_project:
+        print_warning(
+            "servers of a project are used only after you trust the project: toolfold plugins trust"
+        )
+
+
+def restrict_to_owner(file: Path) -> None:
+    """Make a file that is about to contain secrets readable by its owner only."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch(mode=0o600)
+    mode = file.stat().st_mode
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        file.chmod(stat.S_IMODE(mode) & stat.S_IRWXU)
+        print_note(f"{escape_text(str(file))} is now readable by you only, because it contains secrets.")
+
+
+@contextmanager
+def open_server_pool(config: Config, names: Sequence[str]) -> Iterator[McpServers]:
+    """Open a pool of only these servers, all enabled and none started yet.
+
+    It declares the same client capabilities as the gateway. Some servers list fewer tools to a client that
+    does not support elicitation, and that listing would be pinned.
+    """
+    from toolfold.model import FrozenDict
+    from toolfold.registry import Registry
+    from toolfold.sources.mcp.pool import McpServers
+
+    chosen = {name: config.mcp.servers[name].model_copy(update={"enabled": True}) for name in names}
+    block = config.mcp.model_copy(update={"servers": FrozenDict(chosen), "enabled": True})
+    alone = config.model_copy(update={"mcp": block})
+    pool = McpServers(alone, Registry(), trust=load_trust(config, names), behind_gateway=True)
+    try:
+        yield pool
+    finally:
+        pool.close()
+
+
+def load_trust(config: Config, exclude: Sequence[str]) -> Any:
+    """Load the trust store together with the tools of all other servers, to detect names that shadow them."""
+    from toolfold.sources.mcp.listing_cache import ListingCache
+    from toolfold.sources.mcp.trust import Trust
+
+    trust, kept = Trust.from_config(config), ListingCache(config.paths.cache_dir / "mcp")
+    for name, server in config.mcp.servers.items():
+        if name not in exclude and server.enabled and (found := kept.read(name, server)):
+            trust.check_tools(name, server.trust, found[0].tools)
+    return trust
+
+
+def probe_servers(config: Config, names: Sequence[str]) -> list[ServerProbe]:
+    """Start the servers and list their tools, several in parallel."""
+    pending = list(names)
+
+    def probe(name: str) -> ServerProbe:
+        try:
+            return _probe_server(pool, name)
+        finally:
+            pending.remove(name)
+            spinner.update(f"waiting for {escape_text(join_names(pending, 3))}")
+
+    with (
+        show_spinner(f"waiting for {escape_text(join_names(names, 3))}") as spinner,
+        ThreadPoolExecutor(MAX_PARALLEL_PROBES) as threads,
+        open_server_pool(config, names) as pool,  # closed before the threads, so that Ctrl-C does not hang
+    ):
+        return list(threads.map(probe, names))
+
+
+def _probe_server(pool: McpServers, name: str) -> ServerProbe:
+    from toolfold.sources.mcp.faults import ServerFailed
+
+    try:
+        listing = pool.refresh_listing(name)
+    except ServerFailed as error:
+        return ServerProbe(name, problem=str(error), kind=error.kind)
+    except ConfigError as error:
+        return ServerProbe(name, problem=f"MCP server {name!r} could not be checked: {error}", kind="failed")
+    seconds = next((each.seconds for each in pool.states() if each.name == name), 0.0)
+    return ServerProbe(name, listing, pool.held_tools(name), seconds=seconds)
+
+
+def print_tools(probe: ServerProbe) -> None:
+    """Print a server's tools and the problems found in its listing."""
+    listing = probe.listing
+    if listing is None:
+        return
+    held = {each.tool.name: each for each in probe.held}
+    print_table(
+        f"{probe.name}: {format_count(len(listing.tools), 'tool')}",
+        ("tool", "description", ""),
+        (
+            (
+                visible_line(offer.name),
+                _first_words(offer.description),
+                held[offer.name].reason if offer.name in held else "",
+            )
+            for offer in listing.tools
+        ),
+        no_wrap="tool",
+    )
+    extras = [
+        word for word, has in (("resources", listing.has_resources), ("prompts", listing.has_prompts)) if has
+    ]
+    if extras:
+        print_line(f"it also offers {' and '.join(extras)}.")
+    print_problems(probe.name, listing.problems, limit=len(listing.problems))
+    for each in probe.held:
+        print_warning(visible_line(f"held: {each}"))
+    if held:
+        print_line(
+            f"held tools are not used until you review them: toolfold mcp review {escape_text(probe.name)}"
+        )
+
+
+def list_destructive_tools(probe: ServerProbe) -> list[str]:
+    """Return the names of tools whose annotations declare that they can destroy data."""
+    from toolfold.approval.annotations import effects_of_annotations
+    from toolfold.model import Effect
+
+    offers = probe.listing.tools if probe.listing else ()
+    return [each.name for each in offers if Effect.DESTRUCTIVE in effects_of_annotations(each.annotations)]
+
+
+def print_problems(server: str, problems: Sequence[str], *, limit: int = MAX_PROBLEMS_SHOWN) -> None:
+    """Warn about problems in a server's listing. Its valid tools are used anyway."""
+    for problem in problems[:limit]:
+        print_warning(visible_line(f"{server}: {problem}"))
+    if len(problems) > limit:
+        print_warning(
+            f"{server}: {len(problems) - limit:,} more problems; `toolfold mcp test {server}` shows them"
+        )
+
+
+def _first_words(text: str) -> str:
+    line = " ".join(visible(text[:1_000]).split())
+    return line if len(line) <= 100 else f"{line[:99]}…"

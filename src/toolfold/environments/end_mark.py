@@ -1,0 +1,77 @@
+"""Detects the end of a command from a mark in its output.
+
+The shell on the target ends the output with an unguessable mark, which contains the exit code and the
+working directory. It cannot be confused with a failure of the client program, and it arrives even if
+processes that the command left running hold the output open.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+
+NO_DIRECTORY_CODE = -1
+"""Reported instead of an exit code if the requested working directory could not be entered."""
+MAX_MARK_BODY_BYTES = 1 << 15
+"""Maximum bytes between the two halves of the mark, where the working directory is."""
+_SIGN = b"\x1e"
+_CODE = re.compile(rb"-?[0-9]{1,3}")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandExit:
+    """Exit code and final working directory of a command."""
+
+    exit_code: int
+    directory: str
+
+
+class EndMarkParser:
+    """Separates a command's output from the end mark."""
+
+    def __init__(self) -> None:
+        self.mark = secrets.token_hex(12)
+        self.exit: CommandExit | None = None
+        self._start = _SIGN + self.mark.encode() + b" "
+        self._end = _SIGN + self.mark.encode()
+        self._pending = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the bytes that are output; hold back those that may be part of the mark."""
+        if self.exit:
+            return b""
+        data, self._pending = self._pending + data, b""
+        at = data.find(self._start)
+        while at >= 0 and not self._parse_at(data, at):
+            at = data.find(self._start, at + 1)
+        if at < 0:
+            at = len(data) - _partial_mark_length(data, self._start)
+        self._pending = b"" if self.exit else data[at:]
+        return data[:at]
+
+    def flush(self) -> bytes:
+        """Return the held-back bytes, which were no mark after all."""
+        held, self._pending = self._pending, b""
+        return b"" if self.exit else held
+
+    def _parse_at(self, data: bytes, at: int) -> bool:
+        """Return True if a mark starts here, or may start.
+
+        A command can find out its mark and print invalid ones.
+        """
+        begin = at + len(self._start)
+        body = data[begin : begin + MAX_MARK_BODY_BYTES]
+        end = body.find(self._end)
+        if end < 0:
+            return len(body) < MAX_MARK_BODY_BYTES
+        code, _, folder = body[:end].partition(b" ")
+        if _CODE.fullmatch(code):
+            self.exit = CommandExit(int(code), folder.decode("utf-8", "surrogateescape"))
+        return self.exit is not None
+
+
+def _partial_mark_length(data: bytes, start: bytes) -> int:
+    """Return how many of the last bytes may be the beginning of a mark. Only its first byte is the sign."""
+    position = data.rfind(_SIGN, max(0, len(data) - len(start) + 1))
+    return len(data) - position if position >= 0 and start.startswith(data[position:]) else 0

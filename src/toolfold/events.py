@@ -1,0 +1,315 @@
+"""The event stream: what happens in a session, as typed data that chat, dashboard, logs and tracing read.
+
+Agent, gateway and proxy publish; readers subscribe. Events name real tools, never the bridge tools. Knows
+nothing of who publishes or reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal
+
+from toolfold.model import Json
+
+log = logging.getLogger(__name__)
+
+MAX_QUEUED_EVENTS = 10_000
+"""How many events wait for one slow reader before the oldest are dropped."""
+
+StopReason = Literal[
+    "completed", "interrupted", "step_limit", "token_limit", "time_limit", "cost_limit", "error"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens of one or several model calls."""
+
+    input_tokens: int = 0
+    """All input, cached input included."""
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    """The part of the input that was read from the provider's prompt cache."""
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            **{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)}
+        )
+
+    @property
+    def total_tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened in a session."""
+
+    type: ClassVar[str] = "event"
+    session_id: str
+    at: float = field(default_factory=time.time)
+    """Seconds since the epoch."""
+
+    def to_json(self) -> Json:
+        """Return the event as JSON data, with its type."""
+        values = {each.name: _to_json(getattr(self, each.name)) for each in fields(self)}
+        return {"type": self.type, **values}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnStarted(Event):
+    """A user message was accepted."""
+
+    type: ClassVar[str] = "turn_started"
+    turn: int
+    message: str
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsSelected(Event):
+    """The tools array for the next model call was chosen."""
+
+    type: ClassVar[str] = "tools_selected"
+    turn: int
+    shown: tuple[str, ...]
+    """Names in the tools array, the bridge tools left out."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Tool → why it was selected."""
+    available: int = 0
+    """The number of tools that can be called."""
+    tool_search: bool = False
+    """The remaining tools can be found through tool search."""
+    tokens: int = 0
+    """The size of the tools array."""
+    tokens_saved: int = 0
+    """What the array would have cost more with every available tool in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextReceived(Event):
+    """A piece of the model's answer."""
+
+    type: ClassVar[str] = "text_received"
+    turn: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThinkingReceived(Event):
+    """A piece of the model's visible reasoning."""
+
+    type: ClassVar[str] = "thinking_received"
+    turn: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRetried(Event):
+    """A model call failed and is tried again."""
+
+    type: ClassVar[str] = "model_retried"
+    turn: int
+    attempt: int
+    delay_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelReplied(Event):
+    """A model call ended."""
+
+    type: ClassVar[str] = "model_replied"
+    turn: int
+    model: str
+    usage: Usage
+    cost: float | None = None
+    """Dollars; None if the model's price is unknown."""
+    duration_s: float = 0.0
+    calls: tuple[str, ...] = ()
+    """The names of the real tools that the reply calls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolStarted(Event):
+    """A tool call passed the scope gate and is being processed."""
+
+    type: ClassVar[str] = "tool_started"
+    call_id: str
+    tool: str
+    arguments: Json
+    """Secrets are replaced."""
+    emoji: str = ""
+    toolset: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolProgressed(Event):
+    """A running tool reported how far it is."""
+
+    type: ClassVar[str] = "tool_progressed"
+    call_id: str
+    tool: str
+    message: str = ""
+    progress: float | None = None
+    total: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFinished(Event):
+    """A tool call ended."""
+
+    type: ClassVar[str] = "tool_finished"
+    call_id: str
+    tool: str
+    ok: bool
+    duration_s: float
+    result: str = ""
+    """The beginning of the result's text."""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsSearched(Event):
+    """The model searched for tools, or read the description of one."""
+
+    type: ClassVar[str] = "tools_searched"
+    call_id: str
+    queries: tuple[str, ...]
+    found: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalAsked(Event):
+    """A person is asked whether a call may run."""
+
+    type: ClassVar[str] = "approval_asked"
+    call_id: str
+    tool: str
+    reason: str
+    command: str = ""
+    severity: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalAnswered(Event):
+    """The question of an `ApprovalAsked` was answered or withdrawn."""
+
+    type: ClassVar[str] = "approval_answered"
+    call_id: str
+    tool: str
+    allowed: bool
+    answer: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextCompressed(Event):
+    """Old messages were replaced by a summary."""
+
+    type: ClassVar[str] = "context_compressed"
+    turn: int
+    messages_before: int
+    messages_after: int
+    tokens_before: int
+    tokens_after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigReloaded(Event):
+    """Settings, servers or tools changed and take effect with the next turn."""
+
+    type: ClassVar[str] = "config_reloaded"
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnFinished(Event):
+    """The agent stopped working on a user message."""
+
+    type: ClassVar[str] = "turn_finished"
+    turn: int
+    reason: StopReason
+    text: str = ""
+    usage: Usage = field(default_factory=Usage)
+    cost: float | None = None
+    error: str = ""
+
+
+Listener = Callable[[Event], None]
+
+
+class EventBus:
+    """Delivers each event to every subscriber, in the order of publication. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listeners: tuple[Listener, ...] = ()
+
+    @property
+    def has_listeners(self) -> bool:
+        """Return False if nobody would read an event, so that it need not be built."""
+        return bool(self._listeners)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call the listener with every event from now on. Returns a function that ends the subscription."""
+        with self._lock:
+            self._listeners = (*self._listeners, listener)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                self._listeners = tuple(each for each in self._listeners if each is not listener)
+
+        return unsubscribe
+
+    def publish(self, event: Event) -> None:
+        """Deliver an event. A listener that fails is logged; the others still receive the event."""
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception:
+                log.exception("an event listener failed on %s", event.type)
+
+    @contextlib.contextmanager
+    def stream(self, session_id: str | None = None) -> Iterator[AsyncIterator[Event]]:
+        """Iterate over the events of one session, or of all, from another task of the current loop.
+
+        The oldest events are dropped if the reader falls `MAX_QUEUED_EVENTS` behind.
+        """
+        loop = asyncio.get_running_loop()
+        queue: asyncio.Queue[Event] = asyncio.Queue()
+
+        def put(event: Event) -> None:
+            if queue.qsize() >= MAX_QUEUED_EVENTS:
+                queue.get_nowait()
+            queue.put_nowait(event)
+
+        def listener(event: Event) -> None:
+            if session_id in (None, event.session_id):
+                loop.call_soon_threadsafe(put, event)
+
+        unsubscribe = self.subscribe(listener)
+        try:
+            yield _read_queue(queue)
+        finally:
+            unsubscribe()
+
+
+async def _read_queue(queue: asyncio.Queue[Event]) -> AsyncIterator[Event]:
+    while True:
+        yield await queue.get()
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, Usage):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,308 @@
+"""One client of the gateway: its session, the lists it has seen, its subscriptions and paused calls.
+
+Every call goes through a runtime session, so scope, hooks, approval and quarantine apply as everywhere else.
+The client is shown the tools of the session's turn; a new turn begins when the tools have changed. Knows the
+protocol's types, and no transport.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from toolfold.errors import OutOfScope, shorten
+from toolfold.gateway.client_approval import PausedCalls
+from toolfold.gateway.client_results import to_protocol_tool
+from toolfold.gateway.listing_record import LISTINGS
+from toolfold.gateway.server_prefixes import ServerPrefixes
+from toolfold.gateway.tokens import GatewayClient
+from toolfold.model import MCP_SOURCE, Approver, CallContext, Json, Tool, ToolResult
+from toolfold.registry import Snapshot
+from toolfold.session import Session
+from toolfold.sources.mcp.call_relay import CallRelay
+from toolfold.turn.assembly import Turn
+
+if TYPE_CHECKING:
+    import mcp_types
+    from mcp.server.connection import Connection
+    from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+
+    from toolfold.gateway.client_channels import RequestContext
+    from toolfold.runtime import Runtime
+
+MAX_STREAMS = 32
+RESOURCE_AND_PROMPT_TOOLS = frozenset({"list_resources", "read_resource", "list_prompts", "get_prompt"})
+"""Tools that stand in for resources and prompts; clients of a gateway use protocol requests instead."""
+
+_READ_RESOURCE, _GET_PROMPT = "read_resource", "get_prompt"
+
+
+class ClientSession:
+    """State that the gateway keeps for one client."""
+
+    def __init__(
+        self,
+        key: str,
+        client: GatewayClient,
+        runtime: Runtime,
+        session: Session,
+        prefixes: ServerPrefixes,
+    ) -> None:
+        self.key, self.client, self.session = key, client, session
+        self.protocol_session = ""
+        """The id of the MCP session; empty if the client has none."""
+        self.display_name = client.name
+        """The name of the client's token; over stdio, the name that the client declares."""
+        self._runtime, self._prefixes = runtime, prefixes
+        self._turn: tuple[Snapshot, Turn] | None = None
+        self._stand_in_tools: tuple[Snapshot, list[Tool]] | None = None
+        self.paused_calls = PausedCalls()
+        self.subscriptions: Counter[str] = Counter()
+        """Resource URI → number of requests and streams of this client that subscribe to it."""
+        self._list_digests: dict[str, str] = {}
+        """Method → digest of the list that the client last received or was notified about."""
+        self.log_level: mcp_types.LoggingLevel = "debug"
+        self.connections: list[Connection] = []
+        """Connections that accept notifications outside of a call."""
+        self.last_used = time.monotonic()
+        self.active_calls = 0
+        """Calls and other requests to servers that are in progress."""
+        self._bus, self._listener = _make_event_bus()
+
+    @property
+    def is_listening(self) -> bool:
+        """True if the client can receive notifications outside of a call."""
+        return bool(self.connections or self._listener._streams)
+
+    @property
+    def is_busy(self) -> bool:
+        """True if closing the session would interrupt a call, a question or a stream."""
+        return bool(self.active_calls or len(self.paused_calls) or self._listener._streams)
+
+    def release_servers(self) -> None:
+        """Stop the servers that only this client uses; its next call starts them again."""
+        self._runtime.mcp.close_client(self.key)
+
+    async def listen(
+        self, context: RequestContext, params: mcp_types.SubscriptionsListenRequestParams
+    ) -> mcp_types.SubscriptionsListenResult:
+        """Serve a `subscriptions/listen` stream with the events of this client."""
+        return await self._listener(context, params)
+
+    async def publish(self, kind: str, uri: str) -> None:
+        """Publish an event to the open streams, which drop the kinds that they did not request."""
+        from mcp.shared import subscriptions
+
+        events: dict[str, subscriptions.ServerEvent] = {
+            "tools": subscriptions.ToolsListChanged(),
+            "prompts": subscriptions.PromptsListChanged(),
+            "resources": subscriptions.ResourcesListChanged(),
+        }
+        await self._bus.publish(events.get(kind) or subscriptions.ResourceUpdated(uri))
+
+    async def list_tools(self) -> list[mcp_types.Tool]:
+        """Return the tools that the client is shown now."""
+        tools = await self._current_tools()
+        self._list_digests["tools/list"] = _digest_list(tools)
+        return tools
+
+    async def _current_tools(self) -> list[mcp_types.Tool]:
+        turn = await self._current_turn()
+        return [
+            to_protocol_tool(tool, self._runtime.mcp) for tool in turn.tools if not self._is_stand_in(tool)
+        ]
+
+    async def find_changed_lists(self, changes: Mapping[str, Collection[str]]) -> list[str]:
+        """Return the kinds of lists that differ from what the client last received or was notified about.
+
+        `changes` maps kinds to the servers that reported a change. A change of a server's tools may change
+        its resources and prompts too.
+        """
+        return [kind for kind in dict.fromkeys(LISTINGS.values()) if await self._has_changed(kind, changes)]
+
+    async def _has_changed(self, kind: str, changes: Mapping[str, Collection[str]]) -> bool:
+        methods = [method for method, its_kind in LISTINGS.items() if its_kind == kind]
+        requested = [method for method in methods if method in self._list_digests]
+        if not requested and not any(map(self.can_use_server, changes.get(kind, ()))):
+            return False  # the client has not requested the list, and may use none of these servers
+        if kind not in changes and "tools" not in changes:
+            return False
+        # A list that was never requested cannot be compared; only tools are cheap enough to list now.
+        compared = requested or (["tools/list"] if kind == "tools" else [])
+        before = {method: self._list_digests.get(method) for method in compared}
+        now = {method: _digest_list(await self._list_cached(method)) for method in compared}
+        self._list_digests.update(now)
+        return before != now or not compared
+
+    async def _list_cached(self, method: str) -> Sequence[BaseModel | tuple[str, BaseModel]]:
+        """Return what the client would receive, without starting a server for it."""
+        if method == "tools/list":
+            return await self._current_tools()
+        tool = _GET_PROMPT if method == "prompts/list" else _READ_RESOURCE
+        return await self._collect_items(self._servers_with(tool), method, start=False)
+
+    async def call(
+        self,
+        name: str,
+        args: Json | None,
+        *,
+        approver: Approver | None = None,
+        relay: CallRelay | None = None,
+    ) -> ToolResult:
+        """Call a tool by its listed name or by another name that resolves to it."""
+        await self._current_turn()
+        return await self.session.call(self._resolve_tool_name(name), args, approver=approver, surface=relay)
+
+    def _resolve_tool_name(self, name: str) -> str:
+        """Accept the name that a tool has in a runtime without a gateway, `mcp_server_tool`.
+
+        Looks only at granted tools: the response must not reveal whether another tool exists.
+        """
+        plain = name.removeprefix("mcp_")
+        if plain == name or plain not in (granted := self.session.granted()):
+            return name
+        candidates = self._runtime.registry.snapshot().named(name)
+        return name if any(tool.name in granted for tool in candidates) else plain
+
+    async def list_resources(self, method: str) -> list[tuple[str, BaseModel]]:
+        """Return the resources or resource templates of every readable server, with the server's name."""
+        return await self._list_items(self._servers_with(_READ_RESOURCE), method)
+
+    async def list_prompts(self) -> list[tuple[str, BaseModel]]:
+        """Return the prompts of every server whose prompts the client may use, with the server's name."""
+        return await self._list_items(self._servers_with(_GET_PROMPT), "prompts/list")
+
+    async def _list_items(self, servers: Sequence[str], method: str) -> list[tuple[str, BaseModel]]:
+        items = await self._collect_items(servers, method)
+        self._list_digests[method] = _digest_list(items)
+        return items
+
+    async def read_resource(
+        self, uri: str, *, approver: Approver | None = None, relay: CallRelay | None = None
+    ) -> ToolResult:
+        """Read a resource by its prefixed URI."""
+        server, own = self.resolve_resource(uri)
+        tool = self._stand_in_names(_READ_RESOURCE)[server]
+        return await self.session.call(tool, {"uri": own}, approver=approver, surface=relay)
+
+    async def get_prompt(
+        self, name: str, args: Json, *, approver: Approver | None = None, relay: CallRelay | None = None
+    ) -> ToolResult:
+        """Get a prompt by its prefixed name."""
+        server, own = self.resolve_prompt(name)
+        arguments = {"name": own, "arguments": args} if args else {"name": own}
+        tool = self._stand_in_names(_GET_PROMPT)[server]
+        return await self.session.call(tool, arguments, approver=approver, surface=relay)
+
+    def resolve_resource(self, uri: str) -> tuple[str, str]:
+        """Return the server of a resource and its own URI for it. Raises OutOfScope."""
+        return self._first_allowed(self._prefixes.resolve_uri(uri), _READ_RESOURCE, uri)
+
+    def is_on_shared_server(self, uri: str) -> bool:
+        """Return True if other clients use the same process of the resource's server."""
+        return self._runtime.mcp.is_shared(self.resolve_resource(uri)[0])
+
+    def resolve_prompt(self, name: str) -> tuple[str, str]:
+        """Return the server of a prompt and its own name for it. Raises OutOfScope."""
+        return self._first_allowed(self._prefixes.resolve_prompt(name), _GET_PROMPT, name)
+
+    def _first_allowed(
+        self, candidates: Iterable[tuple[str, str]], tool: str, requested: str
+    ) -> tuple[str, str]:
+        """Return the first candidate that this client may use. Raises OutOfScope, even if none exists."""
+        allowed = set(self._servers_with(tool))
+        for server, own in candidates:
+            if server in allowed:
+                return server, own
+        raise OutOfScope(shorten(requested, 200), hint="List what there is.")
+
+    def find_readable(self, uris: Iterable[str]) -> dict[str, str]:
+        """Return URI → server for the resources that this client may read, without duplicates."""
+        allowed = set(self._servers_with(_READ_RESOURCE))
+        owners = {
+            uri: next((server for server, _ in self._prefixes.resolve_uri(uri) if server in allowed), None)
+            for uri in uris
+        }
+        return {uri: server for uri, server in owners.items() if server is not None}
+
+    def can_use_server(self, server: str) -> bool:
+        """Return True if at least one tool of the server is granted to this client."""
+        granted = self.session.granted()
+        snapshot = self._runtime.registry.snapshot()
+        return any(snapshot[name].source.name == server for name in granted if name in snapshot)
+
+    def close(self) -> None:
+        """Cancel paused calls, end the streams and stop the servers that only this client uses."""
+        self.paused_calls.close()
+        self._listener.close()
+        self._runtime.mcp.close_client(self.key)
+
+    async def _current_turn(self) -> Turn:
+        """Return the turn; a new one if the tools have changed since it began."""
+        self.last_used = time.monotonic()
+        snapshot = self._runtime.registry.snapshot()
+        if self._turn is None or self._turn[0] is not snapshot:
+            self._turn = snapshot, await self.session.prepare()
+        return self._turn[1]
+
+    def _is_stand_in(self, tool: Tool) -> bool:
+        """Return True if the tool stands in for resources or prompts and is not the server's own tool."""
+        if tool.source.kind != MCP_SOURCE or tool.own_name not in RESOURCE_AND_PROMPT_TOOLS:
+            return False
+        return self._runtime.mcp.find_tool(tool.source.name, tool.own_name) is None
+
+    def _servers_with(self, tool: str) -> list[str]:
+        """Return the servers whose resources or prompts were granted to this client."""
+        return list(self._stand_in_names(tool))
+
+    def _stand_in_names(self, own_name: str) -> dict[str, str]:
+        """Return server → name of its stand-in tool. By source: two servers can share one long name."""
+        tools = (tool for tool in self._granted_stand_ins() if tool.own_name == own_name)
+        return {tool.source.name: tool.name for tool in tools if self._is_stand_in(tool)}
+
+    def _granted_stand_ins(self) -> list[Tool]:
+        """Return the granted tools with the name of a stand-in. Cached: there may be thousands of tools."""
+        snapshot = self._runtime.registry.snapshot()
+        if self._stand_in_tools is None or self._stand_in_tools[0] is not snapshot:
+            granted = self.session.granted()
+            tools = (snapshot[name] for name in sorted(granted) if name in snapshot)
+            stand_ins = [tool for tool in tools if tool.own_name in RESOURCE_AND_PROMPT_TOOLS]
+            self._stand_in_tools = snapshot, stand_ins
+        return self._stand_in_tools[1]
+
+    async def request_server(self, server: str, method: str, **params: object) -> Any:
+        """Send a request to a server; to this client's own process if each client has one."""
+        context = CallContext(session_id=self.session.id, client=self.key)
+        return await self._runtime.mcp.send_request(server, method, context=context, **params)
+
+    async def _collect_items(
+        self, servers: Sequence[str], method: str, *, start: bool = True
+    ) -> list[tuple[str, BaseModel]]:
+        """List items of all servers concurrently. A server that exceeds its timeout is left out."""
+        list_items = self._runtime.mcp.get_items
+        lists = await asyncio.gather(
+            *(list_items(each, method, client=self.key, start=start) for each in servers)
+        )
+        return [(server, item) for server, items in zip(servers, lists, strict=True) for item in items]
+
+
+def _digest_list(items: Iterable[BaseModel | tuple[str, BaseModel]]) -> str:
+    """Return a digest of a list of models, each alone or with the name of its server."""
+    digest = hashlib.sha256()
+    for item in items:
+        server, model = item if isinstance(item, tuple) else ("", item)
+        digest.update(f"{server} {model.model_dump_json(by_alias=True)}\n".encode())
+    return digest.hexdigest()
+
+
+def _make_event_bus() -> tuple[InMemorySubscriptionBus, ListenHandler]:
+    from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+
+    bus = InMemorySubscriptionBus()
+    return bus, ListenHandler(bus, max_subscriptions=MAX_STREAMS)

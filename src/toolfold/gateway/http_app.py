@@ -1,0 +1,307 @@
+"""The gateway for many clients: an ASGI app for Streamable HTTP, behind an access policy.
+
+The policy checks every request before the protocol sees it: its Host, its Origin and its token. On loopback a
+client needs no token as long as none exists, or if the configuration allows that; on other addresses every
+client needs one. The token is removed from the request: no server behind the gateway ever sees it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from urllib.parse import urlsplit
+
+from toolfold.errors import ConfigError
+from toolfold.gateway.http_sessions import Scope, Send, make_limited_manager
+from toolfold.gateway.request_bodies import (
+    MAX_REQUEST_BYTES,
+    ClientGone,
+    Receive,
+    RequestBodies,
+    RequestRefused,
+    replay_body,
+    require_readable,
+)
+from toolfold.gateway.server import CLIENT_SCOPE_KEY, Gateway
+from toolfold.gateway.tokens import ANONYMOUS, GatewayClient, Tokens
+from toolfold.sources.mcp.sdk import load_sdk
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import uvicorn
+    from starlette.applications import Starlette
+
+    from toolfold.runtime import Runtime
+
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+_UNIQUE_HEADERS = frozenset({"host", "origin", "authorization", "mcp-session-id"})
+_TOKEN_NEEDED = "This gateway needs a token. Create one with `toolfold token add NAME`."  # noqa: S105
+_TOKEN_UNKNOWN = (
+    "This token is not valid: it is mistyped or was revoked. Create one with `toolfold token add NAME`."  # noqa: S105
+)
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if only this machine can reach the address."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessPolicy:
+    """Rules for which requests the gateway accepts, and as which client."""
+
+    tokens: Tokens
+    anonymous_client: GatewayClient | None
+    """The client of requests without a token; None if every request needs one."""
+    allow_anonymous: bool = False
+    """Accept requests without a token although tokens exist."""
+    hosts: frozenset[str] = frozenset()
+    """Accepted values of `Host` beside loopback, without a port."""
+    origins: frozenset[str] = frozenset()
+
+    def find_refusal(self, headers: MutableMapping[str, str]) -> tuple[int, str] | None:
+        """Return the status and message for a request with a wrong Host or Origin; None if both are right."""
+        if _hostname(headers.get("host", "")) not in _LOOPBACK_NAMES | self.hosts:
+            return 421, "This host name is not known to the gateway. To accept it, add it to gateway.hosts."
+        origin = headers.get("origin")
+        if origin is not None and not self._is_accepted_origin(origin):
+            return (
+                403,
+                "Requests from this web page are refused. To accept them, add its origin to gateway.origins.",
+            )
+        return None
+
+    @property
+    def requires_token(self) -> bool:
+        """True if every client needs a token now. Otherwise a client could omit one that grants little."""
+        return self.anonymous_client is None or (not self.allow_anonymous and self.tokens.are_in_use())
+
+    @property
+    def is_local(self) -> bool:
+        """True if only programs on this machine can connect: on loopback, with no other host names."""
+        return self.anonymous_client is not None and not self.hosts
+
+    def authenticate(self, headers: MutableMapping[str, str]) -> GatewayClient | None:
+        """Return the client that made the request; None if it is refused.
+
+        A wrong token is refused even where none is needed.
+        """
+        authorization = headers.get("authorization")
+        if authorization is None:
+            return None if self.requires_token else self.anonymous_client
+        scheme, _, token = authorization.partition(" ")
+        return self.tokens.find(token.strip()) if scheme.lower() == "bearer" else None
+
+    def _is_accepted_origin(self, origin: str) -> bool:
+        if origin in self.origins:
+            return True
+        scheme, _, rest = origin.partition("://")
+        return scheme in ("http", "https") and _hostname(rest) in _LOOPBACK_NAMES
+
+
+def _hostname(value: str) -> str:
+    try:
+        return (urlsplit(f"//{value}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def guard_app(app: App, policy: AccessPolicy) -> App:
+    """Return an app that passes on the requests that the policy accepts."""
+    bodies = RequestBodies()
+
+    async def handle(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        try:
+            headers = _parse_headers(scope)
+            client = _admit_client(policy, headers)
+            require_readable(scope["method"], headers)
+            if scope["method"] == "POST":
+                receive = replay_body(await bodies.read(client.id, receive), receive)
+        except RequestRefused as error:
+            await _send_error(send, error.status, error.problem)
+            return
+        except ClientGone:
+            return
+        await app(_authenticated_scope(scope, client), receive, _send_while_valid(policy, headers, send))
+
+    return handle
+
+
+def _admit_client(policy: AccessPolicy, headers: dict[str, str]) -> GatewayClient:
+    """Return the client that made the request. Raises RequestRefused."""
+    if refusal := policy.find_refusal(headers):
+        raise RequestRefused(*refusal)
+    client = policy.authenticate(headers)
+    if client is None:
+        raise RequestRefused(401, _TOKEN_UNKNOWN if "authorization" in headers else _TOKEN_NEEDED)
+    return client
+
+
+def _parse_headers(scope: Scope) -> dict[str, str]:
+    """Return the headers by name.
+
+    Raises RequestRefused if a header that decides about access is repeated: a proxy may use the other value.
+    """
+    headers: dict[str, str] = {}
+    for raw, value in scope["headers"]:
+        name = raw.decode("latin-1").lower()
+        if name in headers and name in _UNIQUE_HEADERS:
+            raise RequestRefused(400, f"The header {name} must not be repeated.")
+        headers[name] = value.decode("latin-1")
+    return headers
+
+
+def _send_while_valid(policy: AccessPolicy, headers: dict[str, str], send: Send) -> Send:
+    """Return a `send` that ends the response once the client is no longer accepted.
+
+    While a response or a stream is in progress its token may be revoked, or the first token may be created,
+    so that every client needs one.
+    """
+    has_ended = False
+
+    async def send_checked(message: MutableMapping[str, Any]) -> None:
+        nonlocal has_ended
+        if has_ended:
+            return  # the app gets a disconnect from uvicorn, as if the client had closed the connection
+        has_ended = message["type"] == "http.response.body" and policy.authenticate(headers) is None
+        await send({"type": "http.response.body", "body": b""} if has_ended else message)
+
+    return send_checked
+
+
+def _authenticated_scope(scope: Scope, client: GatewayClient) -> Scope:
+    """Return the scope with the client and without the token. The SDK binds a session to the client's id."""
+    from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+    from mcp.server.auth.provider import AccessToken
+
+    user = AuthenticatedUser(AccessToken(token="-", client_id=client.id, scopes=[]))  # noqa: S106 - none
+    headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"authorization"]
+    return {**scope, "headers": headers, CLIENT_SCOPE_KEY: client, "user": user}
+
+
+async def _send_error(send: Send, status: int, problem: str) -> None:
+    body = json.dumps({"error": problem}).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),  # the rest of the request is not read
+    ]
+    if status == 401:
+        headers.append((b"www-authenticate", b'Bearer realm="toolfold"'))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+class ServerOptions(TypedDict, total=False):
+    """Options of uvicorn that the callers of `make_server_config` set."""
+
+    log_config: None
+    log_level: str
+    backlog: int
+    access_log: bool
+    server_header: bool
+    timeout_graceful_shutdown: int
+
+
+def make_server_config(app: App | Starlette, **options: Unpack[ServerOptions]) -> uvicorn.Config:
+    """Return uvicorn's configuration for the gateway, with limits on each connection."""
+    import uvicorn
+
+    from toolfold.gateway.http_connections import make_bounded_protocol
+
+    # No WebSockets: they are not used, and every request would be checked for them. No proxy headers: a
+    # client could fake its address, and so hide which process of this machine it is.
+    return uvicorn.Config(
+        app, http=make_bounded_protocol(), lifespan="on", ws="none", proxy_headers=False, **options
+    )
+
+
+def make_app(
+    runtime: Runtime,
+    policy: AccessPolicy,
+    *,
+    path: str = "/mcp",
+    json_response: bool = False,
+    on_start: Callable[[Gateway], object] | None = None,
+) -> Starlette:
+    """Return the gateway as an ASGI app. `on_start` gets the gateway before the first request."""
+    load_sdk()  # before the imports below: servers of the runtime may be loading it in another thread
+    from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+    from mcp.server.transport_security import TransportSecuritySettings
+    from starlette.applications import Starlette
+    from starlette.routing import Route
+
+    gateway = Gateway(runtime, default_client=policy.anonymous_client, is_local=policy.is_local)
+    if on_start:
+        on_start(gateway)
+    manager_class = make_limited_manager(
+        StreamableHTTPSessionManager, lambda scope: scope[CLIENT_SCOPE_KEY], gateway.is_busy
+    )
+    manager = manager_class(
+        gateway.make_server(),
+        json_response=json_response,
+        max_request_body_size=MAX_REQUEST_BYTES,
+        # The access policy has checked the host name already.
+        security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        try:
+            async with manager.run():
+                yield
+        finally:
+            gateway.close()
+
+    endpoint = _Endpoint(guard_app(StreamableHTTPASGIApp(manager), policy))
+    return Starlette(routes=[Route(path, endpoint=endpoint)], lifespan=lifespan)
+
+
+class _Endpoint:
+    """An ASGI app as an object: starlette would call a function with a Request instead."""
+
+    def __init__(self, inner: App) -> None:
+        self._inner = inner
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._inner(scope, receive, send)
+
+
+def make_access_policy(
+    host: str,
+    tokens: Tokens,
+    *,
+    toolsets: tuple[str, ...] | None,
+    hosts: tuple[str, ...],
+    origins: tuple[str, ...],
+    allow_anonymous: bool = False,
+) -> AccessPolicy:
+    """Return the policy for a listening address. Raises ConfigError if a token is needed and none exists."""
+    if is_loopback(host):
+        return AccessPolicy(
+            tokens=tokens,
+            anonymous_client=GatewayClient(ANONYMOUS, toolsets),
+            allow_anonymous=allow_anonymous,
+            hosts=frozenset(map(str.lower, hosts)),
+            origins=frozenset(origins),
+        )
+    if not tokens.list_clients():
+        raise ConfigError(
+            f"{host} can be reached from other machines, so clients need a token, and there is none",
+            hint="Create one with `toolfold token add <name>`, or listen on 127.0.0.1.",
+        )
+    known = {host.lower(), *map(str.lower, hosts)} - {"0.0.0.0", "::"}  # noqa: S104 - these are no host names
+    return AccessPolicy(
+        tokens=tokens, anonymous_client=None, hosts=frozenset(known), origins=frozenset(origins)
+    )

@@ -1,0 +1,63 @@
+"""Prefixes that keep the resources and prompts of many servers apart.
+
+A resource URI gets its server's name before its scheme, `files+file:///a`; a prompt's name gets the server's
+prefix. Both are reversible without a table, so that a URI that was never listed, such as one made from a
+template, still resolves to the right server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+_INVALID_IN_SCHEME = re.compile(r"[^a-z0-9.-]+")
+
+
+class ServerPrefixes:
+    """The prefixes of all servers, for resource URIs and for prompt names."""
+
+    def __init__(self, prefixes: Mapping[str, str]) -> None:
+        """`prefixes` maps servers to prompt prefixes; a server with an empty one keeps its URIs too."""
+        self._prompts = dict(sorted(prefixes.items()))
+        self._schemes: dict[str, str] = {}
+        for name, prefix in self._prompts.items():
+            self._schemes[name] = _unique_scheme(_slugify(name), self._schemes.values()) if prefix else ""
+
+    def prefix_uri(self, server: str, uri: str) -> str:
+        """Return the URI that clients use for a server's resource."""
+        return self._schemes[server] + uri
+
+    def resolve_uri(self, uri: str) -> list[tuple[str, str]]:
+        """Return the servers that may have the resource, likeliest first, each with its own URI for it."""
+        return _strip_prefixes(uri, self._schemes)
+
+    def prefix_prompt(self, server: str, name: str) -> str:
+        """Return the name that clients use for a server's prompt."""
+        return self._prompts[server] + name
+
+    def resolve_prompt(self, name: str) -> list[tuple[str, str]]:
+        """Return the servers that may have the prompt, likeliest first, each with its own name for it."""
+        return _strip_prefixes(name, self._prompts)
+
+
+def _strip_prefixes(name: str, prefixes: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the servers whose prefix matches, with the rest of the name, longest prefix first.
+
+    `a_b_c` is `c` of server `a_b` rather than `b_c` of server `a`.
+    """
+    matches = [(server, prefix) for server, prefix in prefixes.items() if name.startswith(prefix)]
+    matches.sort(key=lambda each: -len(each[1]))
+    return [(server, name.removeprefix(prefix)) for server, prefix in matches]
+
+
+def _slugify(name: str) -> str:
+    slug = _INVALID_IN_SCHEME.sub("-", name.lower()).strip("-.")
+    return slug if slug[:1].isalpha() else f"s{slug}"
+
+
+def _unique_scheme(slug: str, taken: Iterable[str]) -> str:
+    used, number, chosen = set(taken), 1, slug
+    while f"{chosen}+" in used:
+        number += 1
+        chosen = f"{slug}-{number}"
+    return f"{chosen}+"

@@ -1,0 +1,39 @@
+"""Model dialects: how each provider's interface writes tools, messages and tool results.
+
+One module for each dialect. Sends nothing, and does not decide which tools are shown.
+"""
+
+from toolfold.providers.anthropic_messages import AnthropicMessages
+from toolfold.providers.dialect import (
+    DEFAULT_MEDIA_KINDS,
+    Dialect,
+    DialectName,
+    Message,
+    is_instruction,
+    is_user_message,
+)
+from toolfold.providers.openai_chat import OpenAIChat
+from toolfold.providers.openai_responses import OpenAIResponses
+
+__all__ = [
+    "DEFAULT_MEDIA_KINDS",
+    "DIALECTS",
+    "Dialect",
+    "DialectName",
+    "Message",
+    "get_dialect",
+    "is_instruction",
+    "is_user_message",
+]
+
+DIALECTS: dict[DialectName, Dialect] = {
+    dialect.name: dialect for dialect in (OpenAIChat(), AnthropicMessages(), OpenAIResponses())
+}
+
+
+def get_dialect(name: str) -> Dialect:
+    """Return the dialect with this name, or raise a ValueError that lists the names."""
+    for known, dialect in DIALECTS.items():
+        if known == name:
+            return dialect
+    raise ValueError(f"unknown model dialect {name!r}; use one of {', '.join(DIALECTS)}")

@@ -1,0 +1,249 @@
+"""The contract of a model dialect, and what all dialects share.
+
+Messages are passed in the dialect's own format: what the caller wrote is never translated.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from toolfold.model import BRIDGE_SEARCH, Definition, Json, Media, ToolCall, ToolResult, read_json
+from toolfold.providers.reply import ModelRequest, Reply, ReplyReader
+
+DialectName = Literal["openai", "anthropic", "responses"]
+Message = Mapping[str, Any]
+
+DEFAULT_MEDIA_KINDS = ("image",)
+"""The kinds of media that most models accept beside text."""
+MEDIA_SENDER = "tool_media"
+"""The `name` of a user message that holds only the media of a tool result."""
+DEFERRED = {"defer_loading": True}
+
+_COMBINATORS = ("oneOf", "anyOf", "allOf")
+_VERSION = re.compile(r"(?<!\d)(\d{1,2})(?:[-.](\d{1,2}))?(?![\d])")
+
+
+class Dialect(ABC):
+    """One provider's format of tools, messages and tool results. Stateless and shared."""
+
+    name: ClassVar[DialectName]
+    default_model: ClassVar[str] = ""
+    """The model family whose prices apply when a request names no model."""
+    model_family: ClassVar[str] = ""
+    """The part of a model name that shows that the provider itself made the model."""
+    accepts_tools_in_input: ClassVar[bool] = False
+    """Tools can be added in the middle of a request, and are callable from there on."""
+    lists_deferred_tools: ClassVar[bool] = False
+    """The tools array also holds definitions that the provider loads only when a result names them."""
+    native_headers: ClassVar[Mapping[str, str]] = {}
+    """Request headers that deferred tools need."""
+
+    @abstractmethod
+    def render_tool(self, definition: Definition) -> Json:
+        """Return one entry of the tools array."""
+
+    @abstractmethod
+    def render_tools(
+        self,
+        definitions: Sequence[Definition],
+        *,
+        deferred: Sequence[Definition] = (),
+        native: bool = False,
+        cache_after: int = 0,
+    ) -> list[Json]:
+        """Return the tools array, deferred tools last.
+
+        `native` uses the provider's own tool search. `cache_after` marks the end of the constant tools for
+        providers that cache prompts only up to explicit marks.
+        """
+
+    @abstractmethod
+    def render_result(
+        self,
+        result: ToolResult,
+        media: Sequence[Media],
+        *,
+        deferred: Mapping[str, Definition] | None = None,
+    ) -> list[Json]:
+        """Return the parts that report one result, in the order in which they were produced."""
+
+    @abstractmethod
+    def is_result_part(self, part: Json) -> bool:
+        """Return True if the part is a tool result, and not text or media that accompanies one."""
+
+    def render_results(
+        self,
+        results: Sequence[ToolResult],
+        *,
+        deferred: Mapping[str, Definition] | None = None,
+        media_kinds: Collection[str] = DEFAULT_MEDIA_KINDS,
+    ) -> list[Json]:
+        """Return the messages to append to the history after the calls of one reply.
+
+        Providers require results before anything else. Where tools are `deferred`, a result of tool_search
+        loads those that it found.
+        """
+        parts = [
+            part
+            for result in results
+            for part in self.render_result(
+                result, [each for each in result.media if each.kind in media_kinds], deferred=deferred
+            )
+        ]
+        return self.wrap_parts(sorted(parts, key=lambda part: not self.is_result_part(part)))
+
+    def wrap_parts(self, parts: list[Json]) -> list[Json]:
+        """Return the parts as messages. In most dialects each part is a message already."""
+        return parts
+
+    def append_text(self, message: Message, text: str) -> Json:
+        """Return a copy of the message with the text at its end."""
+        content = message.get("content")
+        if isinstance(content, (list, tuple)):
+            return {**message, "content": [*content, self.render_text(text)]}
+        return {**message, "content": f"{content}\n\n{text}" if content else text}
+
+    def render_text(self, text: str) -> Json:
+        """Return a text part of a message's content."""
+        return {"type": "text", "text": text}
+
+    def render_added_tools(self, definitions: Sequence[Definition]) -> Json:  # noqa: ARG002
+        """Return an input item that adds tools, where `accepts_tools_in_input`."""
+        raise TypeError(f"the {self.name} dialect accepts no tools in the input")
+
+    @abstractmethod
+    def build_body(self, request: ModelRequest) -> Json:
+        """Return the JSON body of a model call."""
+
+    @abstractmethod
+    def start_reply(self) -> ReplyReader:
+        """Return a reader for the events of one streamed reply."""
+
+    @abstractmethod
+    def read_reply(self, body: Json) -> Reply:
+        """Return the reply in the body of a call without streaming."""
+
+    @abstractmethod
+    def user_message(self, text: str) -> Json:
+        """Return a message from the user."""
+
+    @abstractmethod
+    def assistant_message(self, text: str) -> Json:
+        """Return a message from the model that holds only text."""
+
+    @abstractmethod
+    def render_calls(self, text: str, calls: Sequence[ToolCall]) -> list[Json]:
+        """Return the messages of a reply that says something and calls tools."""
+
+    @abstractmethod
+    def find_calls(self, messages: Sequence[Message]) -> list[tuple[str, str]]:
+        """Return the id and the name of every tool call in some messages, in order."""
+
+    @abstractmethod
+    def find_result_ids(self, messages: Sequence[Message]) -> set[str]:
+        """Return the ids of the calls that some messages hold results for."""
+
+    def find_text(self, message: Message) -> str:
+        """Return the readable text of a message, whoever wrote it."""
+        content = message.get("content")
+        if isinstance(content, str):
+            return content
+        parts = (part.get("text") for part in select_mappings(content))
+        return "\n".join(part for part in parts if isinstance(part, str))
+
+    @abstractmethod
+    def explain_missing_native(self, model: str) -> str:
+        """Return why this model cannot load tools on demand; empty if it can or if that is unknown."""
+
+    def is_other_vendor(self, model: str) -> bool:
+        """Return True if the model comes from somebody else who offers the same interface."""
+        return bool(model) and self.model_family not in model.lower()
+
+
+def simplify_schema(schema: Json) -> Json:
+    """Return an object schema without alternatives at its top level, which no provider accepts there.
+
+    The parameters that the alternatives name are kept; which of them go together is checked when the tool
+    is called.
+    """
+    if schema.get("type") == "object" and not any(key in schema for key in _COMBINATORS):
+        return schema
+    plain = {key: value for key, value in schema.items() if key not in _COMBINATORS}
+    branches = [each for key in _COMBINATORS for each in select_mappings(schema.get(key))]
+    properties: Json = {}
+    for part in [*branches, plain]:
+        own = part.get("properties")
+        properties |= own if isinstance(own, dict) else {}
+    return {**plain, "type": "object", **({"properties": properties} if properties else {})}
+
+
+def is_user_message(message: Message) -> bool:
+    """Return True if a person wrote the message. Anthropic sends tool results under the user role as well."""
+    content = message.get("content")
+    if message.get("name") == MEDIA_SENDER:
+        return False
+    if message.get("role") != "user" or not (content is None or isinstance(content, (str, list, tuple))):
+        return False
+    parts = () if content is None or isinstance(content, str) else content
+    results = sum(1 for part in parts if isinstance(part, Mapping) and part.get("type") == "tool_result")
+    return not results or results < len(parts)
+
+
+def is_instruction(message: Message) -> bool:
+    """Return True for system and developer messages."""
+    return message.get("role") in ("system", "developer")
+
+
+def split_search_result(text: str, deferred: Mapping[str, Definition]) -> tuple[list[str], str]:
+    """Split a tool_search result into the names the provider can load and the remaining text."""
+    try:
+        result = read_json(text)
+    except ValueError:
+        return [], text
+    if not isinstance(result, dict):
+        return [], text
+    matches = select_mappings(result.get("matches"))
+    names = [name for match in matches if isinstance(name := match.get("name"), str) and name in deferred]
+    others = [match for match in matches if match.get("name") not in names]
+    rest = {key: value for key, value in result.items() if key != "matches"}
+    rest |= {"matches": others} if others else {}
+    return list(dict.fromkeys(names)), json.dumps(rest, ensure_ascii=False) if rest else ""
+
+
+def is_search_result(result: ToolResult, deferred: Mapping[str, Definition] | None) -> bool:
+    """Return True if the result can load deferred tools."""
+    return deferred is not None and result.name == BRIDGE_SEARCH
+
+
+def is_older_version(model: str, family: str, first: tuple[int, int]) -> bool:
+    """Return True if the model name carries a version below `first`; without one it is the newest."""
+    _, found, rest = model.lower().partition(family)
+    version = _VERSION.search(rest) if found else None
+    return version is not None and (int(version[1]), int(version[2] or 0)) < first
+
+
+def arguments_text(call: ToolCall) -> str:
+    """Return the arguments of a call as JSON text."""
+    if isinstance(call.arguments, str):
+        return call.arguments or "{}"
+    return json.dumps(call.arguments or {}, ensure_ascii=False)
+
+
+def encode_base64(media: Media) -> str:
+    """Return the media's bytes as base64 text."""
+    return base64.b64encode(media.data).decode()
+
+
+def data_uri(media: Media) -> str:
+    """Return the media as a data URI."""
+    return f"data:{media.mime_type};base64,{encode_base64(media)}"
+
+
+def select_mappings(values: Any) -> list[Json]:
+    """Return the dictionaries in a list; nothing if the value is not a list."""
+    return [each for each in values if isinstance(each, dict)] if isinstance(values, (list, tuple)) else []

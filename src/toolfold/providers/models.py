@@ -1,0 +1,189 @@
+"""Which provider a model name means, how its client is built, and how large its context window is.
+
+A model is named PROVIDER:MODEL. Keys come from the environment or the system keyring and are never logged.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from toolfold.config import Config
+from toolfold.config.agent import ProviderSettings
+from toolfold.errors import ConfigError, did_you_mean, nearest
+from toolfold.model import Json
+from toolfold.providers import get_dialect
+from toolfold.providers.client import AnthropicClient, ModelClient, OpenAIClient
+
+KEYRING_SERVICE = "toolfold"
+LOCAL_PROVIDER = "local"
+SCRIPTED_PROVIDER = "scripted"
+
+BUILTIN_PROVIDERS: Mapping[str, ProviderSettings] = {
+    "openai": ProviderSettings(dialect="openai", key_env="OPENAI_API_KEY"),
+    "responses": ProviderSettings(dialect="responses", key_env="OPENAI_API_KEY"),
+    "anthropic": ProviderSettings(dialect="anthropic", key_env="ANTHROPIC_API_KEY"),
+    "openrouter": ProviderSettings(
+        dialect="openai", base_url="https://openrouter.ai/api/v1", key_env="OPENROUTER_API_KEY"
+    ),
+    "ollama": ProviderSettings(dialect="openai", base_url="http://127.0.0.1:11434/v1"),
+    "vllm": ProviderSettings(dialect="openai", base_url="http://127.0.0.1:8000/v1"),
+    "llamacpp": ProviderSettings(dialect="openai", base_url="http://127.0.0.1:8080/v1"),
+}
+_BASE_URL_VARIABLES = {
+    "openai": "OPENAI_BASE_URL",
+    "responses": "OPENAI_BASE_URL",
+    "anthropic": "ANTHROPIC_BASE_URL",
+}
+_LISTING_KEYS = (
+    "context_length",
+    "max_context_length",
+    "context_window",
+    "max_model_len",
+    "max_input_tokens",
+)
+_MIN_LISTED_CONTEXT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ModelName:
+    """A model and the provider that serves it."""
+
+    provider: str
+    model: str
+
+    def __str__(self) -> str:
+        return f"{self.provider}:{self.model}"
+
+
+def parse_model_name(text: str, config: Config) -> ModelName:
+    """Return the provider and the model that a name means. Raises ConfigError with the known providers."""
+    provider, separator, model = text.strip().partition(":")
+    known = known_providers(config)
+    if separator and provider in known and model:
+        return ModelName(provider, model)
+    if not separator and (guessed := _guess_provider(provider)):
+        return ModelName(guessed, provider)
+    hint = did_you_mean(nearest(provider, known)) if separator else " Write it as PROVIDER:MODEL."
+    raise ConfigError(
+        f"{text!r} names no known model provider.{hint} Known providers: {', '.join(sorted(known))}.",
+        key="agent.model",
+    )
+
+
+def known_providers(config: Config) -> dict[str, ProviderSettings]:
+    """Return the built-in providers and those of the configuration, which may replace them."""
+    return {**BUILTIN_PROVIDERS, **config.providers}
+
+
+def build_client(name: ModelName, config: Config) -> ModelClient:
+    """Return a client for the model's provider. Raises ConfigError if its key is missing."""
+    settings = known_providers(config)[name.provider]
+    dialect = get_dialect(settings.dialect)
+    is_builtin = settings is BUILTIN_PROVIDERS.get(name.provider)
+    variable = _BASE_URL_VARIABLES.get(name.provider, "") if is_builtin else ""
+    base_url = settings.base_url or config.environment.get(variable) or None
+    client = AnthropicClient if dialect.name == "anthropic" else OpenAIClient
+    return client(
+        name.provider,
+        dialect,
+        base_url=base_url,
+        api_key=find_key(name.provider, settings, config),
+        timeout_s=settings.timeout_seconds,
+    )
+
+
+def find_key(provider: str, settings: ProviderSettings, config: Config) -> str:
+    """Return the provider's key from the environment or the keyring; empty if it needs none."""
+    if settings.key_env and (key := config.environment.get(settings.key_env)):
+        return key
+    if settings.key_name and (key := _read_keyring(settings.key_name)):
+        return key
+    if settings.key_env or settings.key_name:
+        places = [f"set the environment variable {settings.key_env}"] if settings.key_env else []
+        places += [f"store it in the keyring as {settings.key_name!r}"] if settings.key_name else []
+        raise ConfigError(
+            f"there is no key for the model provider {provider!r}",
+            key=f"providers.{provider}",
+            hint=" or ".join(places),
+        )
+    return ""
+
+
+def has_key(provider: str, config: Config) -> bool:
+    """Return True if the provider can be used as far as its key goes."""
+    try:
+        find_key(provider, known_providers(config)[provider], config)
+    except ConfigError:
+        return False
+    return True
+
+
+def _read_keyring(name: str) -> str:
+    try:
+        import keyring
+    except ImportError:
+        return ""
+    return keyring.get_password(KEYRING_SERVICE, name) or ""
+
+
+def _guess_provider(model: str) -> str:
+    lowered = model.lower()
+    if lowered.startswith("claude"):
+        return "anthropic"
+    return "openai" if lowered.startswith(("gpt", "o1", "o3", "o4", "chatgpt")) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLimits:
+    """The size of a model's context window and of its replies, in tokens."""
+
+    context: int
+    output: int
+
+
+@cache
+def _read_table() -> tuple[str, Mapping[str, ModelLimits]]:
+    data = tomllib.loads(files(__package__).joinpath("models.toml").read_text(encoding="utf-8"))
+    return data["date"], {name: ModelLimits(**each) for name, each in data["models"].items()}
+
+
+def table_date() -> str:
+    """Return the date of the shipped model table."""
+    return _read_table()[0]
+
+
+def find_limits(model: str) -> ModelLimits | None:
+    """Return a model's limits from the shipped table, or None if it is not in it."""
+    lowered = model.lower()
+    table = _read_table()[1]
+    names = sorted((name for name in table if name in lowered), key=len)
+    return table[names[-1]] if names else None
+
+
+async def find_context_tokens(name: ModelName, config: Config, client: ModelClient) -> int | None:
+    """Return the model's context window: from the shipped table, the provider's listing or the settings."""
+    if limits := find_limits(name.model):
+        return limits.context
+    try:
+        listing = await client.list_models()
+    except Exception:  # most compatible servers list no sizes, and some list no models
+        listing = []
+    return read_listed_context(listing, name.model) or config.agent.context_tokens
+
+
+def read_listed_context(listing: list[Json], model: str) -> int | None:
+    """Return the context window that a provider's model listing states, if it does."""
+    for entry in listing:
+        if entry.get("id") != model:
+            continue
+        sources = [entry, entry.get("meta") or {}, entry.get("top_provider") or {}]
+        for source in sources:
+            for key in (*_LISTING_KEYS, "n_ctx_train", "n_ctx"):
+                value = source.get(key) if isinstance(source, dict) else None
+                if isinstance(value, int) and value >= _MIN_LISTED_CONTEXT:
+                    return value
+    return None

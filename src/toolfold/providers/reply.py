@@ -1,0 +1,97 @@
+"""A model's request and reply in terms that all dialects share.
+
+A reply keeps its messages in the dialect's own format, because some content (signed thinking, encrypted
+reasoning) must go back to the provider unchanged.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from toolfold.events import Usage
+from toolfold.model import Json, ToolCall
+
+INTERRUPTED_TEXT = "[The answer was interrupted.]"
+"""Stands in the history for a reply of which nothing can be kept."""
+
+FinishReason = Literal["stop", "tool_calls", "length", "refusal", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    """One model call."""
+
+    model: str
+    messages: Sequence[Json]
+    system: str = ""
+    tools: Sequence[Json] = ()
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    stream: bool = True
+    headers: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Further parameters of the provider's interface, passed on unchanged."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingDelta:
+    """A piece of visible reasoning."""
+
+    text: str
+
+
+Delta = TextDelta | ThinkingDelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """A complete model reply."""
+
+    messages: tuple[Json, ...]
+    """What to append to the history, in the dialect's format."""
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    finish_reason: FinishReason = "stop"
+    model: str = ""
+    """The model that answered, as the provider names it."""
+
+
+class ReplyReader(ABC):
+    """Builds a reply from the events of one stream. Unknown events are ignored."""
+
+    @abstractmethod
+    def feed(self, event: Json) -> Iterator[Delta]:
+        """Read one event and yield the pieces of text in it.
+
+        Raises ProviderError for an error event.
+        """
+
+    @abstractmethod
+    def finish(self, *, interrupted: bool = False) -> Reply:
+        """Return the reply read so far.
+
+        An interrupted reply keeps complete text and drops tool calls: they will not be run.
+        """
+
+
+def count_of(usage: Any, *path: str) -> int:
+    """Return a number from nested usage data; 0 if it is missing or not a number."""
+    for key in path:
+        usage = usage.get(key) if isinstance(usage, Mapping) else None
+    return usage if isinstance(usage, int) and not isinstance(usage, bool) else 0
+
+
+def text_of(value: Any) -> str:
+    """Return the value if it is text, else an empty string."""
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,88 @@
+"""A model that follows a script: for tests, examples and the demo. Sends nothing.
+
+Answers each model call with the next step of its script. A step is text, tool calls, an error, or a function
+of the request that returns one of these.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from toolfold.model import Json, ToolCall
+from toolfold.providers import get_dialect
+from toolfold.providers.client import ReplyStream
+from toolfold.providers.dialect import Dialect, arguments_text
+from toolfold.providers.errors import ProviderError
+from toolfold.providers.reply import ModelRequest
+
+CHARS_PER_DELTA = 24
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedReply:
+    """One reply: some text, and calls of tools."""
+
+    text: str = ""
+    calls: Sequence[ToolCall] = ()
+    usage: Json = field(default_factory=dict)
+    """In the format of OpenAI chat; estimated if empty."""
+
+
+Step: TypeAlias = "str | ScriptedReply | ProviderError | Callable[[ModelRequest], str | ScriptedReply]"
+
+
+class ScriptedProvider:
+    """A model client that replays a script."""
+
+    name = "scripted"
+
+    def __init__(self, steps: Iterable[Step], *, model: str = "scripted", delta_delay_s: float = 0.0) -> None:
+        self.model = model
+        self.requests: list[ModelRequest] = []
+        """Every request received, for tests to look at."""
+        self._steps = iter(steps)
+        self._delay_s = delta_delay_s
+
+    @property
+    def dialect(self) -> Dialect:
+        return get_dialect("openai")
+
+    def stream(self, request: ModelRequest) -> ReplyStream:
+        self.requests.append(request)
+        return ReplyStream(self._replay(request), self.dialect.start_reply())
+
+    async def _replay(self, request: ModelRequest) -> AsyncIterator[Json]:
+        step = next(self._steps, "The script has ended.")
+        if isinstance(step, ProviderError):
+            raise step
+        reply = step(request) if callable(step) else step
+        if isinstance(reply, str):
+            reply = ScriptedReply(reply)
+        for start in range(0, len(reply.text), CHARS_PER_DELTA):
+            yield _chunk({"content": reply.text[start : start + CHARS_PER_DELTA]})
+            await asyncio.sleep(self._delay_s)
+        for index, call in enumerate(reply.calls):
+            function = {"name": call.name, "arguments": arguments_text(call)}
+            yield _chunk({"tool_calls": [{"index": index, "id": call.id, "function": function}]})
+        yield _chunk({}, "tool_calls" if reply.calls else "stop")
+        yield {"choices": [], "usage": reply.usage or _estimate_usage(request, reply), "model": self.model}
+
+    async def list_models(self) -> list[Json]:
+        return [{"id": self.model}]
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+def _chunk(delta: Json, finish_reason: str | None = None) -> Json:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}
+
+
+def _estimate_usage(request: ModelRequest, reply: ScriptedReply) -> Json:
+    sent = json.dumps([request.system, list(request.messages), list(request.tools)], default=str)
+    written = reply.text + "".join(arguments_text(call) for call in reply.calls)
+    return {"prompt_tokens": len(sent) // 4, "completion_tokens": len(written) // 4 + 1}

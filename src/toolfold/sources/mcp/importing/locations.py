@@ -1,0 +1,115 @@
+"""Where other programs keep their servers, on Linux, macOS and Windows.
+
+Looks whether files are there and reads none. The home folder, the platform and the variables are given, so
+that the answer for another machine can be had on this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+
+from toolfold.sources.mcp.importing.types import ClientConfigFile, ClientName
+
+_VSCODE_NAMES = ("Code", "Code - Insiders", "VSCodium")
+_MAX_PROFILES = 50
+
+_PROJECT_FILES: tuple[tuple[ClientName, str], ...] = (
+    ("claude-code", ".mcp.json"),
+    ("cursor", ".cursor/mcp.json"),
+    ("vscode", ".vscode/mcp.json"),
+    ("vscode", ".vscode/settings.json"),
+    ("codex", ".codex/config.toml"),
+    ("gemini", ".gemini/settings.json"),
+    ("opencode", "opencode.json"),
+    ("opencode", "opencode.jsonc"),
+)
+
+
+def find_config_files(
+    *, home: Path, project: Path | None, platform: str, environment: Mapping[str, str]
+) -> tuple[ClientConfigFile, ...]:
+    """The files that are there: the user's own first, then the project's. `platform` is as `sys` has it."""
+    own = [
+        ClientConfigFile(client, "user", file)
+        for client, file in _iter_user_files(home, platform, environment)
+    ]
+    if project is not None and not _is_same_path(project, home):
+        own += [ClientConfigFile(client, "project", project / path) for client, path in _PROJECT_FILES]
+    return tuple(place for place in own if _is_file(place.file))
+
+
+def user_config_file(
+    client: ClientName, *, home: Path, platform: str, environment: Mapping[str, str]
+) -> Path:
+    """The file to which one's own servers of this program are added, whether or not it is there yet."""
+    files = [
+        file
+        for each, file in _iter_user_files(home, platform, environment)
+        if each == client and not (client == "vscode" and _is_other_vscode_file(file))
+    ]
+    there = [file for file in files if _is_file(file)]
+    # Which of its kinds is installed shows in the folders; nothing of the kind holds for other programs.
+    installed = [file for file in files if client == "vscode" and file.parent.is_dir()]
+    return (there or installed or files)[0]
+
+
+def _iter_user_files(
+    home: Path, platform: str, environment: Mapping[str, str]
+) -> Iterator[tuple[ClientName, Path]]:
+    support, settings = _config_directories(home, platform, environment)
+    yield "claude-desktop", support / "Claude" / "claude_desktop_config.json"
+    yield "claude-code", Path(environment.get("CLAUDE_CONFIG_DIR") or home) / ".claude.json"
+    yield "cursor", home / ".cursor" / "mcp.json"
+    for name in _VSCODE_NAMES:
+        for file in _iter_vscode_files(support / name / "User"):
+            yield "vscode", file
+    for folder in ("windsurf", "windsurf-next", "."):
+        yield "windsurf", home / ".codeium" / folder / "mcp_config.json"
+    yield "codex", Path(environment.get("CODEX_HOME") or home / ".codex") / "config.toml"
+    yield "gemini", Path(environment.get("GEMINI_CLI_HOME") or home) / ".gemini" / "settings.json"
+    if chosen := environment.get("OPENCODE_CONFIG"):
+        yield "opencode", Path(chosen)
+    for name in ("opencode.json", "opencode.jsonc"):
+        yield "opencode", settings / "opencode" / name
+    goose = support / "Block" / "goose" / "config" if platform == "win32" else settings / "goose"
+    yield "goose", goose / "config.yaml"
+
+
+def _config_directories(home: Path, platform: str, environment: Mapping[str, str]) -> tuple[Path, Path]:
+    """Where programs with windows and where programs of the terminal keep their settings."""
+    settings = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
+    if platform == "darwin":
+        return home / "Library" / "Application Support", settings
+    if platform == "win32":
+        return Path(environment.get("APPDATA") or home / "AppData" / "Roaming"), settings
+    return settings, settings
+
+
+def _iter_vscode_files(user: Path) -> Iterator[Path]:
+    yield user / "mcp.json"
+    yield user / "settings.json"
+    try:
+        yield from sorted(islice((user / "profiles").glob("*/mcp.json"), _MAX_PROFILES))
+    except OSError:
+        return
+
+
+def _is_other_vscode_file(file: Path) -> bool:
+    """Whether VS Code reads servers from the file, but new ones do not belong there."""
+    return file.name == "settings.json" or file.parent.parent.name == "profiles"
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _is_same_path(one: Path, other: Path) -> bool:
+    try:
+        return one.resolve() == other.resolve()
+    except (OSError, RuntimeError):
+        return False

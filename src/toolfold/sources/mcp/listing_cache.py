@@ -1,0 +1,132 @@
+"""Cache of server listings on disk, so that tools are available before their servers are started.
+
+One file for each server and start configuration: with other arguments it is another server. Cached data is
+validated like data from the server. A file that cannot be read counts as missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from toolfold.config.atomic import replace_file
+from toolfold.config.servers import McpServerSettings
+from toolfold.errors import ToolfoldError
+from toolfold.model import Json, read_json
+from toolfold.sources.mcp.tool_listing import Listing, parse_tools
+
+MAX_CACHE_FILE_BYTES = 50_000_000
+FORMAT_VERSION = 3
+
+
+class ListingCache:
+    """Cached listings of all servers."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def read(self, name: str, settings: McpServerSettings) -> tuple[Listing, float] | None:
+        """Return a server's cached listing and its age in seconds, or None."""
+        try:
+            file = self.listing_file(name, settings)
+            status = file.stat()
+            if status.st_size > MAX_CACHE_FILE_BYTES:
+                return None
+            data = read_json(file.read_text("utf-8"))
+            return _parse_listing(data), max(0.0, time.time() - status.st_mtime)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None
+
+    def write(self, name: str, settings: McpServerSettings, listing: Listing) -> None:
+        """Store a listing. Write errors are ignored: without the cache the next start only takes longer.
+
+        The same listing gives the same content, so that files can be compared; the age is that of the file.
+        """
+        plain: Json = {
+            "format": FORMAT_VERSION,
+            "tools": [offer.to_json() for offer in listing.tools],
+            "instructions": listing.instructions,
+            "resources": listing.has_resources,
+            "prompts": listing.has_prompts,
+            "protocol": listing.protocol,
+            "version": listing.version,
+            "problems": listing.problems,
+        }
+        with contextlib.suppress(OSError, ToolfoldError):
+            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            text = json.dumps(plain, ensure_ascii=False)
+            replace_file(self.listing_file(name, settings), text.encode(), mode=0o600)
+            self.listing_file(name, settings).with_suffix(".failed").unlink(missing_ok=True)
+
+    def read_item_lists(self, name: str, settings: McpServerSettings) -> dict[str, list[Json]]:
+        """Return a server's cached resources, templates and prompts by the method that lists them."""
+        try:
+            file = self.item_lists_file(name, settings)
+            if file.stat().st_size > MAX_CACHE_FILE_BYTES:
+                return {}
+            data = read_json(file.read_text("utf-8"))
+            if data["format"] != FORMAT_VERSION:
+                return {}
+            return {method: [dict(item) for item in data["lists"][method]] for method in data["lists"]}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return {}
+
+    def write_item_lists(
+        self, name: str, settings: McpServerSettings, lists: Mapping[str, list[Json]]
+    ) -> None:
+        """Store a server's resources, templates and prompts."""
+        with contextlib.suppress(OSError, ToolfoldError):
+            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            text = json.dumps({"format": FORMAT_VERSION, "lists": lists}, ensure_ascii=False)
+            replace_file(self.item_lists_file(name, settings), text.encode(), mode=0o600)
+
+    def has_failed(self, name: str, settings: McpServerSettings) -> bool:
+        """Return True if the server could not be listed the last time; it is then not waited for."""
+        return self.listing_file(name, settings).with_suffix(".failed").exists()
+
+    def record_failure(self, name: str, settings: McpServerSettings) -> None:
+        """Record that the server could not be listed."""
+        with contextlib.suppress(OSError):
+            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.listing_file(name, settings).with_suffix(".failed").touch()
+
+    def clear_failure(self, name: str) -> None:
+        """Remove the record of a failure, so that the server is waited for again."""
+        for file in self._directory.glob(f"{name}-*.failed") if self._directory.is_dir() else ():
+            file.unlink(missing_ok=True)
+
+    def delete(self, name: str) -> None:
+        """Delete all cached files of a server that was removed or changed."""
+        for file in self._directory.glob(f"{name}-*") if self._directory.is_dir() else ():
+            file.unlink(missing_ok=True)
+
+    def listing_file(self, name: str, settings: McpServerSettings) -> Path:
+        """Return the cache file of a server with these start settings."""
+        start_settings = settings.model_dump_json(
+            include={"command", "args", "env", "pass_env", "cwd", "url", "transport", "headers"}
+        )
+        digest = hashlib.sha256(f"{name} {start_settings}".encode()).hexdigest()
+        return self._directory / f"{name}-{digest[:16]}.json"
+
+    def item_lists_file(self, name: str, settings: McpServerSettings) -> Path:
+        """Return the cache file of a server's resources, templates and prompts."""
+        return self.listing_file(name, settings).with_suffix(".items.json")
+
+
+def _parse_listing(data: Json) -> Listing:
+    if data["format"] != FORMAT_VERSION:
+        raise ValueError("the cache file has another format version")
+    offers, _ = parse_tools(data["tools"])
+    return Listing(
+        tools=offers,
+        instructions=str(data["instructions"]),
+        has_resources=data["resources"] is True,
+        has_prompts=data["prompts"] is True,
+        protocol=str(data["protocol"]),
+        version=str(data["version"]),
+        problems=tuple(map(str, data.get("problems", ()))),
+    )

@@ -1,0 +1,169 @@
+"""HTTP requests of a login, and the URLs they may go to.
+
+The server names its authorization server, so the URLs are untrusted: only HTTPS is allowed besides the
+server's own origin, and this machine only for servers on this machine. Responses are bounded. The content of
+an error response is not passed on, because it may contain secrets. Knows nothing of the order of requests.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+import httpx2
+from mcp.shared.auth import OAuthToken
+from pydantic import ValidationError
+
+from toolfold.errors import shorten
+from toolfold.model import Json, read_json
+from toolfold.redaction import Redaction
+from toolfold.visible import visible
+
+REQUEST_TIMEOUT_S = 20.0
+MAX_REQUESTS = 30
+_MAX_RESPONSE_BYTES = 1_000_000
+_ENCODING_HEADERS = ("content-encoding", "content-length", "transfer-encoding")
+
+
+class AuthError(Exception):
+    """Failed authorization request. `code` is the issuer's OAuth error code, if any."""
+
+    def __init__(self, message: str, code: str = "", *, status: int = 0) -> None:
+        super().__init__(message)
+        self.code, self.status = code, status
+
+
+class AuthHttpClient:
+    """HTTP client for one login or token refresh."""
+
+    def __init__(self, server_url: str, secrets: Collection[str] = ()) -> None:
+        self._server_url = server_url
+        self._redact = Redaction(secrets, longest=500)
+        self._client = httpx2.AsyncClient(timeout=REQUEST_TIMEOUT_S, follow_redirects=False)
+        self._sent = 0
+
+    async def __aenter__(self) -> AuthHttpClient:
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._client.aclose()
+
+    async def send(self, request: httpx2.Request, *, required_field: str | None = None) -> httpx2.Response:
+        """Return the complete response. Raises AuthError if a required field is missing.
+
+        By default, a posted form must return a token and a posted JSON document a client.
+        """
+        self._sent += 1
+        if self._sent > MAX_REQUESTS:
+            raise AuthError(f"the login needs more than {MAX_REQUESTS} requests")
+        require_allowed_url(str(request.url), self._server_url)
+        try:
+            streamed = await self._client.send(request, stream=True)
+            try:
+                response = await _read_response(streamed)
+            finally:
+                await streamed.aclose()
+        except httpx2.HTTPError as error:
+            raise AuthError(f"{request.url.host} cannot be reached: {type(error).__name__}") from None
+        if request.method == "POST" and not response.is_redirect:
+            is_form = "urlencoded" in request.headers.get("content-type", "")
+            default_field = "access_token" if is_form else "client_id"
+            self._require_field(
+                default_field if required_field is None else required_field, request, response
+            )
+        return response
+
+    def _require_field(self, field: str, request: httpx2.Request, response: httpx2.Response) -> None:
+        body = parse_json_object(response)
+        has_field = not field or (isinstance(body.get(field), str) and body[field])
+        if response.status_code in (200, 201) and has_field and (field != "access_token" or _is_usable(body)):
+            return
+        failure = {"access_token": "returned no token", "client_id": "registers no client"}.get(
+            field, "refused"
+        )
+        code = body["error"] if isinstance(body.get("error"), str) else ""
+        description = body["error_description"] if isinstance(body.get("error_description"), str) else ""
+        details = shorten(visible(": ".join(text for text in (code, description) if text)), 300)
+        redacted = self._redact(f" ({details})") if details else ""
+        raise AuthError(
+            f"{request.url.host} {failure}: HTTP {response.status_code}{redacted}",
+            visible(code)[:60],
+            status=response.status_code,
+        )
+
+
+def _is_usable(token: Json) -> bool:
+    try:
+        OAuthToken.model_validate(token)
+    except ValidationError:
+        return False
+    return True
+
+
+def parse_json_object(response: httpx2.Response) -> Json:
+    """Return the JSON object of a response, or an empty one."""
+    try:
+        body = read_json(response.text)
+    except (ValueError, RecursionError):
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def require_allowed_url(url: str, server_url: str) -> None:
+    """Raise AuthError if a login request must not go to this URL."""
+    if is_same_origin(url, server_url):
+        return
+    parts, server = _split_origin(url), _split_origin(server_url)
+    if _is_loopback(parts[1]) and not _is_loopback(server[1]):
+        raise AuthError(f"it sends logins to {shorten(parts[1], 80)}, which is this machine")
+    if parts[0] != "https" and not (parts[0] == "http" and _is_loopback(parts[1])):
+        raise AuthError(f"it sends logins to {shorten(parts[1], 80)} without encryption")
+
+
+def origin(url: str) -> str:
+    """Return scheme and authority of a URL."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def is_same_origin(one: str, other: str) -> bool:
+    """Return True if two URLs have the same scheme, host and port."""
+    return _split_origin(one) == _split_origin(other)
+
+
+def _split_origin(url: str) -> tuple[str, str, int | None]:
+    try:
+        split = urlsplit(url)
+        port = split.port or {"http": 80, "https": 443}.get(split.scheme)
+        return split.scheme, (split.hostname or "").rstrip("."), port
+    except ValueError:
+        raise AuthError("it names an invalid URL") from None
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+async def _read_response(streamed: httpx2.Response) -> httpx2.Response:
+    content = bytearray()
+    async for piece in streamed.aiter_bytes():
+        content += piece
+        if len(content) > _MAX_RESPONSE_BYTES:
+            raise AuthError(f"{streamed.request.url.host} sent more than {_MAX_RESPONSE_BYTES} bytes")
+    headers = [
+        (name, value)
+        for name, value in streamed.headers.multi_items()
+        if name.lower() not in _ENCODING_HEADERS
+    ]
+    response = httpx2.Response(
+        streamed.status_code, headers=headers, content=bytes(content), request=streamed.request
+    )
+    response.next_request = streamed.next_request
+    return response

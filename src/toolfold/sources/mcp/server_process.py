@@ -1,0 +1,287 @@
+"""Process of a stdio server: started in its own process group, and terminated with all of its descendants.
+
+A watcher, a few lines of shell, waits at the end of a pipe that this process holds. When the pipe closes,
+because this process closed it or was killed, the watcher kills the group and every process that carries the
+server's mark in its environment. Knows nothing about the messages of the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import stat
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from toolfold.provenance import SERVER_MARK_KB
+from toolfold.redaction import Redaction
+from toolfold.sources.mcp.faults import NotStarted
+
+T = TypeVar("T")
+
+EXIT_GRACE_S = 2.0
+STDERR_DRAIN_TIMEOUT_S = 1.0
+"""Time to read stderr after the server has exited; a descendant may hold it open forever."""
+MAX_LOG_BYTES = 1_000_000
+MAX_LINE_BYTES = 4_000
+MAX_LINES_PER_SECOND = 200
+"""Log lines that are stored per second; more are only counted."""
+_TAIL_LINES = 12
+
+# The program replaces the shell, so that pid, exit code and pipes are those of the server. The watcher is
+# detached. Processes that left the group still have the mark in their environment; the watcher has not.
+# The resource limit identifies the server and its descendants: see `toolfold.provenance`.
+_WATCHER_SCRIPT = """
+leader=$$ hold=$1 mark=$2 limit=$3
+shift 3
+( (
+  trap '' HUP INT TERM
+  exec <"/dev/fd/$hold" >/dev/null 2>&1
+  read -r _
+  kill -KILL $(grep -lsF "TOOLFOLD_SERVER=$mark" /proc/[0-9]*/environ | grep -o '[0-9][0-9]*')
+  kill -KILL -- "-$leader"
+) & )
+TOOLFOLD_SERVER=$mark
+export TOOLFOLD_SERVER
+{ ulimit -S -m "$limit" && ulimit -H -m "$limit"; } 2>/dev/null
+exec "$@"
+"""
+
+
+class ServerProcess:
+    """A running server. `close` terminates it."""
+
+    def __init__(self, process: asyncio.subprocess.Process, lifeline: int, log: ServerLog) -> None:
+        self._process, self._watcher_pipe, self._log = process, lifeline, log
+        self._stderr_task = asyncio.create_task(log.copy_stream(_require_stream(process.stderr)))
+
+    @property
+    def stdin(self) -> asyncio.StreamWriter:
+        return _require_stream(self._process.stdin)
+
+    @property
+    def stdout(self) -> asyncio.StreamReader:
+        return _require_stream(self._process.stdout)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def describe_exit(self, seconds: float) -> str:
+        """Wait for the process to exit, then describe its exit code and the end of its log."""
+        if await self._wait_for_exit(seconds):
+            await asyncio.wait({self._stderr_task}, timeout=STDERR_DRAIN_TIMEOUT_S)
+        tail = self._log.tail()
+        return f"{_describe_exit_code(self._process.returncode)}." + (
+            f" Last log lines: {tail}" if tail else ""
+        )
+
+    async def close(self, grace: float = EXIT_GRACE_S) -> None:
+        """Close the server's stdin, wait `grace` seconds, then kill it and all of its descendants."""
+        with contextlib.suppress(OSError, RuntimeError):
+            self.stdin.close()
+        try:
+            await self._wait_for_exit(grace)
+        finally:
+            self._trigger_watcher()  # also if cancelled
+        if not await self._wait_for_exit(EXIT_GRACE_S):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            await self._wait_for_exit(EXIT_GRACE_S)
+        self._stderr_task.cancel()
+        self._log.close()
+        # A surviving descendant may hold the pipes open; the transport must not wait for it.
+        transport = getattr(self._process, "_transport", None)
+        if transport is not None:
+            transport.close()
+
+    def _trigger_watcher(self) -> None:
+        """Make the watcher kill the remaining processes by closing its pipe."""
+        lifeline, self._watcher_pipe = self._watcher_pipe, -1
+        if lifeline >= 0:
+            os.close(lifeline)
+
+    async def _wait_for_exit(self, seconds: float) -> bool:
+        """Return True if the process exits in time.
+
+        asyncio's own `wait` would also wait for descendants that hold its pipes open.
+        """
+        until = time.monotonic() + seconds
+        while self._process.returncode is None:
+            if time.monotonic() > until:
+                return False
+            await asyncio.sleep(0.01)
+        return True
+
+
+async def start_server(
+    server: str,
+    command: str,
+    args: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    cwd: Path | None,
+    log: ServerLog,
+) -> ServerProcess:
+    """Start a server. Raises NotStarted with advice."""
+    program = _find_program(server, command, environment, cwd)
+    hold, lifeline = os.pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(
+                "/bin/sh",
+                "-c",
+                _WATCHER_SCRIPT,
+                "toolfold",
+                str(hold),
+                secrets.token_hex(12),
+                str(SERVER_MARK_KB),
+            ),
+            *(program, *args),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=dict(environment),
+            cwd=cwd,
+            pass_fds=[hold],
+            start_new_session=True,
+            limit=1 << 20,
+        )
+    except (OSError, ValueError) as error:
+        os.close(lifeline)
+        raise NotStarted(server, f"could not be started: {error}.", advice=_CHECK_COMMAND_ADVICE) from None
+    except BaseException:
+        os.close(lifeline)
+        raise
+    finally:
+        os.close(hold)
+    return ServerProcess(process, lifeline, log)
+
+
+_CHECK_COMMAND_ADVICE = "Check its command, args and cwd in the configuration."
+
+
+def _find_program(server: str, command: str, environment: Mapping[str, str], cwd: Path | None) -> str:
+    if cwd is not None and not cwd.is_dir():
+        raise NotStarted(
+            server,
+            f"cannot be started: its working directory {cwd} does not exist.",
+            advice=_CHECK_COMMAND_ADVICE,
+        )
+    name = os.path.expanduser(command)  # noqa: PTH111 - may be a bare program name
+    program = shutil.which(name, path=environment.get("PATH", os.defpath))
+    if program is None and cwd is not None and (cwd / name).is_file():
+        program = str(cwd / name)
+    if program is None:
+        advice = "Install it, give its full path, or add its directory to PATH in the server's `env`."
+        raise NotStarted(server, f"cannot be started: the program {command!r} was not found.", advice=advice)
+    return program
+
+
+def _describe_exit_code(code: int | None) -> str:
+    if code is None:
+        return "its process is still running"
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return f"its process was killed by {signal.Signals(-code).name}"
+    return f"its process exited with code {code}"
+
+
+def has_unread_input(stream: asyncio.StreamWriter) -> bool:
+    """Return True if data written to the pipe has not been read yet; False if that cannot be determined."""
+    if sys.platform != "linux":
+        return False
+    import fcntl
+    import termios
+
+    if (end := stream.get_extra_info("pipe")) is None:  # not every event loop provides it
+        return False
+    try:
+        pipe = end.fileno()
+        is_socket = stat.S_ISSOCK(os.fstat(pipe).st_mode)
+        return any(fcntl.ioctl(pipe, termios.TIOCOUTQ if is_socket else termios.FIONREAD, bytes(4)))
+    except (OSError, ValueError):  # it is closed
+        return False
+
+
+def _require_stream(stream: T | None) -> T:
+    assert stream is not None  # noqa: S101 - all three are pipes
+    return stream
+
+
+class ServerLog:
+    """Log file of a server's stderr, with secrets redacted; rotated, at most two files."""
+
+    def __init__(self, file: Path, redact: Redaction) -> None:
+        self._file, self.redact = file, redact
+        self._recent_lines: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._descriptor = -1
+        self._size = 0
+        self._second = self._lines = 0
+
+    async def copy_stream(self, stream: asyncio.StreamReader) -> None:
+        """Store the lines of a stream until it ends."""
+        part = b""
+        while chunk := await stream.read(1 << 16):
+            *lines, part = (part + chunk).split(b"\n")
+            for line in lines:
+                self._add_line(line)
+            part = part[:MAX_LINE_BYTES]  # keep only the start of an endless line
+            await asyncio.sleep(0)  # yield, so that endless output does not block the loop
+        self._add_line(part)
+
+    def note(self, text: str) -> None:
+        """Store one line. Write errors are ignored: they are no reason to fail a call."""
+        self._add_line(text.encode("utf-8", "replace"))
+
+    def _add_line(self, line: bytes) -> None:
+        if line.strip() and not self._is_over_rate_limit():
+            self._store_line(self.redact(line[:MAX_LINE_BYTES].decode("utf-8", "replace").rstrip()))
+
+    def _store_line(self, text: str) -> None:
+        self._recent_lines.append(text)
+        with contextlib.suppress(OSError):
+            self._write(text + "\n")
+
+    def _is_over_rate_limit(self) -> bool:
+        second = int(time.monotonic())
+        if second != self._second:
+            if self._lines > MAX_LINES_PER_SECOND:
+                self._store_line(
+                    f"({self._lines - MAX_LINES_PER_SECOND} more lines within one second were dropped)"
+                )
+            self._second, self._lines = second, 0
+        self._lines += 1
+        return self._lines > MAX_LINES_PER_SECOND
+
+    def tail(self, max_chars: int = 400) -> str:
+        """Return the end of the log."""
+        return " · ".join(self._recent_lines)[-max_chars:]
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _write(self, text: str) -> None:
+        if self._descriptor < 0:
+            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+            self._descriptor = os.open(self._file, flags, 0o600)
+            self._size = os.fstat(self._descriptor).st_size
+        written = text.encode("utf-8", "replace")
+        if self._size + len(written) > MAX_LOG_BYTES:
+            self.close()
+            self._file.replace(self._file.with_suffix(".log.1"))
+            self._write(text)
+            return
+        os.write(self._descriptor, written)
+        self._size += len(written)

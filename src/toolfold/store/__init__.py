@@ -1,0 +1,27 @@
+"""Stored sessions: the contract of a store, and the data it holds.
+
+Keeps what an agent session needs to continue after a restart or a crash. Knows nothing of models: messages
+are JSON in the dialect of their session.
+"""
+
+from toolfold.store.records import (
+    CallRecord,
+    MessageRecord,
+    SearchMatch,
+    SessionInUse,
+    SessionRecord,
+    SessionStore,
+    UnknownSession,
+)
+from toolfold.store.sqlite import SqliteSessionStore
+
+__all__ = [
+    "CallRecord",
+    "MessageRecord",
+    "SearchMatch",
+    "SessionInUse",
+    "SessionRecord",
+    "SessionStore",
+    "SqliteSessionStore",
+    "UnknownSession",
+]

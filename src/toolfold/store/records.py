@@ -1,0 +1,160 @@
+"""The records of a session store, and the contract that every backend fulfils."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from toolfold.errors import ToolfoldError
+from toolfold.model import Json
+
+MessageState = Literal["active", "compressed", "undone"]
+
+
+class UnknownSession(ToolfoldError):
+    """No stored session has this id."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"there is no session {session_id!r}. `toolfold sessions list` shows the stored ones."
+        )
+
+
+class SessionInUse(ToolfoldError):
+    """Another process is working on the session."""
+
+    def __init__(self, session_id: str, owner: str) -> None:
+        super().__init__(
+            f"session {session_id!r} is open in another process ({owner})."
+            " Close it there, or start a new session."
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """One stored session, without its messages."""
+
+    id: str
+    model: str
+    dialect: str
+    system: str = ""
+    """The system prompt, fixed when the session starts so that the prompt prefix never changes."""
+    title: str = ""
+    parent: str = ""
+    """The session that delegated to this one."""
+    toolsets: tuple[str, ...] | None = None
+    disabled_toolsets: tuple[str, ...] = ()
+    state: Json = field(default_factory=dict)
+    """What the session must remember beyond its messages: notes, plan, spending."""
+    created: float = field(default_factory=time.time)
+    updated: float = field(default_factory=time.time)
+    turns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageRecord:
+    """One message of a session, in the session's dialect."""
+
+    body: Json
+    role: str
+    text: str = ""
+    """The readable part, for search and for display."""
+    turn: int = 0
+    number: float = 0
+    """The position in the session, set by the store."""
+    state: MessageState = "active"
+    created: float = field(default_factory=time.time)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRecord:
+    """A tool call that was started, and whether it ended."""
+
+    call_id: str
+    tool: str
+    is_finished: bool
+    result: Json | None = None
+    """The result of a call that ended before its message could be stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchMatch:
+    """A message found by full-text search."""
+
+    session_id: str
+    title: str
+    role: str
+    snippet: str
+    created: float
+    number: float
+
+
+class SessionStore(Protocol):
+    """Keeps sessions. Every method is one transaction; what it wrote survives a crash of the process."""
+
+    def create_session(self, record: SessionRecord) -> None: ...
+
+    def load_session(self, session_id: str) -> SessionRecord:
+        """Return a session. Raises UnknownSession."""
+
+    def list_sessions(self, *, limit: int = 50) -> list[SessionRecord]:
+        """Return the sessions that were used last, newest first. Delegated sessions are left out."""
+
+    def delete_session(self, session_id: str) -> None: ...
+
+    def load_messages(self, session_id: str, *, active_only: bool = True) -> list[MessageRecord]: ...
+
+    def append_messages(
+        self,
+        session_id: str,
+        messages: Sequence[MessageRecord],
+        *,
+        state: Json | None = None,
+        finished_calls: Iterable[str] = (),
+    ) -> list[float]:
+        """Append messages, mark calls as finished, replace the state, discard the draft: all or nothing.
+
+        Returns the positions of the messages.
+        """
+
+    def replace_messages(
+        self,
+        session_id: str,
+        numbers: Sequence[float],
+        state: MessageState,
+        *,
+        summary: MessageRecord | None = None,
+    ) -> None:
+        """Take messages out of the prompt; `summary` takes the place of the first of them."""
+
+    def save_state(self, session_id: str, state: Json, *, title: str | None = None) -> None: ...
+
+    def change_model(
+        self, session_id: str, model: str, dialect: str, messages: Sequence[MessageRecord]
+    ) -> None:
+        """Continue a session with another model; the active messages are replaced by converted ones."""
+
+    def save_draft(self, session_id: str, text: str) -> None:
+        """Keep the text of an answer that is still being received."""
+
+    def load_draft(self, session_id: str) -> str: ...
+
+    def start_calls(self, session_id: str, calls: Mapping[str, str]) -> None:
+        """Record that tools are about to run: call id → tool name."""
+
+    def finish_call(self, session_id: str, call_id: str, result: Json) -> None:
+        """Keep the result of one call until the message with all results of the reply is stored."""
+
+    def load_calls(self, session_id: str) -> list[CallRecord]: ...
+
+    def search_messages(self, query: str, *, limit: int = 5, without_session: str = "") -> list[SearchMatch]:
+        """Return the messages that fit some words, best first."""
+
+    def claim_session(self, session_id: str, owner: str) -> None:
+        """Reserve a session for one process. Raises SessionInUse. A claim expires unless it is renewed."""
+
+    def release_session(self, session_id: str, owner: str) -> None: ...
+
+    def close(self) -> None: ...

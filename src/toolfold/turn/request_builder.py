@@ -1,0 +1,114 @@
+"""Builds a session's model requests: which placement applies, and which tools are always in the array.
+
+Holds the state of one session's requests. Knows nothing of how a session is granted its tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from toolfold.config.settings import ToolsSettings
+from toolfold.model import BRIDGE_NAMES, Json, Tool
+from toolfold.providers import Dialect, Message
+from toolfold.turn.assembly import Turn, showable
+from toolfold.turn.bridge import Bridge
+from toolfold.turn.cost import Placement
+from toolfold.turn.grant import Grant
+from toolfold.turn.native import NativePolicy
+from toolfold.turn.notes import History
+from toolfold.turn.placement import Placements, Placing, Request, Wording
+from toolfold.turn.selection import Selector
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPolicy:
+    """What the requests of all sessions of a runtime share."""
+
+    settings: ToolsSettings
+    selector: Selector
+    bridge: Bridge
+    placements: Placements = field(default_factory=Placements)
+    native: NativePolicy = field(default_factory=NativePolicy)
+    wording: Wording = field(default_factory=Wording)
+
+
+class RequestBuilder:
+    """The requests of one session, each starting like the one before so that prompt caches apply."""
+
+    def __init__(self, policy: RequestPolicy) -> None:
+        self._policy = policy
+        self._placing = Placing(policy.wording, most=policy.settings.rag_append_max)
+
+    def export_state(self) -> Json:
+        """Return the state as JSON data, from which `restore_state` continues with the same prefix."""
+        return self._placing.export_state()
+
+    def restore_state(self, state: Json) -> None:
+        """Continue a session whose state was exported by another process."""
+        self._placing.restore_state(state)
+
+    def read(self, messages: Sequence[Message]) -> History:
+        """Return the caller's history with the notes that earlier requests put beside its messages."""
+        return self._placing.read(messages)
+
+    def build(
+        self,
+        grant: Grant,
+        turn: Turn,
+        history: History,
+        *,
+        dialect: Dialect,
+        model: str,
+        native: bool | None,
+        cache: bool,
+    ) -> Request:
+        """Return the request for a turn that was assembled for this history.
+
+        Raises ValueError if `native` is True and the dialect or the model has no native form.
+        """
+        policy = self._policy
+        is_native = policy.native.decide(native, policy.settings.rag_native, dialect=dialect, model=model)
+        placement = self._choose_placement(model, dialect)
+        selected = turn.selection.names if turn.selection else ()
+        placed = self._placing.place(
+            turn,
+            history,
+            fixed=self._fixed_tools(grant, turn, "tail" if is_native else placement),
+            chosen=showable(grant, turn, history.recalled.chosen if history.recalled else selected),
+            placement=placement,
+            dialect=dialect,
+            native=is_native,
+        )
+        searchable = turn.searchable or any(tool.name in BRIDGE_NAMES for tool in placed.tools)
+        direct = turn.direct.intersection(tool.name for tool in placed.tools)
+        turn = replace(turn, tools=placed.tools, searchable=searchable, direct=direct)
+        return Request.of(placed, turn, dialect, cache=cache)
+
+    def _choose_placement(self, model: str, dialect: Dialect) -> Placement:
+        settings = self._policy.settings
+        if settings.selection == "eager":  # nothing is selected, so there is nothing to place
+            return "replace"
+        # Tools listed beside a message are called through the bridge, which this setting removes.
+        is_bridge_off = settings.rag_placement == "auto" and settings.tool_search.enabled == "off"
+        choice = "replace" if is_bridge_off else settings.rag_placement
+        return self._policy.placements.settle(choice, model, dialect)
+
+    def _fixed_tools(self, grant: Grant, turn: Turn, placement: Placement) -> list[Tool]:
+        """Return the tools that are shown whatever is selected.
+
+        For placements with a constant array they do not depend on the message.
+        """
+        policy = self._policy
+        if policy.settings.selection == "eager":
+            return list(turn.tools)
+        bridge = [tool for tool in turn.tools if tool.name in BRIDGE_NAMES]
+        selected = turn.selection.names if turn.selection else ()
+        if placement == "replace":
+            fixed = [tool for tool in turn.tools if tool.name not in selected]
+        else:
+            pinned = policy.selector.pinned(grant)
+            fixed = [*showable(grant, turn, (tool.name for tool in pinned)), *bridge]
+        if not bridge and turn.offered and (placement == "tail" or not (fixed or selected)):
+            fixed += policy.bridge.tools  # the array must not be empty while there is a tool to call
+        return fixed

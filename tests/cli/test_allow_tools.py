@@ -1,0 +1,145 @@
+"""`toolfold approvals allow` and what `mcp add` and `mcp import` offer for tools that can destroy data."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Toolfold
+from tests.cli.test_mcp import at_a_terminal
+from toolfold.approval.allowed_tools import KEY
+from toolfold.cli.restrictions import ALLOWED_IN_TOOL_CALLS
+from toolfold.config import read_file_value, set_value
+
+NOTES = str(Path(__file__).parents[1] / "clients" / "notes_server.py")
+DELETE = "mcp_notes_delete_note"
+ENTRY = "server:notes:destructive"
+
+
+@pytest.fixture
+def file(home: Path) -> Path:
+    """The user's settings, without a server."""
+    return home / "config.yaml"
+
+
+@pytest.fixture
+def notes(file: Path, tmp_path: Path) -> Path:
+    """The user's settings, with the notes server."""
+    server = {"command": sys.executable, "args": [NOTES, str(tmp_path / "record")]}
+    set_value(file, "mcp.servers.notes", server)
+    set_value(file, "mcp.wait_seconds", 60.0)
+    return file
+
+
+def test_a_tool_is_allowed_listed_used_and_revoked(notes: Path, toolfold: Toolfold) -> None:
+    refused = toolfold("call", DELETE, '{"text": "draft"}')
+    assert refused.code == 1
+    assert f"toolfold approvals allow {DELETE}" in refused.out + refused.err
+    done = toolfold("approvals", "allow", "notes_delete_note")  # as a gateway's client knows it
+    assert done.code == 0, done.err
+    assert read_file_value(notes, KEY) == [f"tool:{DELETE}:destructive"]
+    assert toolfold("call", DELETE, '{"text": "draft"}').code == 0
+    assert toolfold("approvals", "list", "--json").json["allowed_tools"] == [f"tool:{DELETE}:destructive"]
+    listed = toolfold("approvals", "list").out
+    assert f"tool:{DELETE}:destructive" in listed
+    assert f"the tool {DELETE} may destroy data without a question" in listed
+    assert toolfold("approvals", "revoke", "1").code == 0
+    assert read_file_value(notes, KEY) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "entry"),
+    [
+        (("notes",), ENTRY),
+        (("notes:destructive",), ENTRY),
+        (("notes", "--client", "desk"), f"{ENTRY} client=desk"),
+        (("notes", "--project"), f"{ENTRY} project={{project}}"),
+    ],
+)
+def test_a_server_is_allowed_in_a_scope(
+    notes: Path, toolfold: Toolfold, words: tuple[str, ...], entry: str
+) -> None:
+    assert toolfold("approvals", "allow", *words).code == 0
+    assert read_file_value(notes, KEY) == [entry.format(project=Path.cwd())]
+    assert ENTRY in toolfold("approvals", "list").out  # `:notes:` is no emoji
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("nots_delete_note",), "there is no tool and no MCP server 'nots_delete_note'"),
+        (("notes:open",), "unknown kind 'open': known are destructive"),
+        (("notes_echo",), "does not declare that it can destroy data"),
+        (("notes", "--client", "a b"), "is not the name of a client"),
+    ],
+)
+def test_what_cannot_be_allowed_is_explained(
+    notes: Path, toolfold: Toolfold, words: tuple[str, ...], problem: str
+) -> None:
+    done = toolfold("approvals", "allow", *words)
+    assert done.code != 0
+    assert problem in " ".join(done.err.split())
+    assert read_file_value(notes, KEY) is None
+
+
+def test_revoke_tells_apart_allowed_tools_and_the_allow_list(notes: Path, toolfold: Toolfold) -> None:
+    set_value(notes, "command_allowlist", ["rm -rf build/"])
+    assert toolfold("approvals", "allow", "notes").code == 0
+    assert toolfold("approvals", "revoke", "2").code == 0
+    assert (read_file_value(notes, KEY), read_file_value(notes, "command_allowlist")) == (
+        None,
+        ["rm -rf build/"],
+    )
+    assert toolfold("approvals", "allow", "notes").code == 0
+    assert toolfold("approvals", "revoke", "--all").code == 0
+    assert (read_file_value(notes, KEY), read_file_value(notes, "command_allowlist")) == (None, None)
+
+
+def test_allowing_is_refused_inside_a_tool_call() -> None:
+    assert "approvals allow" not in ALLOWED_IN_TOOL_CALLS
+
+
+class TestNewServers:
+    def add(self, toolfold: Toolfold, tmp_path: Path, *options: str) -> str:
+        command = (sys.executable, NOTES, str(tmp_path / "record"))
+        done = toolfold("mcp", "add", "--yes", *options, "notes", *command)
+        assert done.code == 0, done.err
+        return " ".join(done.out.split())
+
+    def test_add_tells_of_destructive_tools_and_allows_nothing_by_itself(
+        self, file: Path, toolfold: Toolfold, tmp_path: Path
+    ) -> None:
+        told = self.add(toolfold, tmp_path)
+        assert "1 tool declares that it can destroy data" in told
+        assert "toolfold approvals allow notes" in told
+        assert read_file_value(file, KEY) is None
+
+    def test_add_allows_them_where_the_option_says_so(
+        self, file: Path, toolfold: Toolfold, tmp_path: Path
+    ) -> None:
+        assert f"toolfold approvals revoke {ENTRY}" in self.add(toolfold, tmp_path, "--allow-destructive")
+        assert read_file_value(file, KEY) == [ENTRY]
+
+    @pytest.mark.parametrize(("answer", "entries"), [(b"y\n", [ENTRY]), (b"\n", None), (b"\x04", None)])
+    def test_add_asks_at_a_terminal_and_takes_anything_but_yes_for_a_no(
+        self, file: Path, tmp_path: Path, answer: bytes, entries: list[str] | None
+    ) -> None:
+        words = ("mcp", "add", "notes", sys.executable, NOTES, str(tmp_path / "record"))
+        shown = at_a_terminal(*words, typed=b"y\n" + answer, after=b"Add it?")
+        assert "run without a question?" in shown
+        assert read_file_value(file, KEY) == entries
+        assert read_file_value(file, "mcp.servers.notes") is not None
+
+    @pytest.mark.parametrize("options", [(), ("--allow-destructive",)])
+    def test_import_allows_them_only_where_the_option_says_so(
+        self, file: Path, toolfold: Toolfold, tmp_path: Path, options: tuple[str, ...]
+    ) -> None:
+        source = tmp_path / "mcp.json"
+        server = {"command": sys.executable, "args": [NOTES, str(tmp_path / "record")]}
+        source.write_text(json.dumps({"mcpServers": {"notes": server}}))
+        done = toolfold("mcp", "import", "--file", str(source), "--yes", *options)
+        assert done.code == 0, done.err
+        assert read_file_value(file, KEY) == ([ENTRY] if options else None)

@@ -1,0 +1,56 @@
+"""A timeout holds even if the call ignores cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from toolfold.environments.timeouts import call_with_timeout
+
+
+async def ignore_cancellation(until: asyncio.Event) -> str:
+    """Wait for the event and ignore cancellation."""
+    while not until.is_set():
+        with contextlib.suppress(asyncio.CancelledError):
+            await until.wait()
+    return "at last"
+
+
+async def test_result_and_exception_are_passed_on() -> None:
+    async def answer() -> int:
+        return 1
+
+    async def failure() -> int:
+        raise KeyError("it")
+
+    assert await call_with_timeout(10, answer()) == 1
+    with pytest.raises(KeyError):
+        await call_with_timeout(10, failure())
+
+
+async def test_uncancellable_call_is_abandoned_after_the_timeout() -> None:
+    over = asyncio.Event()
+    with pytest.raises(TimeoutError):
+        await call_with_timeout(0.01, ignore_cancellation(over))
+    over.set()
+
+
+async def test_cancelled_caller_does_not_wait_for_the_call() -> None:
+    over = asyncio.Event()
+    caller = asyncio.create_task(call_with_timeout(3600, ignore_cancellation(over)))
+    await asyncio.sleep(0)
+    caller.cancel()
+    async with asyncio.timeout(10):
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+    over.set()
+
+
+async def test_self_cancelled_call_raises_connection_error() -> None:
+    async def broken() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(ConnectionError, match="broken off"):
+        await call_with_timeout(10, broken())

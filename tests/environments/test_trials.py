@@ -1,0 +1,71 @@
+"""Trial runs pass on working environments and report failures with advice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from toolfold.environments import Channel, Environment, Readiness, TerminalSize
+from toolfold.environments.local import Local
+from toolfold.environments.trials import check_readiness, run_trials
+from toolfold.errors import EnvironmentFailed
+
+
+async def test_all_trials_pass_and_leave_nothing_running(environment: Environment) -> None:
+    outcomes = [each async for each in run_trials(environment)]
+    assert [(each.step, each.problem) for each in outcomes if not each.passed] == []
+    assert len(outcomes) == 8
+    assert [each for each in await environment.processes.list_all() if each.state == "running"] == []
+
+
+class UnreachableBackend(Local):
+    async def open(self) -> None:
+        raise EnvironmentFailed("nobody is there.", advice="Switch it on.")
+
+
+class LostBackend(Local):
+    """Backend that opens but cannot start programs."""
+
+    async def spawn(
+        self, argv: Sequence[str], *, env: Mapping[str, str], pty: TerminalSize | None
+    ) -> Channel:
+        if pty:
+            raise EnvironmentFailed("the line was cut.", advice="Mend it.")
+        return await super().spawn(argv, env=env, pty=pty)
+
+
+async def test_unreachable_environment_stops_the_trials(tmp_path: Path) -> None:
+    async with Environment(
+        UnreachableBackend(home=tmp_path, state_dir=tmp_path / "n", environment={})
+    ) as environment:
+        (outcome,) = [each async for each in run_trials(environment)]
+    assert (outcome.passed, outcome.problem, outcome.advice) == (False, "nobody is there.", "Switch it on.")
+
+
+async def test_failed_trial_gives_advice_and_the_rest_continues(tmp_path: Path) -> None:
+    async with Environment(
+        LostBackend(home=tmp_path, state_dir=tmp_path / "n", environment={})
+    ) as environment:
+        outcomes = {each.step: each async for each in run_trials(environment)}
+    failed = [each for each in outcomes.values() if not each.passed]
+    assert [(each.step, each.problem, each.advice) for each in failed] == [
+        ("a terminal of its own", "the line was cut.", "Mend it.")
+    ]
+
+
+async def test_backend_whose_check_fails_or_hangs_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never_answer() -> Readiness:
+        await asyncio.sleep(3600)
+        return Readiness(True)
+
+    async def raise_error() -> Readiness:
+        raise EnvironmentFailed("'docker' could not be started.", advice="Is it installed?")
+
+    monkeypatch.setattr("toolfold.environments.trials.CHECK_TIMEOUT_S", 0.05)
+    assert not (await check_readiness(never_answer)).available
+    assert await check_readiness(raise_error) == Readiness(
+        False, "'docker' could not be started", "Is it installed?"
+    )

@@ -1,0 +1,44 @@
+"""What is listened to ends with the connection that it came over, whatever was just under way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from toolfold.sources.mcp.notifications import ResourceSubscriptions
+
+
+class Server:
+    """One that acknowledges a subscription when it is let to, and then says nothing."""
+
+    def __init__(self) -> None:
+        self.may_answer, self.open = asyncio.Event(), 0
+
+    @asynccontextmanager
+    async def listen(self, **_wanted: Any) -> AsyncIterator[AsyncIterator[Any]]:
+        await self.may_answer.wait()
+        self.open += 1
+        try:
+            yield silence()
+        finally:
+            self.open -= 1
+
+
+async def silence() -> AsyncIterator[Any]:
+    await asyncio.Event().wait()
+    yield
+
+
+async def test_subscription_opened_while_the_connection_closes_is_closed() -> None:
+    server = Server()
+    followed = ResourceSubscriptions(server.listen, lambda _uri: None)
+    following = asyncio.create_task(followed.set_subscribed("note://a", subscribe=True))
+    await asyncio.sleep(0)
+    followed.close()
+    server.may_answer.set()
+    await following
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    await asyncio.wait(others, timeout=60) if others else None
+    assert server.open == 0

@@ -1,0 +1,266 @@
+"""A server as a process: nothing of it is left, whatever happens to it or to us."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.mcp.faults import SERVER
+from toolfold.redaction import Redaction
+from toolfold.sources.mcp.faults import NotStarted
+from toolfold.sources.mcp.server_process import (
+    MAX_LINES_PER_SECOND,
+    MAX_LOG_BYTES,
+    ServerLog,
+    ServerProcess,
+    start_server,
+)
+
+PATIENCE = 60.0
+SH = shutil.which("sh") or "/bin/sh"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> ServerLog:
+    return ServerLog(tmp_path / "logs" / "some.log", Redaction(["a-secret-value"]))
+
+
+async def started(log: ServerLog, script: str, **environment: str) -> ServerProcess:
+    known = {"PATH": os.environ["PATH"], **environment}
+    return await start_server("some", SH, ("-c", script), environment=known, cwd=None, log=log)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110 - processes tell nobody
+            await asyncio.sleep(0.01)
+
+
+async def written(file: Path) -> str:
+    """What a file says, once it says anything."""
+    await until(lambda: file.exists() and file.read_text().endswith("\n"))
+    return file.read_text()  # noqa: ASYNC240 - a small one
+
+
+async def gone(*pids: int) -> None:
+    """Wait until none of these lives."""
+    await until(lambda: not any(map(lives, pids)))
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+linux = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into /proc")
+
+
+async def test_server_that_exits_on_stdin_close_is_not_killed(log: ServerLog, tmp_path: Path) -> None:
+    child = await started(log, f"cat >/dev/null; echo goodbye >{tmp_path}/said")
+    await child.close(grace=PATIENCE)
+    assert (tmp_path / "said").read_text() == "goodbye\n"
+
+
+@linux
+async def test_server_that_ignores_stdin_close_is_killed(log: ServerLog, tmp_path: Path) -> None:
+    child = await started(log, f"trap '' TERM HUP INT; echo up >{tmp_path}/up; while :; do sleep 600; done")
+    await written(tmp_path / "up")
+    await child.close(grace=0.05)
+    await gone(child.pid)
+
+
+@linux
+@pytest.mark.parametrize("prefix", ["", "setsid ", "nohup "])
+async def test_descendants_of_a_server_are_killed_with_it(
+    log: ServerLog, tmp_path: Path, prefix: str
+) -> None:
+    file = tmp_path / "pids"
+    child = await started(log, f"{prefix}sleep 600 >/dev/null 2>&1 & echo $! >{file}; cat >/dev/null")
+    left = int(await written(file))
+    assert lives(left)
+    await child.close()
+    await gone(child.pid, left)
+
+
+@linux
+async def test_descendants_of_a_crashed_server_are_killed(log: ServerLog, tmp_path: Path) -> None:
+    file = tmp_path / "pids"
+    child = await started(log, f"setsid sleep 600 & echo $! >{file}; exit 3")
+    left = int(await written(file))
+    assert "exit code 3" in await child.describe_exit(PATIENCE)
+    await child.close()
+    await gone(left)
+
+
+@linux
+async def test_cancelled_close_still_kills_the_server(log: ServerLog, tmp_path: Path) -> None:
+    child = await started(log, f"echo up >{tmp_path}/up; exec sleep 600")
+    await written(tmp_path / "up")
+    closing = asyncio.create_task(child.close(grace=PATIENCE))
+    await asyncio.sleep(0.05)
+    closing.cancel()
+    await gone(child.pid)
+    await child.close()
+
+
+@linux
+async def test_closing_one_server_does_not_affect_others(log: ServerLog, tmp_path: Path) -> None:
+    one = await started(log, "cat >/dev/null")
+    other = await started(log, "cat >/dev/null")
+    await one.close()
+    await gone(one.pid)
+    assert lives(other.pid)
+    await other.close()
+
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from toolfold.config import load_config
+from toolfold import open_runtime
+home, project, server, python = sys.argv[1:]
+servers = {
+    fault: {"command": python, "args": [server, "--fault", fault], "env": {"OF_THE_TEST": home}}
+    for fault in ("grandchild", "escaped-grandchild", "deaf-to-closing", "silent-at-start")
+}
+settings = {"mcp.servers": servers, "mcp.wait_seconds": 0}
+config = load_config(project=Path(project), env={"TOOLFOLD_HOME": home, "HOME": home}, overrides=settings)
+runtime = open_runtime(config)
+while sum(each.state == "up" for each in runtime.mcp.states()) < 3:
+    time.sleep(0.02)
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def of_the_test(home: Path) -> set[int]:
+    """The servers' processes, and what they started: they alone know the home of this test by that name."""
+    found = set()
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if f"OF_THE_TEST={home}\0".encode() in file.read_bytes():
+                found.add(int(file.parent.name))
+    return {pid for pid in found if lives(pid)}
+
+
+@linux
+def test_no_process_remains_when_the_parent_is_killed(home: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", PARENT, str(home), str(tmp_path), str(SERVER), sys.executable]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        try:
+            assert parent.stdout.readline() == "up\n"
+            end = time.monotonic() + PATIENCE
+            while len(of_the_test(home)) < 6 and time.monotonic() < end:
+                time.sleep(0.02)
+            assert len(of_the_test(home)) >= 6
+        finally:
+            parent.send_signal(signal.SIGKILL)
+    end = time.monotonic() + PATIENCE
+    while (left := of_the_test(home)) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not left
+
+
+async def test_server_gets_only_the_given_environment(log: ServerLog, tmp_path: Path) -> None:
+    child = await started(
+        log, f"env >{tmp_path}/seen.part; mv {tmp_path}/seen.part {tmp_path}/seen", GIVEN="1"
+    )
+    names = {line.partition("=")[0] for line in (await written(tmp_path / "seen")).splitlines()}
+    await child.close()
+    assert {"PATH", "GIVEN", "TOOLFOLD_SERVER"} <= names
+    assert names <= {"PATH", "GIVEN", "TOOLFOLD_SERVER", "PWD", "OLDPWD", "SHLVL", "_"}  # a shell's own
+
+
+@pytest.mark.parametrize(
+    ("command", "cwd", "says"),
+    [("no-such-program", None, "Install it"), ("sh", "no-such-folder", "no such folder")],
+)
+async def test_start_failure_states_the_reason(
+    log: ServerLog, tmp_path: Path, command: str, cwd: str | None, says: str
+) -> None:
+    folder = tmp_path / cwd if cwd else None
+    with pytest.raises(NotStarted, match=says):
+        await start_server("some", command, (), environment={"PATH": os.environ["PATH"]}, cwd=folder, log=log)
+
+
+async def test_program_in_the_working_directory_is_found(log: ServerLog, tmp_path: Path) -> None:
+    program = tmp_path / "serve"
+    program.write_text(f"#!{SH}\necho here >said\n")
+    program.chmod(0o700)
+    known = {"PATH": os.environ["PATH"]}
+    child = await start_server("some", "./serve", (), environment=known, cwd=tmp_path, log=log)
+    assert await written(tmp_path / "said") == "here\n"
+    await child.close()
+
+
+async def test_exit_description_has_the_log_tail_without_secrets(log: ServerLog) -> None:
+    child = await started(log, "echo cannot log in with a-secret-value >&2; exit 9")
+    how = await child.describe_exit(PATIENCE)
+    await child.close()
+    assert "exit code 9" in how
+    assert "cannot log in with" in how
+    assert "a-secret-value" not in how
+
+
+async def test_log_file_is_private_and_has_no_secrets(log: ServerLog, tmp_path: Path) -> None:
+    log.note("token a-secret-value, Authorization: Bearer abcdefghijklmnop")
+    log.close()
+    file = tmp_path / "logs" / "some.log"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert "a-secret-value" not in file.read_text()
+    assert "abcdefghijklmnop" not in file.read_text()
+
+
+async def test_log_is_rotated_to_at_most_two_files(log: ServerLog, tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / "some.log").write_bytes(b"x" * (MAX_LOG_BYTES - 10))
+    (folder / "some.log.1").write_bytes(b"older")
+    log.note("more than fits")
+    log.close()
+    assert {file.name for file in folder.iterdir()} == {"some.log", "some.log.1"}
+    assert (folder / "some.log").read_text() == "more than fits\n"
+
+
+async def test_log_lines_per_second_are_limited(log: ServerLog, tmp_path: Path) -> None:
+    child = await started(log, "i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done >&2; cat")
+    child.stdin.close()
+    await child.describe_exit(PATIENCE)
+    await child.close()
+    lines = (tmp_path / "logs" / "some.log").read_text().splitlines()
+    assert lines[0] == "line 0"
+    assert len(lines) < 20_000
+    assert any("left out" in line for line in lines) or len(lines) <= MAX_LINES_PER_SECOND
+
+
+async def test_endless_log_line_is_truncated(log: ServerLog, tmp_path: Path) -> None:
+    child = await started(log, "head -c 3000000 /dev/zero | tr '\\0' x >&2; echo >&2; echo after >&2")
+    await child.describe_exit(PATIENCE)
+    await child.close()
+    lines = (tmp_path / "logs" / "some.log").read_text().splitlines()
+    assert [line[:3] for line in lines] == ["xxx", "aft"]
+    assert len(lines[0]) < 5_000
+
+
+async def test_log_file_that_is_a_symlink_is_not_followed(log: ServerLog, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "some.log").symlink_to(tmp_path / "elsewhere")
+    log.note("words")
+    log.close()
+    assert not (tmp_path / "elsewhere").exists()
+    assert log.tail() == "words"

@@ -1,0 +1,228 @@
+"""References in a server's settings, and what a server's process knows of our environment."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolfold.config.servers import McpServerSettings, parse_server_settings
+from toolfold.errors import ConfigError
+from toolfold.sources.mcp.setting_references import (
+    build_environment,
+    collect_secrets,
+    resolve_references,
+    resolve_settings,
+)
+
+SECRET = "hunter2-and-more"
+
+
+def stdio(**settings: Any) -> McpServerSettings:
+    return parse_server_settings({"command": "server", **settings})
+
+
+def held(service: str, name: str) -> str | None:
+    return {("work/mail", "me@example.com"): SECRET}.get((service, name))
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("plain", "plain"),
+        ("${A}", "one"),
+        ("x${A}y${A}z", "xoneyonez"),
+        ("${EMPTY}", ""),
+        ("${A:-two}", "one"),
+        ("${EMPTY:-two}", "two"),
+        ("${MISSING:-two words: three}", "two words: three"),
+        ("${MISSING:-}", ""),
+        ("$A and $ and {A}", "$A and $ and {A}"),
+        ("$${A} is ${A}", "${A} is one"),
+        ("${POINTS}", "${A}"),
+    ],
+)
+def test_reference_is_replaced_by_the_variable(text: str, meant: str) -> None:
+    assert resolve_references(text, {"A": "one", "EMPTY": "", "POINTS": "${A}"}) == meant
+
+
+def test_unset_variable_error_names_only_the_variable() -> None:
+    with pytest.raises(ConfigError, match="the variable MISSING is not set") as raised:
+        resolve_references("${PRESENT} ${MISSING}", {"PRESENT": SECRET})
+    assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["${input:token}", "${}", "${A B}", "${A:+x}", "${A", "${A:-${B}}", "${keyring:x}", "${keyring:/}"],
+)
+def test_malformed_reference_is_refused_with_the_valid_forms(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"\$\{keyring:service/name\}"):
+        resolve_references(text, {"A": "one", "B": "two"}, keyring=held)
+
+
+@given(st.text(), st.dictionaries(st.text(), st.text()))
+def test_any_text_is_resolved_or_refused(text: str, environment: dict[str, str]) -> None:
+    try:
+        resolved = resolve_references(text, environment, keyring=held)
+    except ConfigError:
+        return
+    assert "${" in text or resolved == text
+
+
+def test_last_part_of_a_keyring_reference_is_the_name() -> None:
+    assert (
+        resolve_references("Bearer ${keyring:work/mail/me@example.com}", {}, keyring=held)
+        == f"Bearer {SECRET}"
+    )
+
+
+def test_missing_keyring_password_error_says_how_to_add_it() -> None:
+    with pytest.raises(ConfigError, match="keyring set work/mail you"):
+        resolve_references("${keyring:work/mail/you}", {}, keyring=held)
+
+
+def test_keyring_package_is_used_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", keyring_package(lambda service, name: f"{service}+{name}"))
+    assert resolve_references("${keyring:github/me}", {}) == "github+me"
+
+
+def test_unreadable_keyring_error_has_no_backend_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    def locked(service: str, name: str) -> str:
+        raise RuntimeError(f"cannot decrypt {SECRET}")
+
+    monkeypatch.setitem(sys.modules, "keyring", keyring_package(locked))
+    with pytest.raises(ConfigError, match="cannot be read: RuntimeError") as raised:
+        resolve_references("${keyring:github/me}", {})
+    assert SECRET not in str(raised.value)
+
+
+def test_missing_keyring_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    with pytest.raises(ConfigError, match="pip install keyring"):
+        resolve_references("${keyring:github/me}", {})
+
+
+def test_environment_has_harmless_variables_and_no_secrets() -> None:
+    ours = {
+        "PATH": "/bin",
+        "HOME": "/h",
+        "LC_ALL": "C",
+        "SSL_CERT_FILE": "/c",
+        "OPENAI_API_KEY": SECRET,
+        "X": "1",
+    }
+    given = build_environment(stdio(), ours)
+    assert given == {"PATH": "/bin", "HOME": "/h", "LC_ALL": "C", "SSL_CERT_FILE": "/c"}
+
+
+def test_environment_has_passed_and_set_variables() -> None:
+    server = stdio(env={"TOKEN": "${OURS}", "HOME": "/elsewhere"}, pass_env=["REGION", "NOT_THERE"])
+    given = build_environment(server, {"HOME": "/h", "OURS": SECRET, "REGION": "north"})
+    assert given == {"HOME": "/elsewhere", "REGION": "north", "TOKEN": SECRET}
+
+
+def test_proxy_without_password_is_passed() -> None:
+    ours = {
+        "HTTPS_PROXY": "http://proxy:3128",
+        "http_proxy": "http://me:pw@proxy:3128",
+        "NO_PROXY": "localhost",
+    }
+    assert build_environment(stdio(), ours) == {"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "localhost"}
+    assert "http_proxy" in build_environment(stdio(pass_env=["http_proxy"]), ours)
+
+
+@pytest.mark.parametrize("proxy", ["me:pw@proxy:3128", "http://[broken"])
+def test_proxy_with_password_is_not_passed(proxy: str) -> None:
+    assert build_environment(stdio(), {"ALL_PROXY": proxy}) == {}
+
+
+def test_exported_shell_function_is_not_passed() -> None:
+    assert build_environment(stdio(), {"TERM": "() { :; }; echo run"}) == {}
+
+
+@pytest.mark.parametrize("name", ["A=B", ""])
+def test_invalid_variable_name_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="no process can be given"):
+        build_environment(stdio(env={name: "x"}), {})
+
+
+@given(st.dictionaries(st.text(), st.text()))
+def test_unnamed_variable_is_never_passed(ours: dict[str, str]) -> None:
+    given = build_environment(stdio(), {**{f"MY_{name}": value for name, value in ours.items()}})
+    assert given == {}
+
+
+def test_process_gets_exactly_this_environment() -> None:
+    given = build_environment(stdio(env={"ONLY": "this"}), {"AWS_SECRET_ACCESS_KEY": SECRET})
+    told = subprocess.run(["/usr/bin/env"], env=given, capture_output=True, text=True, check=True)
+    assert told.stdout == "ONLY=this\n"
+
+
+def test_resolved_values_are_secrets() -> None:
+    server = parse_server_settings(
+        {
+            "url": "https://example.com/${PATH_KEY}",
+            "headers": {"X-Region": "${REGION}", "Authorization": "Bearer ${TOKEN}"},
+            "oauth": {"client_secret": "${keyring:work/mail/me@example.com}"},
+        }
+    )
+    ours = {"PATH_KEY": "k" * 9, "REGION": "north-by-west", "TOKEN": "t" * 12}
+    assert set(secrets(server, ours)) == {SECRET, "k" * 9, "north-by-west", "t" * 12}
+
+
+def test_literal_value_with_a_secret_name_is_a_secret() -> None:
+    server = parse_server_settings(
+        {
+            "url": "https://example.com",
+            "headers": {"Authorization": "Bearer abcdefghij", "Accept": "text/html"},
+        }
+    )
+    assert secrets(server, {}) == ("Bearer abcdefghij", "abcdefghij")
+    assert secrets(stdio(env={"GITHUB_TOKEN": SECRET, "MODE": "production"}), {}) == (SECRET,)
+    assert secrets(
+        parse_server_settings({"url": "https://e.com", "oauth": {"client_secret": SECRET}}), {}
+    ) == (SECRET,)
+
+
+def test_passed_variable_with_a_secret_name_is_a_secret() -> None:
+    ours = {"API_KEY": SECRET, "REGION": "north-by-west"}
+    assert secrets(stdio(pass_env=["API_KEY", "REGION", "MISSING"]), ours) == (SECRET,)
+
+
+def test_harmless_directory_is_not_a_secret() -> None:
+    assert secrets(stdio(args=["${HOME}/notes", "${SHORT}"]), {"HOME": "/home/somebody", "SHORT": "on"}) == ()
+
+
+def test_unresolvable_secrets_are_left_out() -> None:
+    server = stdio(env={"A": "${MISSING}", "B": "${keyring:no/one}", "C": "${PRESENT}"})
+    assert secrets(server, {"PRESENT": SECRET}) == (SECRET,)
+
+
+def secrets(server: McpServerSettings, environment: Mapping[str, str]) -> tuple[str, ...]:
+    return collect_secrets(server, environment, keyring=held)
+
+
+def keyring_package(get_password: Any) -> ModuleType:
+    package = ModuleType("keyring")
+    package.__dict__["get_password"] = get_password
+    return package
+
+
+def test_command_url_and_headers_are_resolved() -> None:
+    environment = {"BIN": "/opt/bin", "TOKEN": "s3cret-value", "HOST": "example.com"}
+    started = resolve_settings(
+        parse_server_settings({"command": "${BIN}/serve", "args": ["--key", "${TOKEN}", "$${X}"]}),
+        environment,
+    )
+    assert (started.command, started.args) == ("/opt/bin/serve", ("--key", "s3cret-value", "${X}"))
+    reached = resolve_settings(
+        parse_server_settings({"url": "https://${HOST}/mcp", "headers": {"X-Key": "${TOKEN}"}}), environment
+    )
+    assert (reached.url, dict(reached.headers)) == ("https://example.com/mcp", {"X-Key": "s3cret-value"})

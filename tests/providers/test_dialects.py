@@ -1,0 +1,360 @@
+"""Tools, notes and answers as each provider takes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from toolfold.model import Definition, Json, Media, ToolResult
+from toolfold.providers import DIALECTS, DialectName, get_dialect, is_user_message
+from toolfold.providers.anthropic_messages import MAX_TOOLS
+from toolfold.providers.dialect import simplify_schema
+from toolfold.turn.conversation import Conversation
+
+SCHEMA: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+def definition(name: str = "weather", parameters: Json | None = None) -> Definition:
+    function = {"name": name, "description": f"does {name}", "parameters": parameters or SCHEMA}
+    return {"type": "function", "function": function}
+
+
+SEARCH = definition("tool_search", {"type": "object", "properties": {"query": {"type": "string"}}})
+
+
+def searched(*names: str, **more: Any) -> ToolResult:
+    told = {"matches": [{"name": name, "signature": f"{name}()"} for name in names], **more}
+    return ToolResult(call_id="call-1", name="tool_search", text=json.dumps(told))
+
+
+def render(tool: Definition, form: DialectName) -> Json:
+    return get_dialect(form).render_tool(tool)
+
+
+def answers(results: Sequence[ToolResult], form: DialectName, **options: Any) -> list[Json]:
+    """Return the messages for some results; for Anthropic the blocks of the one user message."""
+    if "takes" in options:
+        options["media_kinds"] = options.pop("takes")
+    messages = get_dialect(form).render_results(results, **options)
+    if form == "anthropic":
+        (message,) = messages
+        assert message["role"] == "user"
+        return list(message["content"])
+    return messages
+
+
+def answer(result: ToolResult, form: DialectName, **options: Any) -> list[Json]:
+    return answers([result], form, **options)
+
+
+# -- tools ----------------------------------------------------------------------------------------------
+
+
+def test_a_tool_stands_under_its_providers_keys() -> None:
+    assert render(definition(), "openai") == definition()
+    assert render(definition(), "anthropic") == {
+        "name": "weather",
+        "description": "does weather",
+        "input_schema": SCHEMA,
+    }
+    assert render(definition(), "responses") == {
+        "type": "function",
+        "name": "weather",
+        "description": "does weather",
+        "parameters": SCHEMA,
+        "strict": False,
+    }
+
+
+@pytest.mark.parametrize("form", DIALECTS)
+def test_a_schema_without_a_type_is_an_objects(form: DialectName) -> None:
+    written = json.dumps(render(definition(parameters={"properties": {"city": {}}}), form))
+    assert '"type": "object"' in written
+
+
+def test_alternatives_at_the_top_leave_their_parameters_behind() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"id": {"type": "integer"}},
+        "required": ["id"],
+        "anyOf": [
+            {"required": ["title"], "properties": {"title": {"type": "string"}}},
+            {"properties": {"body": {"type": "string"}, "id": {"type": "string"}}},
+            True,
+        ],
+    }
+    plain = simplify_schema(schema)
+    assert "anyOf" not in plain
+    assert plain["required"] == ["id"]
+    assert plain["properties"] == {
+        "title": {"type": "string"},
+        "body": {"type": "string"},
+        "id": {"type": "integer"},
+    }
+
+
+def test_an_ordinary_schema_is_passed_on_as_it_is() -> None:
+    assert simplify_schema(SCHEMA) is SCHEMA
+
+
+def test_anthropic_is_told_to_remember_up_to_the_last_constant_tool() -> None:
+    tools = get_dialect("anthropic").render_tools(
+        [definition("a"), definition("b"), definition("c")], cache_after=2
+    )
+    assert ["cache_control" in tool for tool in tools] == [False, True, False]
+
+
+@pytest.mark.parametrize("form", ["openai", "responses"])
+def test_other_providers_remember_without_being_told(form: DialectName) -> None:
+    assert "cache_control" not in json.dumps(get_dialect(form).render_tools([definition()], cache_after=1))
+
+
+def test_deferred_tools_come_last_are_marked_and_carry_no_mark_of_the_cache() -> None:
+    late = [definition("late"), definition("later")]
+    tools = get_dialect("anthropic").render_tools([SEARCH], deferred=late, native=True, cache_after=1)
+    assert [tool["name"] for tool in tools] == ["tool_search", "late", "later"]
+    assert [tool.get("defer_loading", False) for tool in tools] == [False, True, True]
+    assert not any("cache_control" in tool and "defer_loading" in tool for tool in tools)
+
+
+def test_not_all_tools_are_deferred() -> None:
+    tools = get_dialect("anthropic").render_tools(
+        [], deferred=[definition("late"), definition("later")], native=True
+    )
+    assert [tool.get("defer_loading", False) for tool in tools] == [False, True]
+
+
+def test_responses_searches_with_its_own_tool_and_lets_the_caller_do_it() -> None:
+    (tool,) = get_dialect("responses").render_tools([SEARCH], native=True)
+    assert tool == {
+        "type": "tool_search",
+        "execution": "client",
+        "description": "does tool_search",
+        "parameters": SEARCH["function"]["parameters"],
+    }
+
+
+def test_chat_has_no_form_of_its_own_for_deferred_tools() -> None:
+    assert get_dialect("openai").render_tools([SEARCH], deferred=[definition()], native=True) == [SEARCH]
+
+
+def test_as_many_tools_as_anthropic_takes() -> None:
+    assert MAX_TOOLS == 10_000
+
+
+# -- notes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", DIALECTS)
+def test_text_stays_text_and_parts_get_one_more(form: DialectName) -> None:
+    kind = "input_text" if form == "responses" else "text"
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
+    assert get_dialect(form).append_text({"role": "user", "content": "Hi"}, "note")["content"] == "Hi\n\nnote"
+    assert get_dialect(form).append_text({"role": "user", "content": ""}, "note")["content"] == "note"
+    assert get_dialect(form).append_text({"role": "user", "content": None}, "note")["content"] == "note"
+    assert get_dialect(form).append_text({"role": "user", "content": [image]}, "note")["content"] == [
+        image,
+        {"type": kind, "text": "note"},
+    ]
+
+
+def test_the_callers_message_is_not_changed() -> None:
+    message = {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
+    get_dialect("openai").append_text(message, "note")
+    assert message == {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ({"role": "user", "content": "Hi"}, True),
+        ({"role": "user", "content": ""}, True),
+        ({"role": "user"}, True),
+        ({"role": "user", "content": []}, True),
+        ({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}, True),
+        ({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1"}]}, False),
+        ({"role": "user", "content": [{"type": "tool_result"}, {"type": "text", "text": "and?"}]}, True),
+        ({"role": "user", "content": {"odd": True}}, False),
+        ({"role": "assistant", "content": "Hi"}, False),
+        ({"role": "tool", "content": "{}"}, False),
+        ({"type": "function_call_output", "output": "{}"}, False),
+    ],
+)
+def test_a_users_message_is_told_from_a_result_in_the_users_name(message: Json, expected: bool) -> None:
+    assert is_user_message(message) is expected
+
+
+def test_responses_takes_tools_in_the_middle_of_its_input() -> None:
+    assert get_dialect("responses").render_added_tools([definition()]) == {
+        "type": "additional_tools",
+        "role": "developer",
+        "tools": [render(definition(), "responses")],
+    }
+
+
+# -- answers --------------------------------------------------------------------------------------------
+
+
+def test_a_result_goes_back_under_its_calls_id() -> None:
+    result = ToolResult(call_id="call-7", name="weather", text='{"sun": true}')
+    assert answer(result, "openai") == [
+        {"role": "tool", "tool_call_id": "call-7", "content": '{"sun": true}'}
+    ]
+    assert answer(result, "anthropic") == [
+        {"type": "tool_result", "tool_use_id": "call-7", "content": '{"sun": true}'}
+    ]
+    assert answer(result, "responses") == [
+        {"type": "function_call_output", "call_id": "call-7", "output": '{"sun": true}'}
+    ]
+
+
+def test_anthropic_is_told_that_a_call_failed() -> None:
+    result = ToolResult(call_id="1", name="weather", text='{"error": "no"}', error="no")
+    assert answer(result, "anthropic")[0]["is_error"] is True
+
+
+def test_what_a_search_finds_is_loaded_by_reference() -> None:
+    deferred = {"weather": definition(), "tides": definition("tides")}
+    assert answer(searched("weather", "tides"), "anthropic", deferred=deferred) == [
+        {
+            "type": "tool_result",
+            "tool_use_id": "call-1",
+            "content": [
+                {"type": "tool_reference", "tool_name": "weather"},
+                {"type": "tool_reference", "tool_name": "tides"},
+            ],
+        }
+    ]
+
+
+def test_nothing_stands_beside_a_reference_and_nothing_is_lost() -> None:
+    deferred = {"weather": definition()}
+    result, text = answer(searched("weather", "shown", hint="Look again."), "anthropic", deferred=deferred)
+    assert {block["type"] for block in result["content"]} == {"tool_reference"}
+    assert json.loads(text["text"]) == {
+        "hint": "Look again.",
+        "matches": [{"name": "shown", "signature": "shown()"}],
+    }
+
+
+def test_a_tool_that_was_not_sent_is_never_referred_to() -> None:
+    found = searched("elsewhere")
+    assert answer(found, "anthropic", deferred={"weather": definition()}) == answer(found, "anthropic")
+    assert answer(found, "anthropic")[0]["content"] == found.text
+
+
+def test_what_a_search_finds_is_given_to_responses_as_tools() -> None:
+    output, text = answer(searched("weather", hint="Look."), "responses", deferred={"weather": definition()})
+    assert output == {
+        "type": "tool_search_output",
+        "execution": "client",
+        "call_id": "call-1",
+        "status": "completed",
+        "tools": [render(definition(), "responses") | {"defer_loading": True}],
+    }
+    assert text == {"role": "developer", "content": '{"hint": "Look."}'}
+
+
+@pytest.mark.parametrize("text", ["[]", "not json", '{"matches": 3}', '{"matches": [1, {"name": 2}]}', "{}"])
+@pytest.mark.parametrize("form", DIALECTS)
+def test_an_answer_of_any_shape_is_an_answer(text: str, form: DialectName) -> None:
+    result = ToolResult(call_id="call-1", name="tool_search", text=text)
+    first, *_ = answer(result, form, deferred={"weather": definition()})
+    assert "call-1" in first.values()
+
+
+def test_a_failed_search_is_still_answered() -> None:
+    result = ToolResult(call_id="call-1", name="tool_search", text='{"error": "no words"}', error="no words")
+    output, text = answer(result, "responses", deferred={})
+    assert output["tools"] == []
+    assert "no words" in text["content"]
+    assert answer(result, "anthropic", deferred={})[0]["is_error"] is True
+
+
+# -- images and sounds ----------------------------------------------------------------------------------
+
+IMAGE = Media(kind="image", mime_type="image/png", data=b"png", label="image 1")
+SOUND = Media(kind="audio", mime_type="audio/wav", data=b"wav", label="audio 1")
+OGG = Media(kind="audio", mime_type="audio/ogg", data=b"ogg", label="audio 2")
+TEXT = '{"result":"see image 1"}'
+SHOWN = "data:image/png;base64,cG5n"
+
+
+def seen(*media: Media, call_id: str = "call-1") -> ToolResult:
+    return ToolResult(call_id=call_id, name="camera", text=TEXT, media=media)
+
+
+def test_openai_chat_shows_an_image_behind_the_tools_message() -> None:
+    told, shown = answer(seen(IMAGE), "openai")
+    assert (told["role"], told["tool_call_id"]) == ("tool", "call-1")
+    assert told["content"].startswith(TEXT)
+    assert "not from the user" in told["content"]
+    assert shown["role"] == "user"
+    assert shown["content"] == [{"type": "image_url", "image_url": {"url": SHOWN}}]
+
+
+def test_what_a_tool_shows_is_nothing_the_user_said() -> None:
+    _, shown = answer(seen(IMAGE), "openai")
+    assert not is_user_message(shown)
+    assert Conversation.of([{"role": "user", "content": "take a picture"}, shown]).said == ("take a picture",)
+
+
+def test_responses_and_anthropic_have_a_place_for_images_in_the_result() -> None:
+    assert answer(seen(IMAGE), "responses") == [
+        {
+            "type": "function_call_output",
+            "call_id": "call-1",
+            "output": [
+                {"type": "input_text", "text": TEXT},
+                {"type": "input_image", "image_url": SHOWN, "detail": "auto"},
+            ],
+        }
+    ]
+    source = {"type": "base64", "media_type": "image/png", "data": "cG5n"}
+    assert answer(seen(IMAGE), "anthropic") == [
+        {
+            "type": "tool_result",
+            "tool_use_id": "call-1",
+            "content": [{"type": "text", "text": TEXT}, {"type": "image", "source": source}],
+        }
+    ]
+
+
+@pytest.mark.parametrize("form", DIALECTS)
+def test_a_model_gets_no_media_that_it_does_not_take(form: DialectName) -> None:
+    plain = answer(seen(), form)
+    assert answer(seen(IMAGE, SOUND), form, takes=()) == plain
+    assert answer(seen(SOUND), form) == plain
+
+
+def test_a_model_that_listens_gets_the_sounds_its_provider_can_play() -> None:
+    _, played = answer(seen(SOUND, OGG), "openai", takes=("audio",))
+    assert played["content"] == [{"type": "input_audio", "input_audio": {"data": "d2F2", "format": "wav"}}]
+    assert len(answer(seen(OGG), "openai", takes=("audio",))) == 1
+
+
+@pytest.mark.parametrize("form", ["anthropic", "responses"])
+def test_where_a_form_has_no_place_for_sounds_only_the_text_goes(form: DialectName) -> None:
+    assert answer(seen(SOUND), form, takes=("audio",)) == answer(seen(), form)
+
+
+def test_the_results_of_a_reply_stand_together_before_what_they_show() -> None:
+    told = answers([seen(IMAGE), seen(IMAGE, call_id="call-2")], "openai")
+    assert [each["role"] for each in told] == ["tool", "tool", "user", "user"]
+    assert [each.get("tool_call_id") for each in told[:2]] == ["call-1", "call-2"]
+
+
+def test_anthropics_results_stand_before_the_rest_of_a_search() -> None:
+    results = [searched("weather", note="more"), seen(IMAGE, call_id="call-2")]
+    told = answers(results, "anthropic", deferred={"weather": definition()})
+    assert [each["type"] for each in told] == ["tool_result", "tool_result", "text"]
+
+
+def test_a_failed_result_with_an_image_is_still_marked_as_failed() -> None:
+    (block,) = answer(replace(seen(IMAGE), error="no"), "anthropic")
+    assert block["is_error"] is True
+    assert [each["type"] for each in block["content"]] == ["text", "image"]
