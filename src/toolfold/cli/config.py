@@ -102,8 +102,10 @@ def unset_one(invocation: Invocation, key: str, in_project: bool) -> None:
     from toolfold.config import unset_value
 
     file = _settings_file(invocation, in_project)
-    was = unset_value(file, key, record=invocation.settings_record())
-    print_line(f"{escape_text(key)} {'is no longer' if was else 'was not'} set in {escape_text(str(file))}")
+    was_set = unset_value(file, key, record=invocation.settings_record())
+    print_line(
+        f"{escape_text(key)} {'is no longer' if was_set else 'was_set not'} set in {escape_text(str(file))}"
+    )
 
 
 @command.command("edit")

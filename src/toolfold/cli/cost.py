@@ -102,15 +102,15 @@ def command(
     shown = _select_prices(prices, models)
     with invocation.open_runtime() as runtime, show_spinner("searching tools for every message"):
         tools, is_sample = _select_tools(runtime, catalog, sample)
-        compared = _compare_costs(
+        comparison = _compare_costs(
             runtime, tools, shown if models else prices, ConversationSpec(turns, seed, recorded, is_sample)
         )
     if as_json:
-        print_json(_comparison_as_json(compared))
+        print_json(_comparison_as_json(comparison))
     else:
-        _print_comparison(compared, shown)
+        _print_comparison(comparison, shown)
     if plot:
-        _draw_plot(compared, shown, plot)
+        _draw_plot(comparison, shown, plot)
 
 
 def _load_prices(file: Path | None) -> Sequence[Prices]:
@@ -137,16 +137,16 @@ def _select_prices(prices: Sequence[Prices], models: Sequence[str]) -> list[Pric
 
 def _select_tools(runtime: Runtime, catalog: Path | None, sample: bool) -> tuple[list[Tool], bool]:
     """Return the tools to price, and True if the sample catalog is among them."""
-    own = list(runtime.offered(quiet=True))
-    if not (catalog or sample) and all(tool.core for tool in own):
+    configured = list(runtime.offered(quiet=True))
+    if not (catalog or sample) and all(tool.core for tool in configured):
         print_note("no tools are configured beyond the built-in ones: using the sample catalog")
         sample = True
-    by_name = {tool.name: tool for tool in (*own, *load_extra_tools(catalog, sample))}
+    by_name = {tool.name: tool for tool in (*configured, *load_extra_tools(catalog, sample))}
     return list(by_name.values()), sample
 
 
 def _compare_costs(
-    runtime: Runtime, tools: Sequence[Tool], prices: Sequence[Prices], talk: ConversationSpec
+    runtime: Runtime, tools: Sequence[Tool], prices: Sequence[Prices], spec: ConversationSpec
 ) -> CostComparison:
     from toolfold.registry import Snapshot
     from toolfold.turn import Answers, Bridge
@@ -158,30 +158,30 @@ def _compare_costs(
     bridge = Bridge(Answers(runtime.retriever, settings))
     sizes = sizes_of(tools, counter, settings, bridge=bridge.tools)
     ranking = MessageMeasurer(runtime, Snapshot({tool.name: tool for tool in tools}, 0), counter)
-    dialogue, origin = _build_conversation(talk, tools, ranking)
+    dialogue, origin = _build_conversation(spec, tools, ranking)
     requests = {name: strategy(dialogue, sizes) for name, strategy in STRATEGIES.items()}
     bills = {each.name: {name: bill(sent, each) for name, sent in requests.items()} for each in prices}
     return CostComparison(sizes, dialogue, bills, prices, origin)
 
 
 def _build_conversation(
-    talk: ConversationSpec, tools: Sequence[Tool], ranking: MessageMeasurer
+    spec: ConversationSpec, tools: Sequence[Tool], ranking: MessageMeasurer
 ) -> tuple[Dialogue, str]:
     """Return the conversation and a description of its origin."""
     from toolfold.turn.cost import imagine
 
-    if talk.recorded:
-        return ranking.read_conversation(talk.recorded), f"recorded in {talk.recorded}"
-    dice = random.Random(talk.seed)  # noqa: S311  (not used for security)
-    messages = (_sample_messages if talk.is_sample else _description_messages)(tools, talk.turns, dice)
+    if spec.recorded:
+        return ranking.read_conversation(spec.recorded), f"recorded in {spec.recorded}"
+    rng = random.Random(spec.seed)  # noqa: S311  (not used for security)
+    messages = (_sample_messages if spec.is_sample else _description_messages)(tools, spec.turns, rng)
     basis = (
-        "the sample messages" if talk.is_sample else "the tools' own descriptions, which are easy to match"
+        "the sample messages" if spec.is_sample else "the tools' own descriptions, which are easy to match"
     )
-    asked = [ranking.measure_message(text, needs) for text, needs in messages]
-    return imagine(asked, seed=talk.seed), f"generated from {basis}"
+    measured = [ranking.measure_message(text, needs) for text, needs in messages]
+    return imagine(measured, seed=spec.seed), f"generated from {basis}"
 
 
-def _sample_messages(tools: Sequence[Tool], turns: int, dice: random.Random) -> list[SampleMessage]:
+def _sample_messages(tools: Sequence[Tool], turns: int, rng: random.Random) -> list[SampleMessage]:
     """Draw messages of the sample; about half stay with the previous message's service, as in real use."""
     from importlib.resources import as_file, files
 
@@ -195,16 +195,16 @@ def _sample_messages(tools: Sequence[Tool], turns: int, dice: random.Random) -> 
     for _ in range(turns):
         left = left or list(queries)
         near = [query for query in left if query.gold and services.get(query.gold[0]) == service]
-        query = dice.choice(near if near and dice.random() < 0.5 else left)
+        query = rng.choice(near if near and rng.random() < 0.5 else left)
         left.remove(query)
         service = services.get(query.gold[0], "") if query.gold else service
         messages.append((query.text, query.gold))
     return messages
 
 
-def _description_messages(tools: Sequence[Tool], turns: int, dice: random.Random) -> list[SampleMessage]:
+def _description_messages(tools: Sequence[Tool], turns: int, rng: random.Random) -> list[SampleMessage]:
     """Make a message from the first sentence of the description of randomly chosen tools."""
-    chosen = [dice.choice(tools) for _ in range(turns)]
+    chosen = [rng.choice(tools) for _ in range(turns)]
     return [(tool.description.partition(".")[0][:200] or tool.name, (tool.name,)) for tool in chosen]
 
 
@@ -287,24 +287,24 @@ def _parse_seconds(value: Any) -> float:
     return float(value)
 
 
-def _print_comparison(compared: CostComparison, shown: Sequence[Prices]) -> None:
+def _print_comparison(comparison: CostComparison, shown: Sequence[Prices]) -> None:
     from toolfold.turn.pricing import PRICES, PRICES_AS_OF
 
-    full, slim = (sum(sizes.values()) for sizes in (compared.sizes.full, compared.sizes.slim))
-    turns = compared.dialogue.turns
+    full, slim = (sum(sizes.values()) for sizes in (comparison.sizes.full, comparison.sizes.slim))
+    turns = comparison.dialogue.turns
     calls = sum(len(turn.calls) for turn in turns)
     print_line(
-        f"[bold]{format_count(len(compared.sizes.full), 'tool')}[/bold], {full:,} tokens in full,"
+        f"[bold]{format_count(len(comparison.sizes.full), 'tool')}[/bold], {full:,} tokens in full,"
         f" {slim:,} in slim form; {format_count(len(turns), 'message')} with {format_count(calls, 'call')},"
-        f" {escape_text(compared.origin)}."
+        f" {escape_text(comparison.origin)}."
     )
-    if compared.prices is PRICES:
+    if comparison.prices is PRICES:
         print_line(f"Example prices as of {PRICES_AS_OF}; use --prices for your own.")
     for prices in shown:
         print_line()
-        _print_model_costs(prices, compared.bills[prices.name])
-        _print_best_tool_count(prices, compared)
-    _print_cheapest(compared)
+        _print_model_costs(prices, comparison.bills[prices.name])
+        _print_best_tool_count(prices, comparison)
+    _print_cheapest(comparison)
 
 
 def _print_model_costs(prices: Prices, bills: Mapping[str, Bill]) -> None:
@@ -327,11 +327,11 @@ def _print_model_costs(prices: Prices, bills: Mapping[str, Bill]) -> None:
     )
 
 
-def _print_best_tool_count(prices: Prices, compared: CostComparison) -> None:
+def _print_best_tool_count(prices: Prices, comparison: CostComparison) -> None:
     from toolfold.turn.cost import STRATEGIES, best_placement, best_shown
     from toolfold.turn.pricing import bill
 
-    dialogue, sizes = compared.dialogue, compared.sizes
+    dialogue, sizes = comparison.dialogue, comparison.sizes
     placement = best_placement(prices, dialogue, sizes)
     count = best_shown(prices, placement, dialogue, sizes)
     if count < sizes.shown:
@@ -342,49 +342,50 @@ def _print_best_tool_count(prices: Prices, compared: CostComparison) -> None:
         )
 
 
-def _print_cheapest(compared: CostComparison) -> None:
+def _print_cheapest(comparison: CostComparison) -> None:
     from toolfold.turn.cost import STRATEGIES, cheapest
 
-    last = len(compared.dialogue.turns)
+    last = len(comparison.dialogue.turns)
     print_line("[bold]Cheapest strategy[/bold]")
     for turns in sorted({1, min(5, last), last}):
-        won = cheapest(compared.bills, turns)
+        won = cheapest(comparison.bills, turns)
         winners = [f"[bold]{strategy}[/bold] for {', '.join(models)}" for strategy, models in won.items()]
         print_line(f"  after {format_count(turns, 'message')}: {'; '.join(winners)}.")
     never = [strategy for strategy in STRATEGIES if strategy not in won]
     print_line(f"  Never the cheapest at the end: {', '.join(f'[bold]{each}[/bold]' for each in never)}.")
     best = [
-        f"[bold]{each}[/bold] for {', '.join(models)}" for each, models in _best_placements(compared).items()
+        f"[bold]{each}[/bold] for {', '.join(models)}"
+        for each, models in _best_placements(comparison).items()
     ]
     print_line(f"  Cheapest placement of selected tools: {'; '.join(best)}.")
-    calls = {name: each.calls for name, each in next(iter(compared.bills.values())).items()}
+    calls = {name: each.calls for name, each in next(iter(comparison.bills.values())).items()}
     print_line(
         f"  Model calls, which also take time: {calls['eager']} with eager, {calls['tail']} with a selection,"
         f" {calls['search']} with search, {calls['search+describe']} with search+describe."
     )
 
 
-def _best_placements(compared: CostComparison) -> dict[str, list[str]]:
+def _best_placements(comparison: CostComparison) -> dict[str, list[str]]:
     from toolfold.turn.cost import best_placement
 
     best: dict[str, list[str]] = {}
-    for prices in compared.prices:
-        placement = best_placement(prices, compared.dialogue, compared.sizes)
+    for prices in comparison.prices:
+        placement = best_placement(prices, comparison.dialogue, comparison.sizes)
         best.setdefault(placement, []).append(prices.name)
     return best
 
 
-def _comparison_as_json(compared: CostComparison) -> dict[str, Any]:
+def _comparison_as_json(comparison: CostComparison) -> dict[str, Any]:
     from toolfold.turn.cost import cheapest
 
-    turns = len(compared.dialogue.turns)
-    kinds = {prices.name: prices.kind for prices in compared.prices}
+    turns = len(comparison.dialogue.turns)
+    kinds = {prices.name: prices.kind for prices in comparison.prices}
     return {
-        "tools": len(compared.sizes.full),
-        "tokens": sum(compared.sizes.full.values()),
-        "tokens_slim": sum(compared.sizes.slim.values()),
+        "tools": len(comparison.sizes.full),
+        "tokens": sum(comparison.sizes.full.values()),
+        "tokens_slim": sum(comparison.sizes.slim.values()),
         "turns": turns,
-        "origin": compared.origin,
+        "origin": comparison.origin,
         "bills": [
             {
                 "model": model,
@@ -397,19 +398,21 @@ def _comparison_as_json(compared: CostComparison) -> dict[str, Any]:
                 "dollars": round(each.dollars, 6),
                 "by_turn": [round(dollars, 6) for dollars in each.by_turn()],
             }
-            for model, bills in compared.bills.items()
+            for model, bills in comparison.bills.items()
             for strategy, each in bills.items()
         ],
-        "placement": {model: each for each, models in _best_placements(compared).items() for model in models},
-        "cheapest": {count: cheapest(compared.bills, count) for count in range(1, turns + 1)},
+        "placement": {
+            model: each for each, models in _best_placements(comparison).items() for model in models
+        },
+        "cheapest": {count: cheapest(comparison.bills, count) for count in range(1, turns + 1)},
     }
 
 
-def _draw_plot(compared: CostComparison, shown: Sequence[Prices], file: Path) -> None:
+def _draw_plot(comparison: CostComparison, shown: Sequence[Prices], file: Path) -> None:
     panels = [
         CostPanel(
             f"{prices.name}\n{prices.kind}",
-            {strategy: each.by_turn() for strategy, each in compared.bills[prices.name].items()},
+            {strategy: each.by_turn() for strategy, each in comparison.bills[prices.name].items()},
         )
         for prices in shown
     ]

@@ -44,8 +44,8 @@ class DemoRow:
 def command(messages: tuple[str, ...], as_json: bool) -> None:
     """Show what a model would be sent for sample messages, or for your own."""
     with (
-        tempfile.TemporaryDirectory(prefix="toolfold-demo-") as folder,
-        _open_demo_runtime(Path(folder)) as runtime,
+        tempfile.TemporaryDirectory(prefix="toolfold-demo-") as directory,
+        _open_demo_runtime(Path(directory)) as runtime,
     ):
         with show_spinner("indexing the tools, which takes a few seconds"):
             rows = [_measure_message(runtime, message) for message in messages or MESSAGES if message.strip()]
@@ -58,16 +58,16 @@ def command(messages: tuple[str, ...], as_json: bool) -> None:
         _print_calls(runtime)
 
 
-def _open_demo_runtime(folder: Path) -> Runtime:
+def _open_demo_runtime(directory: Path) -> Runtime:
     """Open a runtime with the built-in tools and the sample catalog, isolated from the user's settings."""
     from toolfold.config import load_config
     from toolfold.runtime import open_runtime
     from toolfold.sources import sample_catalog
 
-    home = {"TOOLFOLD_HOME": str(folder / "home")}
+    home = {"TOOLFOLD_HOME": str(directory / "home")}
     overrides = ["tools.selection=hybrid", "tools.tool_search=off", "plugins.enabled=false"]
-    overrides.append(f"files.workspace={folder}")
-    runtime = open_runtime(load_config(project=folder, env=home, overrides=overrides))
+    overrides.append(f"files.workspace={directory}")
+    runtime = open_runtime(load_config(project=directory, env=home, overrides=overrides))
     runtime.registry.add_all(sample_catalog())
     return runtime
 

@@ -379,9 +379,9 @@ def _find_writable_files(config: Config) -> Iterator[DoctorFinding]:
             yield DoctorFinding("fail", "files", what, f"chmod o-w {file}")
 
 
-def _list_files(folder: Path) -> list[Path]:
+def _list_files(directory: Path) -> list[Path]:
     try:
-        return sorted(each for each in folder.iterdir() if each.is_file())
+        return sorted(each for each in directory.iterdir() if each.is_file())
     except OSError:
         return []
 

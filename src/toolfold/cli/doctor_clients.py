@@ -72,20 +72,25 @@ def _check_client_duplicates(config: Config, step: Step) -> Iterator[DoctorFindi
     from toolfold.config.servers import parse_server_settings
     from toolfold.sources.mcp.importing import ClientConfigFile, read_client_file
 
-    ours = {_server_target(server): name for name, server in _enabled_servers(config)}
+    configured_names = {_server_target(server): name for name, server in _enabled_servers(config)}
     found = read_client_file(
         ClientConfigFile(step.client, "user", Path(step.file)),
         home=home_directory(config),
         project=config.paths.project_dir,
     ).servers
-    twice = [
-        (each.name, ours[target])
+    duplicates = [
+        (each.name, configured_names[target])
         for each in found
         if (server := parse_server_settings(each.settings)).enabled
-        and (target := _server_target(server)) in ours
+        and (target := _server_target(server)) in configured_names
     ]
-    if twice:
-        names = [theirs if theirs == own else f"{theirs} (in Toolfold: {own})" for theirs, own in twice]
+    if duplicates:
+        names = [
+            client_name
+            if client_name == configured_name
+            else f"{client_name} (in Toolfold: {configured_name})"
+            for client_name, configured_name in duplicates
+        ]
         what = (
             f"{CLIENTS[step.client].title} uses {join_names(names, 3)} twice: directly and through Toolfold"
         )

@@ -80,11 +80,11 @@ def command(
         found = list(results)
         if as_lines and not plot:
             return
-        measured = EvalResults(tools, found, mode, top_k, _count_tool_tokens(tools))
+        eval_results = EvalResults(tools, found, mode, top_k, _count_tool_tokens(tools))
         if plot:
-            _draw_plot(plot, retriever, measured)
+            _draw_plot(plot, retriever, eval_results)
         if not as_lines:
-            print_report(measured, retriever)
+            print_report(eval_results, retriever)
 
 
 def _read_inputs(catalog: Path, queries: Path) -> tuple[Snapshot, list[Query]]:
@@ -99,10 +99,12 @@ def _read_inputs(catalog: Path, queries: Path) -> tuple[Snapshot, list[Query]]:
         raise click.ClickException(f"{queries} contains no messages")
     # Not registered: a catalog may contain names that the registry rejects, and is measured on its own.
     tools = Snapshot({tool.name: tool for tool in listing}, 0)
-    if twice := _find_repeated(tool.name for tool in listing):
-        print_warning(f"{catalog}: duplicate tool names: {join_names(twice, 5)}; the last definition is used")
-    if twice := _find_repeated(str(query.id) for query in all_queries):
-        print_warning(f"{queries}: duplicate message ids: {join_names(twice, 5)}")
+    if duplicates := _find_repeated(tool.name for tool in listing):
+        print_warning(
+            f"{catalog}: duplicate tool names: {join_names(duplicates, 5)}; the last definition is used"
+        )
+    if duplicates := _find_repeated(str(query.id) for query in all_queries):
+        print_warning(f"{queries}: duplicate message ids: {join_names(duplicates, 5)}")
     if missing := _find_unknown_tools(all_queries, tools):
         print_warning(
             f"{queries}: tools that are missing from {catalog.name} cannot be found: {join_names(missing, 5)}"
@@ -163,19 +165,19 @@ def _count_tool_tokens(tools: Snapshot) -> dict[str, int]:
     return tool_tokens
 
 
-def _draw_plot(file: Path, retriever: Retriever, measured: EvalResults) -> None:
-    all_queries = [each.query for each in measured.results_with_gold]
+def _draw_plot(file: Path, retriever: Retriever, eval_results: EvalResults) -> None:
+    all_queries = [each.query for each in eval_results.results_with_gold]
     if not all_queries:
         raise click.ClickException("no message has a `gold` tool, so recall cannot be plotted")
     curves = []
-    for mode in dict.fromkeys((*PLOTTED_MODES, measured.mode)):
-        results: Sequence[QueryResult] = measured.results_with_gold
-        if mode != measured.mode:
-            results = list(_run_queries(retriever, measured.tools, all_queries, mode, measured.top_k))
-        curves.append(build_recall_curve(mode, results, measured.tool_tokens))
+    for mode in dict.fromkeys((*PLOTTED_MODES, eval_results.mode)):
+        results: Sequence[QueryResult] = eval_results.results_with_gold
+        if mode != eval_results.mode:
+            results = list(_run_queries(retriever, eval_results.tools, all_queries, mode, eval_results.top_k))
+        curves.append(build_recall_curve(mode, results, eval_results.tool_tokens))
     about = (
-        f"{format_count(len(measured.tools), 'tool')}, {format_count(len(all_queries), 'message')};"
-        f" all tools cost {measured.all_tokens:,} tokens"
+        f"{format_count(len(eval_results.tools), 'tool')}, {format_count(len(all_queries), 'message')};"
+        f" all tools cost {eval_results.all_tokens:,} tokens"
     )
-    draw_recall(file, curves, about, numbered=measured.mode)
+    draw_recall(file, curves, about, numbered=eval_results.mode)
     print_note(f"plot of recall against tokens sent written to {escape_text(str(file))}")

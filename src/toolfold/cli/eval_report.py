@@ -81,27 +81,27 @@ def build_recall_curve(
     )
 
 
-def print_report(measured: EvalResults, retriever: Retriever) -> None:
+def print_report(eval_results: EvalResults, retriever: Retriever) -> None:
     """Print the whole report to standard output."""
     print_line(
-        f"[bold]{format_count(len(measured.tools), 'tool')},"
-        f" {format_count(len(measured.results), 'message')},"
-        f" {measured.mode}[/bold]\n"
+        f"[bold]{format_count(len(eval_results.tools), 'tool')},"
+        f" {format_count(len(eval_results.results), 'message')},"
+        f" {eval_results.mode}[/bold]\n"
     )
-    if not measured.results:
+    if not eval_results.results:
         return
-    if measured.results_with_gold:
-        _print_quality(measured)
+    if eval_results.results_with_gold:
+        _print_quality(eval_results)
     else:
         print_line("No message has a `gold` tool, so recall cannot be measured.\n")
-    print_table("", ("", ""), _cost_rows(measured))
-    if measured.results_with_gold:
-        _print_worst(measured, retriever)
+    print_table("", ("", ""), _cost_rows(eval_results))
+    if eval_results.results_with_gold:
+        _print_worst(eval_results, retriever)
 
 
-def _print_quality(measured: EvalResults) -> None:
-    results_with_gold = measured.results_with_gold
-    depths = sorted({1, 5, 8, measured.top_k})
+def _print_quality(eval_results: EvalResults) -> None:
+    results_with_gold = eval_results.results_with_gold
+    depths = sorted({1, 5, 8, eval_results.top_k})
     kinds = sorted({each.query.kind for each in results_with_gold if each.query.kind})
     by_kind = [(kind, [each for each in results_with_gold if each.query.kind == kind]) for kind in kinds]
     groups = [("all", results_with_gold), *(by_kind if len(by_kind) > 1 else ())]
@@ -123,17 +123,17 @@ def _quality_figures(group: Sequence[QueryResult], depths: Sequence[int]) -> lis
     return [f"{figure:.3f}" for figure in figures]
 
 
-def _cost_rows(measured: EvalResults) -> list[tuple[str, str]]:
+def _cost_rows(eval_results: EvalResults) -> list[tuple[str, str]]:
     from toolfold.retrieval.judging import percentile
 
-    results, everything = measured.results, measured.all_tokens
-    sent = fmean(sum(measured.tool_tokens[name] for name in each.selected) for each in results)
+    results, everything = eval_results.results, eval_results.all_tokens
+    sent = fmean(sum(eval_results.tool_tokens[name] for name in each.selected) for each in results)
     times = [each.ms for each in results]
     return [
-        *_selection_errors(measured),
+        *_selection_errors(eval_results),
         (
             "tokens sent per message",
-            f"{sent:,.0f} of {everything:,} ({sent / everything:.1%}), at most {measured.top_k} tools",
+            f"{sent:,.0f} of {everything:,} ({sent / everything:.1%}), at most {eval_results.top_k} tools",
         ),
         (
             "CPU time per message",
@@ -142,11 +142,11 @@ def _cost_rows(measured: EvalResults) -> list[tuple[str, str]]:
     ]
 
 
-def _selection_errors(measured: EvalResults) -> list[tuple[str, str]]:
+def _selection_errors(eval_results: EvalResults) -> list[tuple[str, str]]:
     """Return the rates of tools sent though none is needed, and of none sent though one is needed."""
-    idle = [each for each in measured.results if not each.query.gold]
+    idle = [each for each in eval_results.results if not each.query.gold]
     groups = (
-        ("tool needed, none selected", measured.results_with_gold, False),
+        ("tool needed, none selected", eval_results.results_with_gold, False),
         ("no tool needed, some selected", [e for e in idle if e.query.candidates is None], True),
         ("no tool needed among own candidates, some selected", [e for e in idle if e.query.candidates], True),
     )
@@ -184,13 +184,13 @@ class _MissedNeed:
         return math.inf if self.nothing_selected or self.rank is None else self.rank
 
 
-def _print_worst(measured: EvalResults, retriever: Retriever) -> None:
-    misses = [miss for each in measured.results_with_gold if (miss := _worst_miss(each))]
+def _print_worst(eval_results: EvalResults, retriever: Retriever) -> None:
+    misses = [miss for each in eval_results.results_with_gold if (miss := _worst_miss(each))]
     if not misses:
         print_line("For every message, the needed tools are ranked first.")
         return
     # A tool that is missing from the catalog says nothing about the search: list such messages last.
-    misses.sort(key=lambda miss: (not miss.serving & measured.tools.keys(), -miss.sort_rank))
+    misses.sort(key=lambda miss: (not miss.serving & eval_results.tools.keys(), -miss.sort_rank))
     shown = misses[:MAX_WORST_SHOWN]
     of = f" of {len(misses):,}" if len(misses) > len(shown) else ""
     print_table(
@@ -200,7 +200,7 @@ def _print_worst(measured: EvalResults, retriever: Retriever) -> None:
             (
                 miss.rank_text,
                 f"{_shorten_message(miss)}\n→ {miss.wanted}",
-                _explain_miss(measured, retriever, miss),
+                _explain_miss(eval_results, retriever, miss),
             )
             for miss in shown
         ),
@@ -225,20 +225,20 @@ def _shorten_message(miss: _MissedNeed) -> str:
     return text if len(text) <= _MESSAGE_CHARS else f"{text[:_MESSAGE_CHARS]}…"
 
 
-def _explain_miss(measured: EvalResults, retriever: Retriever, miss: _MissedNeed) -> str:
+def _explain_miss(eval_results: EvalResults, retriever: Retriever, miss: _MissedNeed) -> str:
     query, lines = miss.result.query, []
     front = _wrongly_ahead(miss)
     if miss.nothing_selected and miss.result.ranked:
         lines.append(f"classified as needing no tool (probability of need: {miss.result.need:.0%})")
     if front:
         lines.append(f"ranked after {join_names(front, 2)}")
-    there = miss.serving & measured.tools.keys()
-    if not there:
+    available_tools = miss.serving & eval_results.tools.keys()
+    if not available_tools:
         lines.append("not in the catalog")
-    elif query.candidates is not None and not there & query.candidates:
+    elif query.candidates is not None and not available_tools & query.candidates:
         lines.append("not among the message's own candidates")
     else:
-        lines += _compare_with_winner(measured, retriever, query, there, front[:1])
+        lines += _compare_with_winner(eval_results, retriever, query, available_tools, front[:1])
     return "\n".join(lines)
 
 
@@ -250,11 +250,17 @@ def _wrongly_ahead(miss: _MissedNeed) -> list[str]:
 
 
 def _compare_with_winner(
-    measured: EvalResults, retriever: Retriever, query: Query, wanted: frozenset[str], first: Sequence[str]
+    eval_results: EvalResults,
+    retriever: Retriever,
+    query: Query,
+    wanted: frozenset[str],
+    first: Sequence[str],
 ) -> list[str]:
     """Explain why the wanted tool lost by searching only for it and the tool ranked first."""
-    mode: Mode = measured.mode
-    hits = retriever.find(measured.tools, query.text, mode=mode, limit=DEPTHS[-1], granted={*wanted, *first})
+    mode: Mode = eval_results.mode
+    hits = retriever.find(
+        eval_results.tools, query.text, mode=mode, limit=DEPTHS[-1], granted={*wanted, *first}
+    )
     missed = next((hit for hit in hits if hit.name in wanted), None)
     winner = next((hit for hit in hits if hit.name in first), None)
     reasons = [f"the message names {winner.name}"] if winner and winner.exact else []

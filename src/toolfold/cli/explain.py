@@ -97,12 +97,12 @@ def command(
 
     Without MESSAGE, the latest user message in --history is explained.
     """
-    said = _build_messages(message, history)
+    messages = _build_messages(message, history)
     added = load_extra_tools(catalog, sample)
     overrides = (*MODES.get(mode or "", ()), *((f"tools.rag_placement={placement}",) if placement else ()))
     with invocation.with_overrides(overrides).open_runtime() as runtime, show_spinner("reading the tools"):
         _register_tools(runtime, added)
-        report = _build_report(runtime, said, model)
+        report = _build_report(runtime, messages, model)
     if as_json:
         print_json(report)
     else:
@@ -111,16 +111,16 @@ def command(
 
 def _build_messages(message: str | None, file: Path | None) -> list[Json]:
     """Return the conversation, with the message appended."""
-    said = _read_history(file) if file else []
+    messages = _read_history(file) if file else []
     if message is not None:
-        said.append({"role": "user", "content": message})
+        messages.append({"role": "user", "content": message})
     elif not file:
         raise click.UsageError(
             'missing MESSAGE or --history FILE, for example: toolfold explain "where is my parcel?"'
         )
-    elif not any(each.get("role") == "user" for each in said):
+    elif not any(each.get("role") == "user" for each in messages):
         raise click.ClickException(f"{file} contains no message with the role `user`")
-    return said
+    return messages
 
 
 def _read_history(file: Path) -> list[Json]:
@@ -172,17 +172,17 @@ def _register_tools(runtime: Runtime, tools: Sequence[Tool]) -> None:
         )
 
 
-def _build_report(runtime: Runtime, said: Sequence[Json], model: str) -> dict[str, Any]:
+def _build_report(runtime: Runtime, messages: Sequence[Json], model: str) -> dict[str, Any]:
     """Assemble the tools for the conversation as a session does, and explain the result."""
     from toolfold.turn import Conversation, definitions
     from toolfold.turn.tokens import TokenCounter
 
     session = runtime.session()
     whole = session.assemble()  # warms the caches, so that they do not count in this message's time
-    message = next(reversed(Conversation.of(said).said), "")
+    message = next(reversed(Conversation.of(messages).said), "")
     legs = _LegResults(runtime, whole, message)
     started = time.perf_counter()
-    turn = session.assemble(said)
+    turn = session.assemble(messages)
     sent = turn.definitions()
     spent = (time.perf_counter() - started) * 1000
     counter = TokenCounter()
@@ -202,17 +202,17 @@ def _build_report(runtime: Runtime, said: Sequence[Json], model: str) -> dict[st
         "tokens_sent": counter.definitions(sent),
         "ms": round(spent, 3),
         "ms_by_leg": legs.spent,
-        "request": _describe_request(session, said, model, counter),
+        "request": _describe_request(session, messages, model, counter),
         "tools": [asdict(each) for each in sorted(tools, key=_sort_key)],
         "unavailable": dict(turn.unavailable),
     }
 
 
 def _describe_request(
-    session: Session, said: Sequence[Json], model: str, counter: TokenCounter
+    session: Session, messages: Sequence[Json], model: str, counter: TokenCounter
 ) -> dict[str, Any]:
     """Describe where a request contains the tools: in its tool array, or next to the latest message."""
-    request = session.request(said, model=model)
+    request = session.request(messages, model=model)
     return {
         "placement": request.placement,
         "array": [tool["function"]["name"] for tool in request.tools],

@@ -41,17 +41,17 @@ class _AddCommand(click.Command):
 def _insert_derived_name(command: click.Command, ctx: click.Context, args: list[str]) -> list[str]:
     """Insert a derived name if the arguments begin with the server's command or URL instead of a name."""
     end = args.index("--") if "--" in args else len(args)
-    place = _find_word(args[:end], _options_with_values(command), 1)
-    if place is None:
-        place, target = end, args[end + 1 :]
+    position = _find_word(args[:end], _options_with_values(command), 1)
+    if position is None:
+        position, target = end, args[end + 1 :]
     else:
-        target = args[place:end]
+        target = args[position:end]
         if end < len(args) or not _starts_with_launcher(target):
             return args
     if not target:
         return args
     ctx.meta[_DERIVED_NAME] = derive_name(target)
-    return [*args[:place], ctx.meta[_DERIVED_NAME], *args[place:]]
+    return [*args[:position], ctx.meta[_DERIVED_NAME], *args[position:]]
 
 
 def _starts_with_launcher(words: Sequence[str]) -> bool:
@@ -60,10 +60,10 @@ def _starts_with_launcher(words: Sequence[str]) -> bool:
 
 
 def _insert_separator(command: click.Command, args: list[str]) -> list[str]:
-    place = _find_word(args, _options_with_values(command), 2) if "--" not in args else None
-    if place is None or is_url(args[place]):
+    position = _find_word(args, _options_with_values(command), 2) if "--" not in args else None
+    if position is None or is_url(args[position]):
         return args
-    return [*args[:place], "--", *args[place:]]
+    return [*args[:position], "--", *args[position:]]
 
 
 def _options_with_values(command: click.Command) -> set[str]:
@@ -73,15 +73,15 @@ def _options_with_values(command: click.Command) -> set[str]:
 
 def _find_word(args: Sequence[str], with_values: set[str], number: int) -> int | None:
     """Return the index of the nth word that is neither an option nor an option's value."""
-    words, place = 0, 0
-    while place < len(args):
-        if args[place] in with_values:
-            place += 1
-        elif not args[place].startswith("-"):
+    words, position = 0, 0
+    while position < len(args):
+        if args[position] in with_values:
+            position += 1
+        elif not args[position].startswith("-"):
             words += 1
             if words == number:
-                return place
-        place += 1
+                return position
+        position += 1
     return None
 
 

@@ -237,17 +237,17 @@ def _prompt_for_plans(new: Sequence[_ImportPlan]) -> list[_ImportPlan]:
             "Confirmation needs a terminal. Check the list above, then repeat with --yes."
         )
     for _ in range(_MAX_ATTEMPTS):
-        said = click.prompt(
+        answer_text = click.prompt(
             "Which servers to import? all, none, or numbers such as 1,3", default="none", err=True
         )
-        if (chosen := _parse_selection(said, new)) is not None:
+        if (chosen := _parse_selection(answer_text, new)) is not None:
             return chosen
         print_note("Please answer with all, none or numbers from the list above.")
     return []
 
 
-def _parse_selection(said: str, new: Sequence[_ImportPlan]) -> list[_ImportPlan] | None:
-    word = said.strip().lower()
+def _parse_selection(answer_text: str, new: Sequence[_ImportPlan]) -> list[_ImportPlan] | None:
+    word = answer_text.strip().lower()
     if word in ("all", "none", ""):
         return list(new) if word == "all" else []
     numbers = word.replace(",", " ").split()

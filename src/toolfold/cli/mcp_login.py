@@ -71,10 +71,15 @@ def logout(invocation: Invocation, name: str) -> None:
 
     config = invocation.load_config()
     server = config.mcp.servers.get(name)
-    was = asyncio.run(log_out(name, server, login_directory(config), environment=config.environment))
-    if not was and server is None:
+    was_logged_in = asyncio.run(
+        log_out(name, server, login_directory(config), environment=config.environment)
+    )
+    if not was_logged_in and server is None:
         raise unknown_server_error(name, config.mcp.servers)
-    print_line(f"{'logged out of' if was else 'there was no stored login for'} {escape_text(name)}")
+    print_line(
+        f"{'logged out of' if was_logged_in else 'there was_logged_in no stored login for'}"
+        f" {escape_text(name)}"
+    )
 
 
 def login_directory(config: Config) -> Path:

@@ -73,9 +73,9 @@ def _find_held_tools(config: Config, names: Sequence[str]) -> list[tuple[str, He
     """Return the held tools of the servers, from cached listings. Servers without one are started."""
     from toolfold.sources.mcp.listing_cache import ListingCache
 
-    kept = ListingCache(config.paths.cache_dir / "mcp")
+    cache = ListingCache(config.paths.cache_dir / "mcp")
     pinned = [name for name in names if config.mcp.servers[name].trust == "pin"]
-    seen = {name: found[0] for name in pinned if (found := kept.read(name, config.mcp.servers[name]))}
+    seen = {name: found[0] for name in pinned if (found := cache.read(name, config.mcp.servers[name]))}
     unseen = [name for name in pinned if name not in seen]
     probes = {each.name: each for each in (probe_servers(config, unseen) if unseen else ())}
     trust = load_trust(config, pinned)
@@ -91,10 +91,10 @@ def _warn_about_suspicions(config: Config, names: Sequence[str], held: Collectio
     """Warn about accepted tools whose text looks like instructions to the model. Often a false alarm."""
     from toolfold.sources.mcp.listing_cache import ListingCache
 
-    kept, trust = ListingCache(config.paths.cache_dir / "mcp"), load_trust(config, ())
+    cache, trust = ListingCache(config.paths.cache_dir / "mcp"), load_trust(config, ())
     for name in names:
         server = config.mcp.servers[name]
-        found = kept.read(name, server) if server.trust == "pin" else None
+        found = cache.read(name, server) if server.trust == "pin" else None
         offers = [each for each in found[0].tools if each.name not in held] if found else []
         suspicions = trust.suspicions(name, offers)
         for offer, finding in suspicions[:MAX_SUSPICIONS_SHOWN]:

@@ -27,13 +27,13 @@ def list_plugins(invocation: Invocation, as_json: bool = False) -> None:
     """List the plugins with their state, what they provide, and their errors."""
     with invocation.open_runtime() as runtime:
         found = [report for report in runtime.sources if report.kind != "builtin"]
-        folder = runtime.config.plugins_folder
+        directory = runtime.config.plugins_folder
     if as_json:
         print_json([asdict(report) for report in found])
         return
     if not found:
         print_line(
-            f"no plugins found. Put one into {escape_text(str(folder))}, or install a package"
+            f"no plugins found. Put one into {escape_text(str(directory))}, or install a package"
             " that provides one."
         )
         return
@@ -61,9 +61,9 @@ def list_plugins(invocation: Invocation, as_json: bool = False) -> None:
 
 
 @command.command("trust")
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), required=False)
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path), required=False)
 @click.pass_obj
-def trust_folder(invocation: Invocation, folder: Path | None) -> None:
+def trust_directory(invocation: Invocation, directory: Path | None) -> None:
     """Trust the plugins and settings of a project directory in their current state.
 
     After a later change to either, they must be trusted again.
@@ -71,7 +71,7 @@ def trust_folder(invocation: Invocation, folder: Path | None) -> None:
     from toolfold.config import PROJECT_FILE, trust_project
 
     paths = invocation.paths()
-    chosen = folder or paths.project_dir
+    chosen = directory or paths.project_dir
     found = [path for path in (chosen / PROJECT_FILE, *_plugin_files(chosen)) if path.exists()]
     if not found:
         raise click.ClickException(f"nothing to trust in {chosen}: it has no {PROJECT_FILE} and no plugins")
@@ -82,18 +82,20 @@ def trust_folder(invocation: Invocation, folder: Path | None) -> None:
 
 
 @command.command("untrust")
-@click.argument("folder", type=click.Path(path_type=Path), required=False)
+@click.argument("directory", type=click.Path(path_type=Path), required=False)
 @click.pass_obj
-def untrust_folder(invocation: Invocation, folder: Path | None) -> None:
+def untrust_directory(invocation: Invocation, directory: Path | None) -> None:
     """Stop trusting the plugins and settings of a project directory."""
     from toolfold.config import untrust_project
 
     paths = invocation.paths()
-    chosen = folder or paths.project_dir
-    was = untrust_project(chosen, paths)
-    print_line(f"{'no longer trusted' if was else 'was not trusted'}: {escape_text(str(chosen))}")
+    chosen = directory or paths.project_dir
+    was_trusted = untrust_project(chosen, paths)
+    print_line(
+        f"{'no longer trusted' if was_trusted else 'was_trusted not trusted'}: {escape_text(str(chosen))}"
+    )
 
 
 def _plugin_files(project: Path) -> list[Path]:
-    folder = project / ".toolfold" / "plugins"
-    return sorted(path for path in folder.rglob("*") if path.is_file())
+    directory = project / ".toolfold" / "plugins"
+    return sorted(path for path in directory.rglob("*") if path.is_file())

@@ -228,9 +228,9 @@ def load_trust(config: Config, exclude: Sequence[str]) -> Any:
     from toolfold.sources.mcp.listing_cache import ListingCache
     from toolfold.sources.mcp.trust import Trust
 
-    trust, kept = Trust.from_config(config), ListingCache(config.paths.cache_dir / "mcp")
+    trust, cache = Trust.from_config(config), ListingCache(config.paths.cache_dir / "mcp")
     for name, server in config.mcp.servers.items():
-        if name not in exclude and server.enabled and (found := kept.read(name, server)):
+        if name not in exclude and server.enabled and (found := cache.read(name, server)):
             trust.check_tools(name, server.trust, found[0].tools)
     return trust
 

@@ -191,8 +191,8 @@ def _derive_raw_name(words: list[str], nesting: int) -> str:
         rest, _OPTIONS_WITH_VALUE, skip=_SUBCOMMANDS if program in _RUNNERS else frozenset()
     )
     name = _launched_name(launched, nesting) or program
-    folder = next((after for word, after in pairwise(rest) if word in _DIRECTORY_OPTIONS), "")
-    return name if _strip_generic_words(name) or not folder else _script_name(folder)
+    directory = next((after for word, after in pairwise(rest) if word in _DIRECTORY_OPTIONS), "")
+    return name if _strip_generic_words(name) or not directory else _script_name(directory)
 
 
 def _launched_name(words: list[str], nesting: int) -> str:
@@ -232,14 +232,14 @@ def _program_name(word: str) -> str:
 
 def _skip_options(words: list[str], with_value: frozenset[str], *, skip: frozenset[str]) -> list[str]:
     """Return the words from the first one that is not an option, an option's value or a subcommand."""
-    place = 0
-    while place < len(words):
-        word = words[place]
+    position = 0
+    while position < len(words):
+        word = words[position]
         if word in with_value:
-            place += 1
+            position += 1
         elif not word.startswith("-") and word not in skip:
-            return words[place:]
-        place += 1
+            return words[position:]
+        position += 1
     return []
 
 
